@@ -1,0 +1,54 @@
+# Herald's commands. Bare `make` explains them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+tool := go tool -modfile=$(CURDIR)/tools/go.mod
+FUZZTIME ?= 30s
+BENCH ?= full
+
+.PHONY: help run test check fmt lint unit controlplane e2e bench fuzz update
+
+help: ## this list
+	@echo 'Herald: the pods of a node, and what the cluster is told about them.'
+	@echo
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo '  FUZZTIME=30s    how long make fuzz spends on each target'
+	@echo '  BENCH=short     a quick make bench'
+
+run: ## the main job; the agent is not built yet, so this says what there is instead
+	@echo 'The agent does not exist yet. What does: the pod manager, the pod sources and the mirror pods, as libraries.'
+	@echo 'Try them on a real API server:  make controlplane, and make e2e'
+
+test: ## everything: sets up what is missing, then unit, API server and container tests
+	@hack/test
+
+check: fmt lint unit ## the inner loop: formatting, lint, the plan of the house, unit tests
+
+fmt: ## fail on unformatted code
+	@$(tool) golangci-lint fmt --diff ./... && cd parity && $(tool) golangci-lint fmt --diff ./...
+
+lint: ## the rules of .golangci.yml, on both modules
+	@$(tool) golangci-lint run ./...
+	@cd parity && $(tool) golangci-lint run --config ../.golangci.yml ./...
+
+unit: ## the lean module's tests, with the race detector
+	@go test -race -shuffle=on ./...
+
+controlplane: ## a real etcd and kube-apiserver in the foreground, until Ctrl-C
+	@cd parity && go run ./cmd/controlplane
+
+e2e: ## the tests against real parts only
+	@hack/install-containers
+	@cd parity && go test -shuffle=on -count=1 ./...
+
+bench: ## beside the kubelet's own code, in one run: tables and RATIO lines
+	@cd parity && go run ./cmd/bench -mode=$(BENCH)
+
+fuzz: ## every fuzz target, FUZZTIME each
+	@hack/fuzz $(FUZZTIME)
+
+update: ## rewrite what is generated: docs/deps.txt, the table of rooms
+	@go test ./internal/arch -update

@@ -1,0 +1,30 @@
+// Package herald is the tour of the house; the code is in the rooms below it.
+//
+// Herald keeps a node's pods and what the cluster is told about them in agreement: the kubelet's pod-status pipeline as
+// importable packages, and, when the last room is built, as an agent that one runs.
+//
+// The way of a pod through the house:
+//
+//	manifest folder ─┐
+//	URL ─────────────┼─> source ──> pod ──> worker ──> derive ──> status ──> API server
+//	API server ──────┘    merge     address  (later)    (later)    (later)       │
+//	      ▲                         book                                         │
+//	      └──────────── watch ──────── mirror pods <────────────────────────────┘
+//
+// Start with the words: [github.com/heraldnode/herald/podid] has the names by which a node knows its pods, and
+// [github.com/heraldnode/herald/observed] what a runtime says about them.
+//
+// Pods come in through [github.com/heraldnode/herald/source], which reads a folder, a URL and the API server and merges
+// them into one stream of changes. What the author of a manifest wrote becomes a pod in
+// [github.com/heraldnode/herald/source/manifest], without I/O, so that it can be used alone to check manifests.
+//
+// [github.com/heraldnode/herald/pod] is the address book: which pods this node should run, which of them are static, and
+// which object in the API server reflects each. It also keeps those reflections, the mirror pods, in being.
+//
+// [github.com/heraldnode/herald/kubeapi] is the API server as Herald talks to it, and
+// [github.com/heraldnode/herald/heraldtest] is what you need to test your own agent: an API server in memory, and faults
+// for HTTP traffic.
+//
+// Where a line of code belongs is written in docs/architecture.md, and checked by internal/arch. Rule and bug numbers in
+// comments (PM-5, CFG-18, BUG-30) are those of docs/behaviour.md.
+package herald

@@ -1,0 +1,95 @@
+// Package arch holds the plan of the house: which rooms there are, what each is for, and who may import whom. Its tests
+// hold the code against the plan.
+package arch
+
+// Layer is a floor of the house. Imports go down, or stay inside a room.
+type Layer string
+
+// The floors, lowest first.
+const (
+	Vocabulary  Layer = "vocabulary"
+	Decisions   Layer = "decisions"
+	Stages      Layer = "stages"
+	Composition Layer = "composition"
+	Faces       Layer = "faces"
+	Workshop    Layer = "workshop" // what only this repository uses: its own checks
+)
+
+// Room is one package with all that is below its folder, unless a deeper room takes it over.
+type Room struct {
+	Path  string
+	Layer Layer
+	Job   string
+	// MayImport names rooms beyond what the layer allows.
+	MayImport []string
+	// Outside names modules or packages from elsewhere that only these rooms may use, see restricted.
+	Outside []string
+}
+
+// Rooms is the plan. A package that is in no room, or an import that is not allowed here, fails the test; a better cut is
+// welcome: change this table and say why in docs/adr.
+var Rooms = []Room{
+	{Path: ".", Layer: Faces, Job: "the tour of the house"},
+
+	{Path: "podid", Layer: Vocabulary, Job: "UID, MirrorUID, FullName, Source: names that must never be mixed up"},
+	{
+		Path: "observed", Layer: Vocabulary, Job: "Pod, Sandbox, Container as a runtime reported them",
+		MayImport: []string{"podid"},
+	},
+
+	{
+		Path: "source/manifest", Layer: Decisions,
+		Job: "a manifest's bytes -> static pods: strict decoding, defaults, validation, hash; errors with line and field",
+	},
+
+	{
+		Path: "source", Layer: Stages, MayImport: []string{"source/manifest"},
+		Job: "pods from a directory, a URL, the API server, merged into one stream of changes",
+	},
+	{
+		Path: "pod", Layer: Stages,
+		Job: "the Pod Manager: the pods that this node should run, static <-> mirror; the keeper of the mirrors",
+	},
+	{
+		Path: "kubeapi", Layer: Stages,
+		Job: "the API server as Herald talks to it: pods, their status, nodes, over client-go's REST client",
+	},
+
+	{
+		Path: "heraldtest", Layer: Faces, MayImport: []string{"kubeapi"},
+		Job: "the public test kit: an API server double, faults on HTTP traffic",
+	},
+
+	{Path: "internal/arch", Layer: Workshop, Job: "this plan, and the tests that hold the code against it"},
+	{Path: "internal/skips", Layer: Workshop, Job: "lists at the end of a test run what was skipped, and why"},
+}
+
+// What the rules in check.go and source.go hold against every package. Pure layers decide and never act, so what acting
+// needs is forbidden there, by import and by call.
+var (
+	pureLayers    = []Layer{Vocabulary, Decisions}
+	actingImports = []string{
+		"os", "os/exec", "net", "net/http", "log", "log/slog", "sync", "sync/atomic", "syscall", "math/rand", "math/rand/v2",
+	}
+	actingCalls = map[string][]string{
+		"time": {"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Sleep", "Tick"},
+	}
+	vocabularyFrom = []string{"k8s.io/apimachinery/pkg/types"}
+	bannedNames    = []string{"util", "utils", "common", "helper", "helpers", "misc", "shared", "base", "pkg", "lib"}
+	neverImported  = []string{
+		"k8s.io/kubernetes", "k8s.io/client-go/kubernetes", "k8s.io/client-go/informers", "sigs.k8s.io/controller-runtime",
+		"k8s.io/apiserver", "k8s.io/kubectl", "github.com/google/cadvisor",
+	}
+	restricted      = []string{"k8s.io/cri-api", "k8s.io/cri-client", "github.com/spf13/cobra", "cel.dev/cel-go"}
+	maxStructFields = 15
+)
+
+// below lists the layers that a layer may import from.
+var below = map[Layer][]Layer{
+	Vocabulary:  {},
+	Decisions:   {Vocabulary},
+	Stages:      {Vocabulary, Decisions},
+	Composition: {Vocabulary, Decisions, Stages},
+	Faces:       {Vocabulary, Decisions, Composition},
+	Workshop:    {},
+}
