@@ -57,7 +57,7 @@ func (r *Rule) claim(req *http.Request) bool {
 	defer r.mu.Unlock()
 	r.seen++
 	switch s := r.selector; {
-	case r.seen <= s.after, s.times > 0 && r.fired >= s.times, s.chance < 1 && r.random.Float64() >= s.chance:
+	case r.seen <= s.after, s.times >= 0 && r.fired >= s.times, s.chance < 1 && r.random.Float64() >= s.chance:
 		return false
 	}
 	r.fired++

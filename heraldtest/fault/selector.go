@@ -11,7 +11,7 @@ type Selector struct {
 	matcher
 	where  func(*http.Request) bool
 	after  int
-	times  int // 0: no limit
+	times  int // negative: no limit
 	chance float64
 	seed   uint64
 }
@@ -30,7 +30,7 @@ type matcher struct {
 //
 // On panics when either makes no sense, as regexp.MustCompile does: the script is part of the test's text.
 func On(verb, path string) Selector {
-	return Selector{matcher: newMatcher(verb, path), chance: 1, seed: 1}
+	return Selector{matcher: newMatcher(verb, path), times: -1, chance: 1, seed: 1}
 }
 
 func newMatcher(verb, path string) matcher {

@@ -1,0 +1,119 @@
+package fault
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+)
+
+// Script is the faults that are in force, and the memory of the requests that passed.
+//
+// All methods may be called by any goroutine at any time. The lock is never held while a request is under way.
+type Script struct {
+	trace recorder
+
+	mu    sync.Mutex // guards what follows
+	rules []*rule
+	open  map[*stream]struct{} // responses whose body the client is still reading
+	held  int                  // requests that were taken from their client and are not answered yet
+	idle  *sync.Cond           // on mu; held fell to zero
+}
+
+// NewScript returns a script without faults.
+func NewScript() *Script {
+	s := &Script{open: map[*stream]struct{}{}}
+	s.idle = sync.NewCond(&s.mu)
+	return s
+}
+
+// Add puts a rule in force, after those that are already there, until remove is called. Removing a rule ends a stall; it
+// does not bring back what was already reset, cut or held. Remove may be called more than once.
+func (s *Script) Add(r *Rule) (remove func()) {
+	added := &rule{r}
+	s.mu.Lock()
+	s.rules = append(slices.Clip(s.rules), added)
+	streams := s.openInOrderLocked()
+	s.mu.Unlock()
+	if r.disturb != nil {
+		for _, stream := range streams {
+			stream.meet(added)
+		}
+	}
+	return func() { s.remove(added) }
+}
+
+func (s *Script) remove(removed *rule) {
+	s.mu.Lock()
+	s.rules = slices.DeleteFunc(slices.Clone(s.rules), func(r *rule) bool { return r == removed })
+	streams := s.openInOrderLocked()
+	s.mu.Unlock()
+	for _, stream := range streams {
+		stream.resume(removed)
+	}
+}
+
+// Wrap returns a transport that does what next does, with the script's faults.
+func (s *Script) Wrap(next http.RoundTripper) http.RoundTripper {
+	return &transport{script: s, next: next}
+}
+
+// Wait blocks until every request that [Selector.HoldUntil] or [Selector.HoldFor] took from its client was sent and
+// answered.
+func (s *Script) Wait() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.held > 0 {
+		s.idle.Wait()
+	}
+}
+
+// inForce is the rules as they are now; the slice is never changed afterwards.
+func (s *Script) inForce() []*rule {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rules
+}
+
+// opened makes a response's stream known, and has it meet the stream faults that are in force.
+func (s *Script) opened(stream *stream) {
+	s.mu.Lock()
+	s.open[stream] = struct{}{}
+	rules := s.rules
+	s.mu.Unlock()
+	for _, r := range rules {
+		if r.disturb != nil {
+			stream.meet(r)
+		}
+	}
+}
+
+func (s *Script) closed(stream *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, stream)
+}
+
+// openInOrderLocked lists the open streams, oldest first: a rule that may fire once hits the one that a reader expects.
+func (s *Script) openInOrderLocked() []*stream {
+	streams := make([]*stream, 0, len(s.open))
+	for stream := range s.open {
+		streams = append(streams, stream)
+	}
+	slices.SortFunc(streams, func(a, b *stream) int { return a.x.entry.order.compare(b.x.entry.order) })
+	return streams
+}
+
+// detach runs the rest of a request whose client may go away.
+func (s *Script) detach(rest func()) {
+	s.mu.Lock()
+	s.held++
+	s.mu.Unlock()
+	go func() {
+		rest()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.held--; s.held == 0 {
+			s.idle.Broadcast()
+		}
+	}()
+}
