@@ -1,0 +1,108 @@
+package containerd
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+const testpodPackage = "github.com/heraldnode/herald/parity/containerd/testpod"
+
+// Image puts an image into containerd: one static program, which is its entrypoint, with args as its default arguments.
+// It is there when Image returns, so pods can use it with imagePullPolicy Never or IfNotPresent.
+func (c *Containerd) Image(ctx context.Context, reference, program string, args ...string) error {
+	if c.process == nil {
+		return errNotRunning
+	}
+	if err := c.importImage(ctx, reference, program, args); err != nil {
+		return fmt.Errorf("containerd: image %s from %s: %w", reference, program, err)
+	}
+	return nil
+}
+
+func (c *Containerd) importImage(ctx context.Context, reference, program string, args []string) error {
+	tag, err := name.NewTag(reference)
+	if err != nil {
+		return err
+	}
+	image, err := singleProgram(program, args)
+	if err != nil {
+		return err
+	}
+	archive, err := os.CreateTemp(c.folder, "image-*.tar")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(archive.Name())
+	defer archive.Close()
+	if err := tarball.Write(tag, image, archive); err != nil {
+		return err
+	}
+	ctr := exec.CommandContext(ctx, "ctr", "-a", c.socket(), "-n", "k8s.io", "images", "import", archive.Name())
+	if output, err := ctr.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w: %s", ctr.Args, err, output)
+	}
+	return c.awaitImage(ctx, tag.Name())
+}
+
+func singleProgram(program string, args []string) (v1.Image, error) {
+	inside := "/" + filepath.Base(program)
+	content, err := os.ReadFile(program)
+	if err != nil {
+		return nil, err
+	}
+	layer, err := layerOf(inside, content)
+	if err != nil {
+		return nil, err
+	}
+	image, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
+		OS:           "linux",
+		Architecture: goruntime.GOARCH,
+		RootFS:       v1.RootFS{Type: "layers"},
+		Config:       v1.Config{Entrypoint: []string{inside}, Cmd: args},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return mutate.AppendLayers(image, layer)
+}
+
+func layerOf(inside string, content []byte) (v1.Layer, error) {
+	var buffer bytes.Buffer
+	archive := tar.NewWriter(&buffer)
+	header := &tar.Header{Name: inside, Mode: 0o755, Size: int64(len(content))}
+	if err := archive.WriteHeader(header); err != nil {
+		return nil, err
+	}
+	if _, err := archive.Write(content); err != nil {
+		return nil, err
+	}
+	if err := archive.Close(); err != nil {
+		return nil, err
+	}
+	return static.NewLayer(buffer.Bytes(), types.DockerUncompressedLayer), nil
+}
+
+// buildTestpod builds testpod into folder. Go's build cache makes this a mere link after the first time.
+func buildTestpod(ctx context.Context, folder string) (string, error) {
+	program := filepath.Join(folder, "testpod")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, testpodPackage)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%v: %w: %s", build.Args, err, output)
+	}
+	return program, nil
+}
