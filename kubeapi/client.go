@@ -1,8 +1,8 @@
 // Package kubeapi is the API server as Herald talks to it: the few requests that a node's agent makes, typed, over
 // client-go's REST client.
 //
-// It is not the clientset, which brings every API group and 300 packages more. The stages do not import this package;
-// they declare the methods they need, and a Client has them.
+// It is not the clientset, which brings every API group, and with them hundreds of packages. The stages do not import
+// this package; they declare the methods they need, and a Client has them.
 //
 // No unary request is repeated here: whoever asks decides when to ask again, and has the server's Retry-After in the
 // error (apierrors.SuggestsClientDelay). Errors name the operation and the object and wrap the server's answer, so that

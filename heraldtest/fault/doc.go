@@ -21,5 +21,5 @@
 // requests and see how many were open at once.
 //
 // Everything is safe for concurrent use. Time is the time package's and there are no sockets, so that it all works inside
-// a testing/synctest bubble, provided that the script and its rules are made inside the bubble.
+// a testing/synctest bubble, provided that the script is made and used inside the bubble.
 package fault

@@ -22,8 +22,11 @@ type Rule struct {
 	random *rand.Rand
 }
 
-// rule is a Rule for as long as one script has it: adding a Rule again after its removal gives it a new identity.
-type rule struct{ *Rule }
+// rule is a Rule while a script has it.
+type rule struct {
+	*Rule
+	removed chan struct{} // closed on removal
+}
 
 // action deals with one request. It may call next, which hands the request to the rules after it and then to the server;
 // if it does not, closing the request's body is its duty.

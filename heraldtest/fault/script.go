@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"sync"
@@ -8,15 +9,15 @@ import (
 
 // Script is the faults that are in force, and the memory of the requests that passed.
 //
-// All methods may be called by any goroutine at any time. The lock is never held while a request is under way.
+// All methods may be called by any goroutine at any time. No lock is held while a request is under way.
 type Script struct {
 	trace recorder
 
 	mu    sync.Mutex // guards what follows
-	rules []*rule
-	open  map[*stream]struct{} // responses whose body the client is still reading
-	held  int                  // requests that were taken from their client and are not answered yet
-	idle  *sync.Cond           // on mu; held fell to zero
+	rules []*rule    // replaced, never changed in place
+	open  map[*stream]struct{}
+	held  int        // requests that were taken from their client and are not answered yet
+	idle  *sync.Cond // on mu; held fell to zero
 }
 
 // NewScript returns a script without faults.
@@ -29,7 +30,7 @@ func NewScript() *Script {
 // Add puts a rule in force, after those that are already there, until remove is called. Removing a rule ends a stall; it
 // does not bring back what was already reset, cut or held. Remove may be called more than once.
 func (s *Script) Add(r *Rule) (remove func()) {
-	added := &rule{r}
+	added := &rule{Rule: r, removed: make(chan struct{})}
 	s.mu.Lock()
 	s.rules = append(slices.Clip(s.rules), added)
 	streams := s.openInOrderLocked()
@@ -39,22 +40,14 @@ func (s *Script) Add(r *Rule) (remove func()) {
 			stream.meet(added)
 		}
 	}
-	return func() { s.remove(added) }
+	return sync.OnceFunc(func() { s.remove(added) })
 }
 
 func (s *Script) remove(removed *rule) {
 	s.mu.Lock()
 	s.rules = slices.DeleteFunc(slices.Clone(s.rules), func(r *rule) bool { return r == removed })
-	streams := s.openInOrderLocked()
 	s.mu.Unlock()
-	for _, stream := range streams {
-		stream.resume(removed)
-	}
-}
-
-// Wrap returns a transport that does what next does, with the script's faults.
-func (s *Script) Wrap(next http.RoundTripper) http.RoundTripper {
-	return &transport{script: s, next: next}
+	close(removed.removed)
 }
 
 // Wait blocks until every request that [Selector.HoldUntil] or [Selector.HoldFor] took from its client was sent and
@@ -67,14 +60,14 @@ func (s *Script) Wait() {
 	}
 }
 
-// inForce is the rules as they are now; the slice is never changed afterwards.
 func (s *Script) inForce() []*rule {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rules
 }
 
-// opened makes a response's stream known, and has it meet the stream faults that are in force.
+// opened makes a stream known and has it meet the rules in force. Each pair of a stream and a rule meets once, here or in
+// Add, because both look at the other's list in the same critical section in which they join their own.
 func (s *Script) opened(stream *stream) {
 	s.mu.Lock()
 	s.open[stream] = struct{}{}
@@ -93,17 +86,17 @@ func (s *Script) closed(stream *stream) {
 	delete(s.open, stream)
 }
 
-// openInOrderLocked lists the open streams, oldest first: a rule that may fire once hits the one that a reader expects.
+// openInOrderLocked lists the open streams, oldest first: a rule that fires once hits the one that a reader expects.
 func (s *Script) openInOrderLocked() []*stream {
 	streams := make([]*stream, 0, len(s.open))
 	for stream := range s.open {
 		streams = append(streams, stream)
 	}
-	slices.SortFunc(streams, func(a, b *stream) int { return a.x.entry.order.compare(b.x.entry.order) })
+	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.opened, b.opened) })
 	return streams
 }
 
-// detach runs the rest of a request whose client may go away.
+// detach runs the rest of a request whose client may go away before it is done.
 func (s *Script) detach(rest func()) {
 	s.mu.Lock()
 	s.held++
@@ -116,4 +109,9 @@ func (s *Script) detach(rest func()) {
 			s.idle.Broadcast()
 		}
 	}()
+}
+
+// Wrap returns a transport that does what next does, with the script's faults.
+func (s *Script) Wrap(next http.RoundTripper) http.RoundTripper {
+	return &transport{script: s, next: next}
 }

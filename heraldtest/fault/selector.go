@@ -44,7 +44,8 @@ func (m matcher) matches(method, verb, path string) bool {
 
 // Where narrows the selection to requests of which the function says yes. It must not read the body.
 func (s Selector) Where(selects func(*http.Request) bool) Selector {
-	s.where = selects
+	before := s.where
+	s.where = func(req *http.Request) bool { return (before == nil || before(req)) && selects(req) }
 	return s
 }
 

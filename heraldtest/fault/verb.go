@@ -40,7 +40,7 @@ func verbOf(req *http.Request) string {
 			return "deletecollection"
 		}
 		return "delete"
-	case http.MethodGet, "":
+	case http.MethodGet, http.MethodHead, "":
 		if watch, err := strconv.ParseBool(req.URL.Query().Get("watch")); err == nil && watch {
 			return "watch"
 		}
