@@ -1,0 +1,47 @@
+// Package diff gives the kubelet's code and Herald's the same input and compares the answers. What may differ is listed
+// here, each with its reason; anything else fails.
+package diff
+
+// Difference is one thing that Herald does otherwise than the kubelet, on purpose.
+type Difference struct {
+	// Rule is the number in docs/behaviour.md that says what is wrong with the kubelet's way.
+	Rule string
+	// Kubelet and Herald say what each does.
+	Kubelet, Herald string
+	// Why says what is better for users.
+	Why string
+	// Shown names the test that shows the difference on both.
+	Shown string
+}
+
+// Differences lists them all, by rule. docs/differences.md is written from it.
+var Differences = []Difference{
+	{
+		Rule:    "PM-5",
+		Kubelet: "a static pod that was removed stays in the UID translation until its mirror is removed",
+		Herald:  "is gone from it at once",
+		Why:     "nobody is told of a static pod that the node no longer has",
+		Shown:   "TestPM5",
+	},
+	{
+		Rule:    "PM-6",
+		Kubelet: "removing an old mirror clears the name of a newer one",
+		Herald:  "a name is cleared only by the pod that holds it",
+		Why:     "a mirror whose predecessor's removal is heard late is still found",
+		Shown:   "TestPM6",
+	},
+	{
+		Rule:    "PM-7",
+		Kubelet: "removing the old of two pods with one name clears the name",
+		Herald:  "the name finds the newest arrival for as long as any pod of that name is held",
+		Why:     "a pod that was force-deleted and re-created can be looked up by name",
+		Shown:   "TestPM7",
+	},
+	{
+		Rule:    "PM-13",
+		Kubelet: "an ordinary API pod may be returned as the counterpart of a mirror with its name, and the other way round",
+		Herald:  "only static pods and mirrors are counterparts",
+		Why:     "callers need not check what they got",
+		Shown:   "TestPM13",
+	},
+}

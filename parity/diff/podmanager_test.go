@@ -1,0 +1,275 @@
+package diff_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubeletpod "k8s.io/kubernetes/pkg/kubelet/pod"
+
+	"github.com/heraldnode/herald/pod"
+	"github.com/heraldnode/herald/podid"
+)
+
+// role is what a pod is to a node.
+type role string
+
+const (
+	apiPod role = "api"
+	static role = "static"
+	mirror role = "mirror"
+)
+
+func newPod(r role, name string, uid types.UID) *v1.Pod {
+	annotations := map[string]string{podid.SourceAnnotation: "api"}
+	switch r {
+	case static:
+		annotations = map[string]string{podid.SourceAnnotation: "file", podid.HashAnnotation: "h"}
+	case mirror:
+		annotations[podid.MirrorAnnotation] = "h"
+	}
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: uid, Annotations: annotations}}
+}
+
+// both does everything twice: to the kubelet's manager and to ours.
+type both struct {
+	kubelet kubeletpod.Manager
+	herald  *pod.Manager
+	held    map[types.UID]*v1.Pod
+}
+
+func newBoth() *both {
+	return &both{kubelet: kubeletpod.NewBasicPodManager(), herald: pod.NewManager(), held: map[types.UID]*v1.Pod{}}
+}
+
+func (b *both) add(p *v1.Pod) {
+	b.kubelet.AddPod(p)
+	b.herald.AddPod(p)
+	b.held[p.UID] = p
+}
+
+func (b *both) remove(p *v1.Pod) {
+	b.kubelet.RemovePod(p)
+	b.herald.RemovePod(p)
+	delete(b.held, p.UID)
+}
+
+// answers is everything that a manager can be asked, in a form that can be compared.
+type answers struct {
+	Pods, Mirrors, Orphans []string
+	ByUID, ByName, Pairs   map[string]string
+	ToMirror, ToPod        map[string]string
+	Translated             map[string]string
+}
+
+// asked collects one manager's answers through functions that hide its types.
+type asked struct {
+	pods, mirrors []*v1.Pod
+	orphans       []string
+	byUID         func(types.UID) *v1.Pod
+	byName        func(name string) *v1.Pod
+	pair          func(*v1.Pod) (*v1.Pod, *v1.Pod)
+	toMirror      map[string]string
+	toPod         map[string]string
+	translate     func(types.UID) string
+}
+
+func uidOf(p *v1.Pod) string {
+	if p == nil {
+		return ""
+	}
+	return string(p.UID)
+}
+
+func collect(a asked, held map[types.UID]*v1.Pod) answers {
+	got := answers{
+		ByUID: map[string]string{}, ByName: map[string]string{}, Pairs: map[string]string{}, Translated: map[string]string{},
+		ToMirror: a.toMirror, ToPod: a.toPod, Orphans: slices.Sorted(slices.Values(a.orphans)),
+	}
+	for _, p := range a.pods {
+		got.Pods = append(got.Pods, uidOf(p))
+	}
+	for _, p := range a.mirrors {
+		got.Mirrors = append(got.Mirrors, uidOf(p))
+	}
+	slices.Sort(got.Pods)
+	slices.Sort(got.Mirrors)
+	for uid, p := range held {
+		got.ByUID[string(uid)] = uidOf(a.byUID(uid))
+		got.ByName[p.Name] = uidOf(a.byName(p.Name))
+		pod, mirror := a.pair(p)
+		got.Pairs[string(uid)] = uidOf(pod) + "/" + uidOf(mirror)
+		got.Translated[string(uid)] = a.translate(uid)
+	}
+	return got
+}
+
+func (b *both) ofKubelet() answers {
+	a := asked{toMirror: map[string]string{}, toPod: map[string]string{}}
+	a.pods, a.mirrors, a.orphans = b.kubelet.GetPodsAndMirrorPods()
+	a.byUID = func(uid types.UID) *v1.Pod { p, _ := b.kubelet.GetPodByUID(uid); return p }
+	a.byName = func(name string) *v1.Pod { p, _ := b.kubelet.GetPodByName("ns", name); return p }
+	a.pair = func(p *v1.Pod) (*v1.Pod, *v1.Pod) {
+		pod, mirror, _ := b.kubelet.GetPodAndMirrorPod(p)
+		return pod, mirror
+	}
+	a.translate = func(uid types.UID) string { return string(b.kubelet.TranslatePodUID(uid)) }
+	toMirror, toPod := b.kubelet.GetUIDTranslations()
+	for uid, m := range toMirror {
+		a.toMirror[string(uid)] = string(m)
+	}
+	for m, uid := range toPod {
+		a.toPod[string(m)] = string(uid)
+	}
+	return collect(a, b.held)
+}
+
+func (b *both) ofHerald() answers {
+	a := asked{toMirror: map[string]string{}, toPod: map[string]string{}}
+	var orphans []podid.FullName
+	a.pods, a.mirrors, orphans = b.herald.GetPodsAndMirrorPods()
+	for _, name := range orphans {
+		a.orphans = append(a.orphans, name.String())
+	}
+	a.byUID = func(uid types.UID) *v1.Pod { p, _ := b.herald.GetPodByUID(podid.UID(uid)); return p }
+	a.byName = func(name string) *v1.Pod { p, _ := b.herald.GetPodByName("ns", name); return p }
+	a.pair = func(p *v1.Pod) (*v1.Pod, *v1.Pod) {
+		pod, mirror, _ := b.herald.GetPodAndMirrorPod(p)
+		return pod, mirror
+	}
+	a.translate = func(uid types.UID) string { return string(b.herald.TranslatePodUID(uid)) }
+	toMirror, toPod := b.herald.GetUIDTranslations()
+	for uid, m := range toMirror {
+		a.toMirror[string(uid)] = string(m)
+	}
+	for m, uid := range toPod {
+		a.toPod[string(m)] = string(uid)
+	}
+	return collect(a, b.held)
+}
+
+// TestPodManagerAnswersAsTheKubelets walks both through random histories in which each name has at most one pod and one
+// mirror at a time, and a static pod outlives no mirror but its own: there they must agree in every answer. What happens
+// when names collide, or when a pair is taken apart, is what the tests of the differences are about.
+func TestPodManagerAnswersAsTheKubelets(t *testing.T) {
+	names := []string{"a", "b", "c"}
+	rapid.Check(t, func(t *rapid.T) {
+		b := newBoth()
+		serial := 0
+		holder := map[string]*v1.Pod{} // "a/pod", "a/mirror"
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				name := rapid.SampledFrom(names).Draw(t, "name")
+				r := rapid.SampledFrom([]role{apiPod, static, mirror}).Draw(t, "role")
+				slot := name + "/pod"
+				if r == mirror {
+					slot = name + "/mirror"
+				}
+				if holder[slot] != nil || collides(r, holder[name+"/pod"], holder[name+"/mirror"]) {
+					t.Skip("the name is taken")
+				}
+				serial++
+				holder[slot] = newPod(r, name, types.UID(string(r)+"-"+name+"-"+strings.Repeat("i", serial%7)))
+				b.add(holder[slot])
+			},
+			"update": func(t *rapid.T) {
+				slot := rapid.SampledFrom(names).Draw(t, "name") + rapid.SampledFrom([]string{"/pod", "/mirror"}).Draw(t, "half")
+				if holder[slot] == nil {
+					t.Skip("nothing to update")
+				}
+				holder[slot] = holder[slot].DeepCopy()
+				b.kubelet.UpdatePod(holder[slot])
+				b.herald.UpdatePod(holder[slot])
+				b.held[holder[slot].UID] = holder[slot]
+			},
+			"remove the pair": func(t *rapid.T) {
+				name := rapid.SampledFrom(names).Draw(t, "name")
+				for _, half := range []string{"/mirror", "/pod"} {
+					if p := holder[name+half]; p != nil {
+						b.remove(p)
+						delete(holder, name+half)
+					}
+				}
+			},
+			"": func(t *rapid.T) {
+				if diff := cmp.Diff(b.ofKubelet(), b.ofHerald()); diff != "" {
+					t.Fatalf("kubelet (-) and Herald (+) disagree:\n%s", diff)
+				}
+			},
+		})
+	})
+}
+
+// collides tells whether a pod of that role would be the wrong counterpart of what holds the name (PM-13).
+func collides(r role, pod, m *v1.Pod) bool {
+	switch r {
+	case mirror:
+		return pod != nil && !podid.IsStatic(pod)
+	case apiPod:
+		return m != nil
+	default:
+		return false
+	}
+}
+
+func TestPM5ARemovedStaticPodIsNoLongerTranslated(t *testing.T) {
+	b := newBoth()
+	s := newPod(static, "a", "s")
+	b.add(s)
+	b.add(newPod(mirror, "a", "m"))
+	b.remove(s)
+	if k := b.ofKubelet(); k.ToPod["m"] != "s" {
+		t.Errorf("the kubelet no longer has this fault: %v", k.ToPod)
+	}
+	if h := b.ofHerald(); len(h.ToPod) != 0 || len(h.ToMirror) != 0 {
+		t.Errorf("a removed static pod is still translated: %v %v", h.ToPod, h.ToMirror)
+	}
+}
+
+func TestPM6ANewMirrorIsFoundAfterItsPredecessorIsRemoved(t *testing.T) {
+	b := newBoth()
+	s, old, fresh := newPod(static, "a", "s"), newPod(mirror, "a", "m1"), newPod(mirror, "a", "m2")
+	b.add(s)
+	b.add(old)
+	b.add(fresh)
+	b.remove(old)
+	if k, found := b.kubelet.GetMirrorPodByPod(s); found {
+		t.Errorf("the kubelet no longer has this fault: it finds %s", k.UID)
+	}
+	if h, found := b.herald.GetMirrorPodByPod(s); !found || h.UID != "m2" {
+		t.Errorf("the mirror found is %v", h)
+	}
+}
+
+func TestPM7ARecreatedPodIsFoundByNameAfterTheOldOneIsRemoved(t *testing.T) {
+	b := newBoth()
+	old, fresh := newPod(apiPod, "a", "p1"), newPod(apiPod, "a", "p2")
+	b.add(old)
+	b.add(fresh)
+	b.remove(old)
+	if _, found := b.kubelet.GetPodByName("ns", "a"); found {
+		t.Error("the kubelet no longer has this fault")
+	}
+	if h, found := b.herald.GetPodByName("ns", "a"); !found || h.UID != "p2" {
+		t.Errorf("the pod found is %v", h)
+	}
+}
+
+func TestPM13AnAPIPodIsNobodysCounterpart(t *testing.T) {
+	b := newBoth()
+	p, m := newPod(apiPod, "a", "p"), newPod(mirror, "a", "m")
+	b.add(p)
+	b.add(m)
+	if k, found := b.kubelet.GetPodByMirrorPod(m); !found || k != p {
+		t.Error("the kubelet no longer has this fault")
+	}
+	if h, found := b.herald.GetPodByMirrorPod(m); found {
+		t.Errorf("an API pod was taken for a static one: %v", h.UID)
+	}
+}

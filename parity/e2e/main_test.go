@@ -1,0 +1,107 @@
+// Package e2e_test runs Herald's parts against real ones: etcd, kube-apiserver and kubectl, with the rights of a node and
+// nothing more.
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/heraldnode/herald/parity/controlplane"
+	"github.com/heraldnode/herald/parity/internal/needs"
+)
+
+// cluster is the control plane that all tests of this package share. A test has a node and names of its own.
+var cluster *controlplane.ControlPlane
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	ctx := context.Background()
+	binaries, err := controlplane.Build(ctx, os.Stderr)
+	if err == nil {
+		cluster, err = controlplane.Start(ctx, controlplane.Config{Binaries: binaries})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	if err := cluster.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// admin is a client with all rights, for what users and controllers do.
+func admin(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(cluster.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// kubectl runs the real one as the administrator and returns what it printed.
+func kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	needs.Kubectl(t)
+	cmd := exec.CommandContext(t.Context(), "kubectl", append([]string{"--kubeconfig", cluster.AdminKubeconfig()}, args...)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// eventually waits for what should become true, and fails the test with what is instead if it does not within a minute.
+func eventually(t *testing.T, what string, check func() (is string, ok bool)) {
+	t.Helper()
+	var is string
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		var ok bool
+		is, ok = check()
+		return ok, nil
+	})
+	if err != nil {
+		t.Fatalf("%s: it is still %s", what, is)
+	}
+}
+
+// lives records every incarnation of a pod that a watch shows, from now on, as the UIDs in the order of their birth. The
+// function that it returns waits until the last one was seen.
+func lives(t *testing.T, name string) func(last types.UID) []types.UID {
+	t.Helper()
+	watch, err := admin(t).CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(watch.Stop)
+	return func(last types.UID) []types.UID {
+		var seen []types.UID
+		for event := range watch.ResultChan() {
+			p, isPod := event.Object.(*v1.Pod)
+			if isPod && !slices.Contains(seen, p.UID) {
+				seen = append(seen, p.UID)
+			}
+			if isPod && p.UID == last {
+				return seen
+			}
+		}
+		t.Fatalf("the watch of %s ended after %v", name, seen)
+		return nil
+	}
+}
