@@ -25,8 +25,21 @@ Ratios are the kubelet's time divided by Herald's: above 1, Herald is faster. Ab
 		fmt.Fprintf(os.Stderr, "bench: -mode=%s: want short or full\n", *mode)
 		os.Exit(2)
 	}
-	if err := bench.Print(os.Stdout, bench.Run(bench.PodManager(), rounds, os.Stderr)); err != nil {
+	if err := run(rounds); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+func run(rounds int) error {
+	dir, err := os.MkdirTemp("", "herald-bench-")
+	if err != nil {
+		return fmt.Errorf("make a folder for manifests: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	cases, err := bench.Manifests(dir)
+	if err != nil {
+		return err
+	}
+	return bench.Print(os.Stdout, bench.Run(append(bench.PodManager(), cases...), rounds, os.Stderr))
 }
