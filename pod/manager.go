@@ -5,29 +5,28 @@ import (
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/podid"
 )
 
 // Manager is the node's address book: the pods that this node should run, and the mirrors that the API server shows.
 //
-// Any number of goroutines may use it. Readers never wait for each other, and a look-up allocates nothing. Every write is
-// visible to whoever reads after it returned. Pods go in and come out by reference and are immutable from then on; to
-// change one, hand in a changed copy.
+// Any number of goroutines may use it. Readers never wait for each other, and a look-up allocates nothing. Pods go in
+// and come out by reference and are immutable from then on; to change one, hand in a changed copy.
 //
-// It tells nobody of a change. Whoever writes to it holds the pod and the order of effects that CFG-43..45 ask for, and
-// wakes those who depend on it (the pod's worker, Mirrors.Wake) when the write is done. A subscription here would run
-// strangers' code between a write and its effects, and could be lost only in more places.
+// It tells nobody of a change. Whoever writes to it knows the pod and the order of effects (CFG-43..45) and, when the
+// write is done, wakes those who depend on it: the pod's worker, Mirrors.Wake. A call-back from here would have to
+// guess that order, and a forgotten wake-up does no lasting harm: Mirrors looks at all names from time to time.
 //
 // Make one with NewManager.
 type Manager struct {
-	mu      sync.RWMutex // guards the fields below, up to the blank line
+	mu      sync.RWMutex // guards pods, mirrors, names and byName; uids is written under it
 	pods    map[podid.UID]*v1.Pod
 	mirrors map[podid.MirrorUID]*v1.Pod
 	names   map[podid.FullName]namesakes
-
-	// uids is replaced, never changed, by a writer that holds mu. Readers need no lock.
-	uids atomic.Pointer[translation]
+	byName  map[podid.FullName]*v1.Pod // the pod that each name finds: names without the detour, for the look-ups
+	uids    atomic.Pointer[translation] // read without mu
 }
 
 // NewManager returns an empty Manager.
@@ -37,54 +36,85 @@ func NewManager() *Manager {
 	return m
 }
 
-// AddPod files the pod under its UID and its full name: as a mirror when it carries the mirror annotation, else as a pod to
-// run. A pod of that UID that is already held is replaced, whatever its name or role was: one UID is one pod.
+// AddPod files the pod under its UID and its full name: as a mirror if it carries the mirror annotation, else as a
+// pod to run (PM-2..4). One UID is one pod: whatever was held under it is replaced, even if it had another name or
+// role.
 func (m *Manager) AddPod(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	change := edit{of: m}
-	m.putLocked(pod, &change)
-	change.publishLocked()
+	old := m.heldLocked(pod.UID)
+	m.putLocked(old, pod)
+	m.retranslateLocked(old, pod)
 }
 
-// UpdatePod is AddPod under the name that a reader expects where a known pod changes (PM-2). An update does not make the
-// pod the newest of its namesakes.
+// UpdatePod does what AddPod does (PM-2); the name is for the reader. A pod that is updated keeps its place among its
+// namesakes.
 func (m *Manager) UpdatePod(pod *v1.Pod) { m.AddPod(pod) }
 
-// RemovePod forgets the pod of that UID, be it a mirror or not. Another pod of the same full name stays known by its name
+// RemovePod forgets the pod of that UID, mirror or not. A namesake with another UID keeps, or gets back, the full name
 // (PM-6, PM-7). Removing an unknown pod does nothing.
 func (m *Manager) RemovePod(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	change := edit{of: m}
-	m.dropPodLocked(podid.UID(pod.UID), &change)
-	m.dropMirrorLocked(podid.MirrorUID(pod.UID), &change)
-	change.publishLocked()
+	old := m.heldLocked(pod.UID)
+	if old == nil {
+		return
+	}
+	m.dropLocked(old)
+	m.retranslateLocked(old, nil)
 }
 
-// SetPods replaces everything that is held, as if the pods were added in their order (PM-8). No reader sees a part of it.
+// SetPods replaces all that is held, as if the pods were added in their order (PM-8). No reader sees a part of it,
+// but for the UID translation, which changes an instant before the rest.
 func (m *Manager) SetPods(pods []*v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pods = make(map[podid.UID]*v1.Pod, len(pods))
 	m.mirrors = map[podid.MirrorUID]*v1.Pod{}
 	m.names = make(map[podid.FullName]namesakes, len(pods))
-	ignored := edit{of: m}
+	m.byName = make(map[podid.FullName]*v1.Pod, len(pods))
 	for _, pod := range pods {
-		m.putLocked(pod, &ignored)
-		ignored.reset()
+		m.putLocked(m.heldLocked(pod.UID), pod)
 	}
-	m.uids.Store(m.translateAllLocked())
+	m.translateAllLocked()
 }
 
-func (m *Manager) putLocked(pod *v1.Pod, change *edit) {
-	uid, mirrorUID := podid.UID(pod.UID), podid.MirrorUID(pod.UID)
-	if podid.IsMirror(pod) {
-		m.dropPodLocked(uid, change)
-		m.names.put(m.mirrors[mirrorUID], pod, change)
-		m.mirrors[mirrorUID] = pod
-		return
+// heldLocked is the pod or mirror of that UID, or nil. No UID is ever held in both roles.
+func (m *Manager) heldLocked(uid types.UID) *v1.Pod {
+	if pod, found := m.pods[podid.UID(uid)]; found {
+		return pod
 	}
-	m.dropMirrorLocked(mirrorUID, change)
-	m.pods[uid] = pod
+	return m.mirrors[podid.MirrorUID(uid)]
+}
+
+// putLocked files pod in the place of old, which has the same UID or is nil.
+func (m *Manager) putLocked(old, pod *v1.Pod) {
+	name, isMirror := podid.FullNameOf(pod), podid.IsMirror(pod)
+	if old != nil && podid.FullNameOf(old) == name && podid.IsMirror(old) == isMirror {
+		m.names[name] = m.names[name].replacing(old, pod)
+	} else {
+		if old != nil {
+			m.dropLocked(old)
+		}
+		m.names[name] = m.names[name].with(pod)
+	}
+	if isMirror {
+		m.mirrors[podid.MirrorUID(pod.UID)] = pod
+	} else {
+		m.pods[podid.UID(pod.UID)] = pod
+	}
+}
+
+func (m *Manager) dropLocked(held *v1.Pod) {
+	if podid.IsMirror(held) {
+		delete(m.mirrors, podid.MirrorUID(held.UID))
+	} else {
+		delete(m.pods, podid.UID(held.UID))
+	}
+	name := podid.FullNameOf(held)
+	if rest := m.names[name].without(held); len(rest.arrivals) == 0 {
+		delete(m.names, name)
+	} else {
+		m.names[name] = rest
+	}
 }
