@@ -44,4 +44,25 @@ var Differences = []Difference{
 		Why:     "callers need not check what they got",
 		Shown:   "TestPM13",
 	},
+	{
+		Rule:    "CFG-1",
+		Kubelet: "drops unknown fields of a manifest and reads its first document only, silently",
+		Herald:  "refuses unknown fields and duplicate keys with file and line; reads every document and lists of pods",
+		Why:     "a typo does not silently change a pod",
+		Shown:   "TestCFG1HeraldSeesTypos",
+	},
+	{
+		Rule:    "CFG-9",
+		Kubelet: "accepts a hostPath that is not absolute, an unknown emptyDir medium, a hostIP that is none, a negative grace period",
+		Herald:  "refuses them, and Windows options",
+		Why:     "the error is seen when the file is written, not when the pod cannot start",
+		Shown:   "TestCFG9HeraldRefuses",
+	},
+	{
+		Rule:    "BUG-20",
+		Kubelet: "hashes the defaulted object and the file's path into a static pod's UID",
+		Herald:  "hashes what the author wrote, with a version in front",
+		Why:     "neither an upgrade nor a renamed file restarts static pods",
+		Shown:   "TestBUG20",
+	},
 }

@@ -1,0 +1,222 @@
+package diff_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/yaml"
+
+	"github.com/heraldnode/herald/parity/diff"
+	"github.com/heraldnode/herald/parity/internal/kubelet"
+	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/source/manifest"
+)
+
+var (
+	seed      = flag.Uint64("manifest.seed", 0, "repeat the mutants of this seed; 0: new ones")
+	manifests = flag.Int("manifest.cases", 5_000, "how many mutated manifests both sides read")
+)
+
+const node = "node-1"
+
+// verdict is what both sides made of one manifest.
+type verdict struct {
+	kubelet, herald       *v1.Pod
+	kubeletErr, heraldErr error
+}
+
+func judge(data []byte) verdict {
+	var v verdict
+	v.kubelet, v.kubeletErr = kubelet.DecodePod(data, "/manifests/x.yaml", node)
+	pods, err := manifest.Decode(data, manifest.Origin{Source: podid.File, Location: "/manifests/x.yaml", Node: node})
+	if v.heraldErr = err; err == nil {
+		v.herald = pods[0]
+	}
+	return v
+}
+
+// disagreement says what is different and not on the list, or "".
+func (v verdict) disagreement() string {
+	switch {
+	case v.kubeletErr != nil && v.heraldErr == nil:
+		return "only the kubelet refuses it: " + v.kubeletErr.Error()
+	case v.kubeletErr == nil && v.heraldErr != nil:
+		if diff.IsStricter(problems(v.heraldErr)) {
+			return ""
+		}
+		return "only Herald refuses it: " + v.heraldErr.Error()
+	case v.kubeletErr != nil:
+		return ""
+	case !equality.Semantic.DeepEqual(v.kubelet.Spec, v.herald.Spec):
+		return "specs differ, kubelet (-), Herald (+):\n" + cmp.Diff(v.kubelet.Spec, v.herald.Spec)
+	case v.kubelet.Name != v.herald.Name || v.kubelet.Namespace != v.herald.Namespace:
+		return "names differ: " + v.kubelet.Name + " and " + v.herald.Name
+	case !equality.Semantic.DeepEqual(v.kubelet.Labels, v.herald.Labels):
+		return "labels differ"
+	}
+	return ""
+}
+
+func problems(err error) []error {
+	var all manifest.Errors
+	if !errors.As(err, &all) {
+		return []error{err}
+	}
+	return all.Unwrap()
+}
+
+// goodManifests are the examples of the manifest package, as JSON.
+func goodManifests(t *testing.T) map[string][]byte {
+	t.Helper()
+	files, err := filepath.Glob("../../source/manifest/testdata/good/*")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no examples: %v", err)
+	}
+	good := map[string][]byte{}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(data), "\n---") {
+			continue // the kubelet reads only the first document (CFG-1)
+		}
+		if good[filepath.Base(file)], err = yaml.YAMLToJSON(data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return good
+}
+
+func TestCFG1ManifestsMeanTheSameToBoth(t *testing.T) {
+	for name, data := range goodManifests(t) {
+		v := judge(data)
+		if v.kubeletErr != nil || v.heraldErr != nil {
+			t.Errorf("%s: kubelet: %v, Herald: %v", name, v.kubeletErr, v.heraldErr)
+		} else if differs := v.disagreement(); differs != "" {
+			t.Errorf("%s: %s", name, differs)
+		}
+	}
+}
+
+// TestCFG9MutatedManifestsAreRefusedByBothOrMeanTheSame breaks good manifests at random and gives them to both.
+func TestCFG9MutatedManifestsAreRefusedByBothOrMeanTheSame(t *testing.T) {
+	if *seed == 0 {
+		*seed = uint64(time.Now().UnixNano())
+	}
+	m := newMutator(*seed)
+	var bases [][]byte
+	for _, data := range goodManifests(t) {
+		bases = append(bases, data)
+	}
+	accepted, refused, failures := 0, 0, 0
+	for range *manifests {
+		data := mutant(t, m, pick(m, bases))
+		v := judge(data)
+		if v.heraldErr == nil {
+			accepted++
+		} else {
+			refused++
+		}
+		if differs := v.disagreement(); differs != "" {
+			t.Errorf("-manifest.seed=%d: %s\n%s", *seed, differs, data)
+			if failures++; failures == 5 {
+				break
+			}
+		}
+	}
+	t.Logf("%d accepted by both, %d refused", accepted, refused)
+	if accepted == 0 || refused == 0 {
+		t.Error("the mutants are all good or all bad: they prove nothing")
+	}
+}
+
+func mutant(t *testing.T, m *mutator, base []byte) []byte {
+	t.Helper()
+	var object map[string]any
+	if err := json.Unmarshal(base, &object); err != nil {
+		t.Fatal(err)
+	}
+	delete(object, "status")
+	for range 1 + m.IntN(3) {
+		object["spec"] = m.mutate(object["spec"], reflect.TypeFor[v1.PodSpec]())
+	}
+	data, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestCFG9HeraldRefusesWhatCannotWork(t *testing.T) {
+	pod := func(spec string) []byte {
+		return []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec":` + spec + `}`)
+	}
+	tests := map[string][]byte{
+		"a host path that is not absolute": pod(`{"containers":[{"name":"a","image":"a"}],"volumes":[{"name":"v","hostPath":{"path":"data"}}]}`),
+		"a medium that nobody knows":       pod(`{"containers":[{"name":"a","image":"a"}],"volumes":[{"name":"v","emptyDir":{"medium":"Tape"}}]}`),
+		"a negative grace period":          pod(`{"containers":[{"name":"a","image":"a"}],"terminationGracePeriodSeconds":-1}`),
+		"a host IP that is none":           pod(`{"containers":[{"name":"a","image":"a","ports":[{"containerPort":80,"hostIP":"here"}]}]}`),
+	}
+	for name, data := range tests {
+		t.Run(name, func(t *testing.T) {
+			v := judge(data)
+			if v.kubeletErr != nil {
+				t.Errorf("the kubelet refuses it too: %v", v.kubeletErr)
+			}
+			if v.heraldErr == nil || !diff.IsStricter(problems(v.heraldErr)) {
+				t.Errorf("Herald says %v", v.heraldErr)
+			}
+		})
+	}
+}
+
+func TestBUG20AnUpgradeOrANewNameOfTheFileDoesNotChangeTheUID(t *testing.T) {
+	good := goodManifests(t)["minimal.yaml"]
+	read := func(path string) (kubeletUID, heraldUID string) {
+		theirs, err := kubelet.DecodePod(good, path, node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, err := manifest.Decode(good, manifest.Origin{Source: podid.File, Location: path, Node: node})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(theirs.UID), string(ours[0].UID)
+	}
+	theirsA, oursA := read("/manifests/a.yaml")
+	theirsB, oursB := read("/manifests/b.yaml")
+	if theirsA == theirsB {
+		t.Error("the kubelet no longer has this fault")
+	}
+	if oursA != oursB {
+		t.Errorf("the UID changed from %s to %s", oursA, oursB)
+	}
+}
+
+func TestCFG1HeraldSeesTyposAndEveryDocument(t *testing.T) {
+	const typo = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec":{"containers":[{"name":"a","image":"a","imagePullPolice":"Never"}]}}`
+	if v := judge([]byte(typo)); v.kubeletErr != nil || v.heraldErr == nil {
+		t.Errorf("kubelet: %v, Herald: %v", v.kubeletErr, v.heraldErr)
+	}
+	const two = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: a}]}\n---\n" +
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: b}\nspec: {containers: [{name: b, image: b}]}\n"
+	theirs, err := kubelet.DecodePod([]byte(two), "/manifests/x.yaml", node)
+	if err != nil || theirs.Name != "a-node-1" {
+		t.Errorf("the kubelet reads %v, %v", theirs, err)
+	}
+	ours, err := manifest.Decode([]byte(two), manifest.Origin{Source: podid.File, Location: "x.yaml", Node: node})
+	if err != nil || len(ours) != 2 {
+		t.Errorf("Herald reads %d pods, %v", len(ours), err)
+	}
+}
