@@ -65,4 +65,25 @@ var Differences = []Difference{
 		Why:     "neither an upgrade nor a renamed file restarts static pods",
 		Shown:   "TestBUG20",
 	},
+	{
+		Rule:    "CFG-20",
+		Kubelet: "of two files with one pod the last one read wins, and removing either removes the pod for a while",
+		Herald:  "the file that was there first keeps the pod; the other is reported and takes over when it goes",
+		Why:     "a copied manifest does not restart a pod",
+		Shown:   "TestCFG20",
+	},
+	{
+		Rule:    "BUG-18",
+		Kubelet: "a syntax error in a manifest ends its pod at the next listing",
+		Herald:  "the last good version stays in force, and the error names file and line",
+		Why:     "a broken edit is a message, not an outage",
+		Shown:   "TestBUG18",
+	},
+	{
+		Rule:    "BUG-32",
+		Kubelet: "every file in the folder is a manifest, also web.yaml.bak",
+		Herald:  "reads .yaml, .yml and .json, shows what it ignores",
+		Why:     "a backup does not shadow the manifest",
+		Shown:   "TestBUG32",
+	},
 }
