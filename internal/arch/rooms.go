@@ -43,6 +43,12 @@ var Rooms = []Room{
 	},
 
 	{
+		Path: "derive", Layer: Decisions,
+		Job: "desired + observed + probes + previous -> v1.PodStatus: phase, conditions, container statuses, merge, equality",
+	},
+	{Path: "status/patch", Layer: Decisions, Job: "the one request by which a pod's status reaches the API server"},
+
+	{
 		Path: "source", Layer: Stages, MayImport: []string{"source/manifest"},
 		Job: "pods from a directory, a URL, the API server, merged into one stream of changes",
 	},
@@ -50,6 +56,11 @@ var Rooms = []Room{
 		Path: "pod", Layer: Stages,
 		Job: "the Pod Manager: the pods that this node should run, static <-> mirror; the keeper of the mirrors",
 	},
+	{
+		Path: "status", Layer: Stages, MayImport: []string{"status/patch", "checkpoint"},
+		Job: "the Status Manager: versioned cache, priority queue, one-request writer, reconcile, final delete",
+	},
+	{Path: "checkpoint", Layer: Stages, Job: "small durable state: atomic, checksummed, versioned files"},
 	{
 		Path: "kubeapi", Layer: Stages,
 		Job: "the API server as Herald talks to it: pods, their status, nodes, over client-go's REST client",

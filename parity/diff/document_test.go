@@ -29,7 +29,7 @@ the comparison.
 		fmt.Fprintf(&want, "| %s | %s | %s | %s | `%s` |\n", d.Rule, d.Kubelet, d.Herald, d.Why, d.Shown)
 	}
 	if *update {
-		if err := os.WriteFile(document, []byte(want.String()), 0o600); err != nil {
+		if err := os.WriteFile(document, []byte(want.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
