@@ -7,6 +7,7 @@ package observed
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/heraldnode/herald/podid"
@@ -23,6 +24,8 @@ type Pod struct {
 	// IPs of the newest ready sandbox, the primary one first. They outlive the sandbox: a pod that ended keeps the
 	// addresses that it had (PLEG-10).
 	IPs []netip.Addr
+	// Resources are those of the pod's own cgroup, around its containers; nil when nobody read them.
+	Resources *Resources
 	// At is when the inspection began: whatever happened later may be missing.
 	At time.Time
 }
@@ -84,6 +87,8 @@ type Container struct {
 	Image Image
 	// Resources is nil when the runtime does not report them.
 	Resources *Resources
+	// User is who the first process runs as; nil when the runtime does not report it.
+	User *User
 	// SpecHash tells which version of the container's spec this instance was made from, or 0.
 	SpecHash uint64
 }
@@ -110,6 +115,12 @@ type Resources struct {
 	MemoryRequestBytes, MemoryLimitBytes *int64
 }
 
+// User is the identity of a container's first process on Linux, with the groups that the image and the runtime added.
+type User struct {
+	UID, GID           int64
+	SupplementalGroups []int64
+}
+
 // ContainerID names a container and the runtime that has it.
 type ContainerID struct {
 	Runtime, ID string
@@ -121,6 +132,15 @@ func (id ContainerID) String() string {
 		return ""
 	}
 	return id.Runtime + "://" + id.ID
+}
+
+// ParseContainerID reads the API's form. Anything else is no container.
+func ParseContainerID(written string) ContainerID {
+	runtime, id, ok := strings.Cut(written, "://")
+	if !ok || runtime == "" || id == "" {
+		return ContainerID{}
+	}
+	return ContainerID{Runtime: runtime, ID: id}
 }
 
 // Sort puts sandboxes and containers in the order that the fields promise. Whoever fills a Pod calls it once.

@@ -97,3 +97,33 @@ func TestStatesAndIDsAreWrittenAsTheAPIShowsThem(t *testing.T) {
 		t.Fatalf("no container is written as %q", got)
 	}
 }
+
+func TestAContainerIDSurvivesWritingAndReading(t *testing.T) {
+	tests := map[string]struct {
+		written string
+		want    observed.ContainerID
+	}{
+		"runtime and id":      {"containerd://abc", observed.ContainerID{Runtime: "containerd", ID: "abc"}},
+		"none":                {"", observed.ContainerID{}},
+		"no runtime":          {"://abc", observed.ContainerID{}},
+		"no id":               {"containerd://", observed.ContainerID{}},
+		"not of the API form": {"abc", observed.ContainerID{}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := observed.ParseContainerID(test.written)
+			if got != test.want {
+				t.Fatalf("ParseContainerID(%q) = %+v, want %+v", test.written, got, test.want)
+			}
+			if got != (observed.ContainerID{}) && got.String() != test.written {
+				t.Fatalf("%q was written back as %q", test.written, got)
+			}
+		})
+	}
+}
+
+func TestReadingAContainerIDAllocatesNothing(t *testing.T) {
+	if n := testing.AllocsPerRun(100, func() { observed.ParseContainerID("containerd://abc") }); n != 0 {
+		t.Fatalf("%v allocations", n)
+	}
+}

@@ -1,0 +1,91 @@
+package derive_test
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/observed"
+)
+
+// An agent looks at its runtime twice. Between the two looks the container came up and its readiness probe passed.
+func Example() {
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", Generation: 1},
+		Spec: v1.PodSpec{
+			RestartPolicy: v1.RestartPolicyAlways,
+			Containers:    []v1.Container{{Name: "nginx", Image: "nginx:1", ReadinessProbe: &v1.Probe{}}},
+		},
+	}
+	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	first := derive.Status(derive.Input{Pod: pod, Now: start})
+
+	id := observed.ContainerID{Runtime: "containerd", ID: "abc"}
+	second := derive.Status(derive.Input{
+		Pod:      pod,
+		Previous: &first,
+		Observed: &observed.Pod{
+			Sandboxes:  []observed.Sandbox{{ID: "box", Ready: true}},
+			Containers: []observed.Container{{ID: id, Name: "nginx", SandboxID: "box", State: observed.Running, StartedAt: start}},
+			IPs:        []netip.Addr{netip.MustParseAddr("10.0.0.7")},
+		},
+		Probes: derive.Probes{id: {Readiness: derive.ProbePassed}},
+		Now:    start.Add(5 * time.Second),
+	})
+
+	for _, status := range []v1.PodStatus{first, second} {
+		fmt.Printf("%s, IP %q\n", status.Phase, status.PodIP)
+		for _, condition := range status.Conditions {
+			fmt.Println(" ", condition.Type, condition.Status, condition.LastTransitionTime.Format("15:04:05"))
+		}
+	}
+
+	// What the API server holds was changed by others meanwhile: their condition stays.
+	api := first
+	api.Conditions = append([]v1.PodCondition{{Type: "lb/attached", Status: v1.ConditionTrue}}, first.Conditions...)
+	fmt.Println("to send:", !derive.Equal(&api, &second), derive.Merge(api, second, true, start).Conditions[0].Type)
+
+	// Output:
+	// Pending, IP ""
+	//   PodReadyToStartContainers False 12:00:00
+	//   Initialized True 12:00:00
+	//   Ready False 12:00:00
+	//   ContainersReady False 12:00:00
+	//   PodScheduled True 12:00:00
+	// Running, IP "10.0.0.7"
+	//   PodReadyToStartContainers True 12:00:05
+	//   Initialized True 12:00:00
+	//   Ready True 12:00:05
+	//   ContainersReady True 12:00:05
+	//   PodScheduled True 12:00:00
+	// to send: true lb/attached
+}
+
+// A status manager takes a status from a worker, lays the newest probe results over it and decides whether it is news.
+func ExampleContinue() {
+	pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{Name: "job"}}}}
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	cached := derive.Status(derive.Input{Pod: pod, Now: noon})
+
+	accept := func(next v1.PodStatus, now time.Time) (v1.PodStatus, bool) {
+		next = derive.WithProbeFacts(pod, next, nil)
+		if err := derive.CheckTransition(pod, &cached, &next); err != nil {
+			return cached, false
+		}
+		next = derive.Continue(&cached, next, now)
+		next, _ = derive.Normalize(pod, next)
+		return next, !derive.Equal(&cached, &next)
+	}
+
+	same, news := accept(cached, noon.Add(time.Minute))
+	fmt.Println(same.Phase, news)
+	last, news := accept(derive.Terminate(pod, cached), noon.Add(time.Hour))
+	fmt.Println(last.Phase, last.ContainerStatuses[0].State.Terminated.Reason, news)
+	// Output:
+	// Pending false
+	// Failed ContainerStatusUnknown true
+}
