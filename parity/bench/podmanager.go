@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -114,10 +115,8 @@ func each[T any](items []T, do func(T)) func(*testing.B) {
 	}
 }
 
-var (
-	keptPod  *v1.Pod
-	keptBool bool
-)
-
 // keep makes the compiler believe that the answer matters.
-func keep(p *v1.Pod, found bool) { keptPod, keptBool = p, found }
+func keep(p *v1.Pod, found bool) {
+	runtime.KeepAlive(p)
+	runtime.KeepAlive(found)
+}

@@ -75,7 +75,7 @@ type nobody struct{}
 
 func (nobody) ObservedPodOnWatch(*v1.Pod, time.Time) {}
 
-func newMuxes(t *rapid.T, ctx context.Context) *muxes {
+func newMuxes(ctx context.Context, t *rapid.T) *muxes {
 	m := &muxes{
 		kubelet: config.NewPodConfig(&record.FakeRecorder{}, nobody{}),
 		send:    map[string]func([]*v1.Pod){}, sources: map[string]*teller{},
@@ -184,7 +184,7 @@ func TestCFG35ToCFG40SourcesAreMergedAsTheKubeletMergesThem(t *testing.T) {
 		var differs string
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			m := newMuxes(rt, ctx)
+			m := newMuxes(ctx, rt)
 			var all sync.WaitGroup
 			all.Go(func() { _ = m.herald.Run(ctx) })
 			all.Go(m.consume)
