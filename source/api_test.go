@@ -1,0 +1,301 @@
+package source_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/source"
+)
+
+func newAPI(t *testing.T, server *apiServer, edits ...func(*source.APIConfig)) *source.API {
+	t.Helper()
+	config := source.APIConfig{ListerWatcher: server, Node: node}
+	for _, edit := range edits {
+		edit(&config)
+	}
+	a, err := source.NewAPI(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// settled checks what the source has told once nothing moves any more.
+func settled(t *testing.T, sink *recorder, wantSets int, wantPods string) {
+	t.Helper()
+	synctest.Wait()
+	if sets, pods, problems := sink.told(); sets != wantSets || pods != wantPods {
+		t.Fatalf("%d sets, pods %q, want %d and %q; problems %q", sets, pods, wantSets, wantPods, problems)
+	}
+}
+
+func TestCFG31ListAndWatchBeginWhenTheNodeIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, known := newAPIServer(pod("web", "u1")), make(chan struct{})
+		sink := start(t, newAPI(t, server, func(c *source.APIConfig) {
+			c.AwaitNode = func(ctx context.Context) error {
+				select {
+				case <-known:
+				case <-ctx.Done():
+				}
+				return ctx.Err()
+			}
+		}))
+		time.Sleep(time.Hour)
+		if lists, watches := server.requests(); len(lists)+len(watches) > 0 {
+			t.Fatal("the server was asked before the node was known")
+		}
+		close(known)
+		settled(t, sink, 1, "u1")
+		server.set(pod("db", "u2"))
+		server.set(pod("web", "u1", image("new")))
+		settled(t, sink, 1, "u1 u2") // events are changes, not sets
+		server.delete("web")
+		settled(t, sink, 1, "u2")
+	})
+}
+
+func TestCFG33AnEmptyListIsASet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		settled(t, start(t, newAPI(t, newAPIServer())), 1, "")
+	})
+}
+
+func TestCFG34AnUnreachableServerRemovesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(pod("web", "u1"), pod("db", "u2"))
+		sink := start(t, newAPI(t, server))
+		settled(t, sink, 1, "u1 u2")
+		server.fault(func() { server.down = errors.New("connection refused") })
+		server.cut()
+		server.delete("db")
+		time.Sleep(time.Hour)
+		settled(t, sink, 1, "u1 u2")
+		if _, _, problems := sink.told(); !strings.HasPrefix(problems, "API server: cannot ") ||
+			!strings.HasSuffix(problems, " pods, so those that are known stay: connection refused") {
+			t.Fatalf("problems %q", problems)
+		}
+		server.fault(func() { server.down = nil })
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if _, pods, problems := sink.told(); pods != "u1" || problems != "" {
+			t.Fatalf("pods %q, problems %q", pods, problems)
+		}
+	})
+}
+
+func TestF12AServerThatIsDownAtTheStartSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(pod("web", "u1"))
+		server.down = errors.New("connection refused")
+		sink := start(t, newAPI(t, server))
+		time.Sleep(time.Hour)
+		settled(t, sink, 0, "")
+	})
+}
+
+func TestF11ACutWatchLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(pod("web", "u1"), pod("db", "u2"))
+		sink := start(t, newAPI(t, server))
+		settled(t, sink, 1, "u1 u2")
+		time.Sleep(time.Minute)
+		server.fault(func() { server.stalled = true })
+		server.delete("web")
+		server.set(pod("log", "u3"))
+		server.cut()
+		time.Sleep(time.Minute)
+		settled(t, sink, 1, "u2 u3")
+	})
+}
+
+func TestF11AfterCompactionTheListDecides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(pod("web", "u1"), pod("db", "u2"))
+		sink := start(t, newAPI(t, server))
+		settled(t, sink, 1, "u1 u2")
+		time.Sleep(time.Minute)
+		server.fault(func() { server.stalled = true })
+		server.delete("web")
+		server.set(pod("web", "u3"))
+		server.compact()
+		time.Sleep(time.Minute)
+		settled(t, sink, 2, "u2 u3")
+		if _, _, problems := sink.told(); problems != "" {
+			t.Fatalf("problems %q", problems)
+		}
+	})
+}
+
+func TestF11ASilentWatchIsOpenedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(pod("web", "u1"))
+		sink := start(t, newAPI(t, server))
+		for range 10 { // bookmarks keep a watch
+			time.Sleep(time.Minute)
+			server.bookmark()
+		}
+		settled(t, sink, 1, "u1")
+		if _, watches := server.requests(); len(watches) != 1 {
+			t.Fatalf("%d watches, want 1", len(watches))
+		}
+		server.fault(func() { server.stalled = true })
+		server.set(pod("db", "u2"))
+		settled(t, sink, 1, "u1")
+		time.Sleep(4 * time.Minute)
+		settled(t, sink, 1, "u1 u2")
+	})
+}
+
+func TestF12TheFirstListIsAConsistentOneAndAnOlderOneIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(pod("web", "u1"))
+		sink := start(t, newAPI(t, server))
+		settled(t, sink, 1, "u1")
+		if lists, _ := server.requests(); len(lists) != 1 || lists[0].ResourceVersion != "" {
+			t.Fatalf("lists %+v, want one that asks for the newest", lists)
+		}
+		server.set(pod("db", "u2"))
+		server.fault(func() { server.answer = &v1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "99"}} })
+		server.compact()
+		time.Sleep(time.Minute)
+		settled(t, sink, 1, "u1 u2")
+		if _, _, problems := sink.told(); !strings.Contains(problems, "older than what it has already shown") {
+			t.Fatalf("problems %q", problems)
+		}
+		server.fault(func() { server.answer = nil })
+		time.Sleep(2 * time.Minute)
+		settled(t, sink, 2, "u1 u2")
+	})
+}
+
+func TestF11ARestoredServerIsBelieved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(pod("web", "u1"))
+		sink := start(t, newAPI(t, server))
+		settled(t, sink, 1, "u1")
+		server.set(pod("db", "u2"))
+		settled(t, sink, 1, "u1 u2")
+		server.fault(func() { server.version, server.history = 50, nil; delete(server.pods, "db") })
+		server.compact()
+		time.Sleep(2 * time.Minute)
+		settled(t, sink, 2, "u1")
+	})
+}
+
+func TestAListThatIsStreamedIsASetToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(pod("web", "u1"), pod("db", "u2"))
+		server.streams = true
+		sink := start(t, newAPI(t, server))
+		settled(t, sink, 1, "u1 u2")
+		server.set(pod("log", "u3"))
+		settled(t, sink, 1, "u1 u2 u3")
+		if lists, _ := server.requests(); len(lists) != 0 {
+			t.Fatalf("%d lists, want none", len(lists))
+		}
+	})
+}
+
+func TestAServerThatDoesNotStreamListsIsNoProblem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, problems := newAPIServer(pod("web", "u1")), &loud{recorder: newRecorder()}
+		server.old = true
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		go newAPI(t, server).Run(ctx, problems)
+		settled(t, problems.recorder, 1, "u1")
+		if problems.found {
+			t.Fatal("it is reported as one")
+		}
+	})
+}
+
+// loud remembers whether there ever was a problem.
+type loud struct {
+	*recorder
+	found bool
+}
+
+func (l *loud) Report(problems []source.Problem) {
+	l.found = l.found || len(problems) > 0
+	l.recorder.Report(problems)
+}
+
+func TestPodsOfOtherNodesAreLeftOutAndReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foreign := func(p *v1.Pod) { p.Spec.NodeName = "n2" }
+		server := newAPIServer(pod("web", "u1"), pod("far", "u2", foreign))
+		sink := start(t, newAPI(t, server))
+		settled(t, sink, 1, "u1")
+		server.set(pod("farther", "u3", foreign))
+		settled(t, sink, 1, "u1")
+		want := `API server: sent pods that are not bound to node n1, such as farther_default on "n2"; they are left out: ` +
+			`the field selector spec.nodeName is missing`
+		if _, _, problems := sink.told(); problems != want {
+			t.Fatalf("problems %q, want %q", problems, want)
+		}
+	})
+}
+
+func TestAPodThatTookAnothersNameHasReplacedIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(pod("web", "u1"))
+		sink := start(t, newAPI(t, server))
+		settled(t, sink, 1, "u1")
+		server.set(pod("web", "u2")) // without a deletion between
+		settled(t, sink, 1, "u2")
+	})
+}
+
+func TestThePipelineFromTheServerToTheConsumer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(pod("web", "u1", func(p *v1.Pod) { p.ManagedFields = make([]metav1.ManagedFieldsEntry, 3) }))
+		m := merge(t, func(c *source.MuxConfig) { c.Sources = append(c.Sources, newAPI(t, server)) }, podid.File)
+		m.expect("api ADD web/u1")
+		m.sinks[podid.File].Replace(nil)
+		m.expect("file ADD")
+		server.set(pod("web", "u1", phase(v1.PodRunning)))
+		got := m.expect("api RECONCILE web/u1")[0].Pods[0]
+		if got.ResourceVersion != "102" || got.ManagedFields != nil {
+			t.Fatalf("version %s, managed fields %v", got.ResourceVersion, got.ManagedFields)
+		}
+		server.set(pod("web", "u1", phase(v1.PodRunning), deleted))
+		m.expect("api DELETE web/u1")
+		server.delete("web")
+		m.expect("api REMOVE web/u1")
+		if !m.mux.AllReady() {
+			t.Fatal("not ready")
+		}
+	})
+}
+
+func TestTheAPISourceSaysWhichFieldOfItsConfigurationIsWrong(t *testing.T) {
+	tests := map[string]struct {
+		config source.APIConfig
+		want   string
+	}{
+		"no server": {source.APIConfig{Node: node}, "source.APIConfig.ListerWatcher: required"},
+		"no node":   {source.APIConfig{ListerWatcher: newAPIServer()}, "source.APIConfig.Node: required"},
+		"negative idle": {
+			source.APIConfig{ListerWatcher: newAPIServer(), Node: node, IdleTimeout: -1},
+			"source.APIConfig.IdleTimeout: -1ns is negative",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if _, err := source.NewAPI(test.config); err == nil || err.Error() != test.want {
+				t.Fatalf("error %v, want %s", err, test.want)
+			}
+		})
+	}
+}

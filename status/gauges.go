@@ -1,0 +1,76 @@
+package status
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// gauges reports how things stand at the moment when it is asked.
+type gauges struct {
+	manager *Manager
+}
+
+var (
+	depthDesc = prometheus.NewDesc("herald_status_queue_depth", "Pods that wait for a status write.", []string{"urgency"}, nil)
+	ageDesc   = prometheus.NewDesc("herald_status_oldest_unsent_seconds",
+		"Age of the oldest change that the API server does not show yet.", nil, nil)
+	pendingDesc = prometheus.NewDesc("kubelet_pod_pending_resizes", "Number of pending resizes for pods.", []string{"reason"}, nil)
+	resizesDesc = prometheus.NewDesc("kubelet_pod_in_progress_resizes", "Number of in-progress resizes for pods.", nil, nil)
+)
+
+// Describe is part of prometheus.Collector.
+func (g *gauges) Describe(out chan<- *prometheus.Desc) {
+	out <- depthDesc
+	out <- ageDesc
+	out <- pendingDesc
+	out <- resizesDesc
+}
+
+// Collect is part of prometheus.Collector.
+func (g *gauges) Collect(out chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	for u, depth := range g.manager.lanes.depths() {
+		gauge(depthDesc, float64(depth), urgency(u).String())
+	}
+	gauge(ageDesc, g.manager.oldestUnsent(time.Now()).Seconds())
+	deferred, infeasible, inProgress := g.manager.countResizes()
+	gauge(pendingDesc, float64(deferred), "deferred")
+	gauge(pendingDesc, float64(infeasible), "infeasible")
+	gauge(resizesDesc, float64(inProgress))
+}
+
+func (m *Manager) oldestUnsent(now time.Time) time.Duration {
+	if m.config.API == nil {
+		return 0
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var oldest time.Duration
+	for _, e := range m.entries {
+		if e.unsent() && !e.isLost() {
+			oldest = max(oldest, now.Sub(e.unsentSince))
+		}
+	}
+	return oldest
+}
+
+// countResizes counts the pods whose resize waits or is under way (SM-98).
+func (m *Manager) countResizes() (deferred, infeasible, inProgress int) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, r := range m.resizes {
+		if r.IsDeferred() {
+			deferred++
+		}
+		if r.IsInfeasible() {
+			infeasible++
+		}
+		if _, under := r.InProgress(); under {
+			inProgress++
+		}
+	}
+	return deferred, infeasible, inProgress
+}
