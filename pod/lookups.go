@@ -18,9 +18,9 @@ func (m *Manager) GetPodByUID(uid podid.UID) (*v1.Pod, bool) {
 // (PM-7).
 func (m *Manager) GetPodByFullName(name podid.FullName) (*v1.Pod, bool) {
 	m.mu.RLock()
-	pod := m.names[name].pod
+	pod, found := m.byName[name]
 	m.mu.RUnlock()
-	return pod, pod != nil
+	return pod, found
 }
 
 // GetPodByName is GetPodByFullName for those who have the parts.

@@ -25,7 +25,7 @@ type Manager struct {
 	pods    map[podid.UID]*v1.Pod
 	mirrors map[podid.MirrorUID]*v1.Pod
 	names   map[podid.FullName]namesakes
-	byName  map[podid.FullName]*v1.Pod // the pod that each name finds: names without the detour, for the look-ups
+	byName  map[podid.FullName]*v1.Pod // what each name finds among the pods to run; small, for quick look-ups
 	uids    atomic.Pointer[translation] // read without mu
 }
 
@@ -102,19 +102,22 @@ func (m *Manager) putLocked(old, pod *v1.Pod) {
 		m.mirrors[podid.MirrorUID(pod.UID)] = pod
 	} else {
 		m.pods[podid.UID(pod.UID)] = pod
+		m.byName[name] = m.names[name].pod
 	}
 }
 
 func (m *Manager) dropLocked(held *v1.Pod) {
+	name := podid.FullNameOf(held)
+	rest := m.names[name].without(held)
+	if m.names[name] = rest; len(rest.arrivals) == 0 {
+		delete(m.names, name)
+	}
 	if podid.IsMirror(held) {
 		delete(m.mirrors, podid.MirrorUID(held.UID))
-	} else {
-		delete(m.pods, podid.UID(held.UID))
+		return
 	}
-	name := podid.FullNameOf(held)
-	if rest := m.names[name].without(held); len(rest.arrivals) == 0 {
-		delete(m.names, name)
-	} else {
-		m.names[name] = rest
+	delete(m.pods, podid.UID(held.UID))
+	if m.byName[name] = rest.pod; rest.pod == nil {
+		delete(m.byName, name)
 	}
 }
