@@ -19,8 +19,9 @@ help: ## this list
 	@echo '  BENCH=short     a quick make bench'
 
 run: ## the main job; the agent is not built yet, so this says what there is instead
-	@echo 'The agent does not exist yet. What does: the pod manager, the pod sources and the mirror pods, as libraries.'
-	@echo 'Try them on a real API server:  make controlplane, and make e2e'
+	@echo 'The agent does not exist yet. What does: pod sources, pod manager, mirror pods and status manager, as libraries.'
+	@echo 'See them at work on a real API server:  make e2e'
+	@go test -v -run '^Example$$' .
 
 test: ## everything: sets up what is missing, then unit, API server and container tests
 	@hack/test

@@ -7,7 +7,7 @@
 //
 //	manifest folder ─┐
 //	URL ─────────────┼─> source ──> pod ──> worker ──> derive ──> status ──> API server
-//	API server ──────┘    merge     address  (later)    (later)    (later)       │
+//	API server ──────┘    merge     address  (later)                             │
 //	      ▲                         book                                         │
 //	      └──────────── watch ──────── mirror pods <────────────────────────────┘
 //
@@ -20,6 +20,10 @@
 //
 // [github.com/heraldnode/herald/pod] is the address book: which pods this node should run, which of them are static, and
 // which object in the API server reflects each. It also keeps those reflections, the mirror pods, in being.
+//
+// What the API should say about a pod is computed in [github.com/heraldnode/herald/derive], as pure functions, and reported
+// by [github.com/heraldnode/herald/status], one request for each change. Small state that must survive a crash is kept by
+// [github.com/heraldnode/herald/checkpoint].
 //
 // [github.com/heraldnode/herald/kubeapi] is the API server as Herald talks to it, and
 // [github.com/heraldnode/herald/heraldtest] is what you need to test your own agent: an API server in memory, and faults
