@@ -209,10 +209,7 @@ func TestAServerThatDoesNotStreamListsIsNoProblem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, problems := newAPIServer(pod("web", "u1")), &loud{recorder: newRecorder()}
 		server.old = true
-		ctx, cancel := context.WithCancel(t.Context())
-		defer synctest.Wait()
-		defer cancel()
-		go newAPI(t, server).Run(ctx, problems)
+		run(t, newAPI(t, server), problems)
 		settled(t, problems.recorder, 1, "u1")
 		if problems.found {
 			t.Fatal("it is reported as one")

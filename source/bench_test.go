@@ -13,8 +13,8 @@ import (
 	"github.com/heraldnode/herald/source"
 )
 
-// real is a manifest of ordinary size for manifest.Decode.
-func real(name, image string) string {
+// realManifest is a manifest of ordinary size for manifest.Decode.
+func realManifest(name, image string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
 metadata:
@@ -42,7 +42,7 @@ func thousand(b *testing.B) (dir string, f *source.File) {
 	b.Helper()
 	dir = b.TempDir()
 	for i := range 1000 {
-		write(b, fmt.Sprintf("%s/web-%04d.yaml", dir, i), real(fmt.Sprintf("web-%04d", i), "registry.example/web:1"))
+		write(b, fmt.Sprintf("%s/web-%04d.yaml", dir, i), realManifest(fmt.Sprintf("web-%04d", i), "registry.example/web:1"))
 	}
 	f = newFile(b, dir, func(c *source.FileConfig) { c.Decode = nil })
 	if listing := f.Rescan(); len(listing.Pods) != 1000 {
@@ -67,7 +67,7 @@ func BenchmarkRescanOneChanged(b *testing.B) {
 	version := 1
 	for b.Loop() {
 		version++
-		text := real("web-0500", fmt.Sprintf("registry.example/web:%d", version))
+		text := realManifest("web-0500", fmt.Sprintf("registry.example/web:%d", version))
 		if err := os.WriteFile(dir+"/web-0500.yaml", []byte(text), 0o644); err != nil {
 			b.Fatal(err)
 		}

@@ -46,7 +46,7 @@ type FileConfig struct {
 
 // File reads static pods from a directory or a file.
 //
-// The goroutine that calls Run, or Rescan, owns all fields but ignored.
+// Run is called once. The goroutine that calls it, or Rescan, owns all fields but ignored.
 type File struct {
 	config FileConfig
 	path   string

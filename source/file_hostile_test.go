@@ -15,40 +15,61 @@ import (
 	"github.com/heraldnode/herald/source/manifest"
 )
 
-func linkTo(target string) func(*testing.T, string) {
-	return func(t *testing.T, path string) { symlink(t, target, path) }
+// obstacle puts something at a path that is no manifest.
+type obstacle func(t *testing.T, path string)
+
+func linkTo(target string) obstacle {
+	return func(t *testing.T, path string) {
+		t.Helper()
+		symlink(t, target, path)
+	}
+}
+
+func directory(t *testing.T, path string) {
+	t.Helper()
+	mkdir(t, path)
+}
+
+func pipe(t *testing.T, path string) {
+	t.Helper()
+	if err := syscall.Mkfifo(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func socket(t *testing.T, path string) {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+}
+
+// sized is a file of that length, most of which takes no room on the disk.
+func sized(length int64) obstacle {
+	return func(t *testing.T, path string) {
+		t.Helper()
+		write(t, path, "")
+		if err := os.Truncate(path, length); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestF20WhatIsNoManifestIsRefusedAndHarmsNoOther(t *testing.T) {
 	tests := map[string]struct {
-		make func(t *testing.T, path string)
+		make obstacle
 		want string
 	}{
-		"directory": {func(t *testing.T, path string) { mkdir(t, path) }, "is a directory, and only regular files are read"},
-		"named pipe": {func(t *testing.T, path string) {
-			if err := syscall.Mkfifo(path, 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}, "is a named pipe, and only regular files are read"},
-		"socket": {func(t *testing.T, path string) {
-			listener, err := net.Listen("unix", path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { listener.Close() })
-		}, "is a socket, and only regular files are read"},
-		"device":       {linkTo("/dev/zero"), "is a device, and only regular files are read"},
-		"link loop":    {linkTo("x.yaml"), "too many levels of symbolic links"},
-		"link to void": {linkTo("/nowhere/at/all"), "no such file or directory"},
-		"too large": {func(t *testing.T, path string) {
-			write(t, path, "")
-			if err := os.Truncate(path, 1<<40); err != nil {
-				t.Fatal(err)
-			}
-		}, "has more than the 1048576 bytes that a manifest may have"},
-		"one byte too large": {func(t *testing.T, path string) {
-			write(t, path, strings.Repeat("x", manifest.MaxBytes+1))
-		}, "has more than the 1048576 bytes that a manifest may have"},
+		"directory":          {directory, "is a directory, and only regular files are read"},
+		"named pipe":         {pipe, "is a named pipe, and only regular files are read"},
+		"socket":             {socket, "is a socket, and only regular files are read"},
+		"device":             {linkTo("/dev/zero"), "is a device, and only regular files are read"},
+		"link loop":          {linkTo("x.yaml"), "too many levels of symbolic links"},
+		"link to void":       {linkTo("/nowhere/at/all"), "no such file or directory"},
+		"too large":          {sized(1 << 40), "has more than the 1048576 bytes that a manifest may have"},
+		"one byte too large": {sized(manifest.MaxBytes + 1), "has more than the 1048576 bytes that a manifest may have"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -103,9 +124,7 @@ func TestF20APipeThatTakesAFilesPlaceDoesNotBlockTheAgent(t *testing.T) {
 
 func TestAPathThatIsNeitherDirectoryNorFileIsRefused(t *testing.T) {
 	path := t.TempDir() + "/pipe"
-	if err := syscall.Mkfifo(path, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	pipe(t, path)
 	listing := newFile(t, path).Rescan()
 	if listing.Known || texts(listing.Problems) != path+": is a named pipe, and only regular files are read" {
 		t.Fatalf("%+v", listing)
@@ -203,7 +222,7 @@ func FuzzDirectory(f *testing.F) {
 	f.Add([]byte("web 1\n"), []byte("db 1"), uint8(0))
 	f.Add([]byte{}, []byte("\x00\xff"), uint8(1))
 	f.Add([]byte("web 1"), []byte("web 2"), uint8(2))
-	f.Add([]byte(real("web", "registry.example/web:1")), []byte("a: &a [*a]"), uint8(3))
+	f.Add([]byte(realManifest("web", "registry.example/web:1")), []byte("a: &a [*a]"), uint8(3))
 	f.Fuzz(func(t *testing.T, first, second []byte, spoil uint8) {
 		dir := t.TempDir()
 		file := newFile(t, dir, func(c *source.FileConfig) { c.Decode = nil })

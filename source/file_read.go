@@ -29,9 +29,17 @@ type stamp struct {
 
 func stampOf(stat *unix.Stat_t) stamp {
 	return stamp{
-		dev: uint64(stat.Dev), ino: stat.Ino, size: stat.Size,
+		dev: deviceOf(stat), ino: stat.Ino, size: stat.Size,
 		mtime: stat.Mtim.Nano(), ctime: stat.Ctim.Nano(),
 	}
+}
+
+func deviceOf(stat *unix.Stat_t) uint64 {
+	return uint64(stat.Dev) //nolint:unconvert // its type is another one on other systems
+}
+
+func modeOf(stat *unix.Stat_t) uint32 {
+	return uint32(stat.Mode) //nolint:unconvert // its type is another one on other systems
 }
 
 // settled reports whether the stamp is old enough at that time to change with every later write.
@@ -152,7 +160,7 @@ var errTooLarge = fmt.Errorf("has more than the %d bytes that a manifest may hav
 
 // inspect says why a file must not be read, or nothing.
 func (f *File) inspect(path string, stat *unix.Stat_t, link bool) error {
-	if kind := uint32(stat.Mode) & unix.S_IFMT; kind != unix.S_IFREG {
+	if kind := modeOf(stat) & unix.S_IFMT; kind != unix.S_IFREG {
 		return fmt.Errorf("is %s, and only regular files are read", kindName(kind))
 	}
 	if stat.Size > manifest.MaxBytes {

@@ -13,7 +13,7 @@ type owner struct {
 }
 
 func ownerOf(stat *unix.Stat_t) owner {
-	return owner{uid: stat.Uid, gid: stat.Gid, mode: uint32(stat.Mode) & 0o7777}
+	return owner{uid: stat.Uid, gid: stat.Gid, mode: modeOf(stat) & 0o7777}
 }
 
 const (

@@ -72,6 +72,7 @@ func TestManifestsThatOthersCanWriteAreRefused(t *testing.T) {
 }
 
 func checkSpoiled(t *testing.T, spoil spoiling, want string) {
+	t.Helper()
 	dir := t.TempDir()
 	mkdir(t, dir+"/m")
 	mkdir(t, dir+"/out")

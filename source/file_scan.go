@@ -61,7 +61,7 @@ func (f *File) scan(patience time.Duration) Listing {
 	if err != nil {
 		return f.unavailable(err)
 	}
-	f.found = place{uint64(in.stat.Dev), in.stat.Ino}
+	f.found = place{deviceOf(&in.stat), in.stat.Ino}
 	if len(entries) == 0 && len(f.files) > 0 && f.found.dev != f.place.dev {
 		return f.keep(errUnmounted)
 	}
@@ -217,7 +217,7 @@ func (f *File) linkRemains() bool {
 func (f *File) parentRemains() bool {
 	var stat unix.Stat_t
 	err := unix.Stat(filepath.Dir(f.path), &stat)
-	return err == nil && uint64(stat.Dev) == f.place.dev
+	return err == nil && deviceOf(&stat) == f.place.dev
 }
 
 // keep returns the last listing with what is wrong now.

@@ -20,69 +20,69 @@ import (
 // never is a Period that leaves everything to notifications.
 const never = time.Hour
 
-func newFile(t testing.TB, path string, edits ...func(*source.FileConfig)) *source.File {
-	t.Helper()
+func newFile(tb testing.TB, path string, edits ...func(*source.FileConfig)) *source.File {
+	tb.Helper()
 	config := source.FileConfig{Path: path, Node: node, Period: never, Settle: 5 * time.Millisecond, Decode: decode}
 	for _, edit := range edits {
 		edit(&config)
 	}
 	f, err := source.NewFile(config)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return f
 }
 
-func write(t testing.TB, path, content string) string {
-	t.Helper()
+func write(tb testing.TB, path, content string) string {
+	tb.Helper()
 	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return path
 }
 
 // aged makes a file look as if nobody had written to it for long.
-func aged(t testing.TB, path string) string {
-	t.Helper()
+func aged(tb testing.TB, path string) string {
+	tb.Helper()
 	old := time.Now().Add(-time.Hour)
 	if err := os.Chtimes(path, old, old); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return path
 }
 
 // install puts a file in place as deployment tools do.
-func install(t testing.TB, path, content string) {
-	t.Helper()
-	write(t, filepath.Dir(path)+"/.installing", content)
-	rename(t, filepath.Dir(path)+"/.installing", path)
+func install(tb testing.TB, path, content string) {
+	tb.Helper()
+	write(tb, filepath.Dir(path)+"/.installing", content)
+	rename(tb, filepath.Dir(path)+"/.installing", path)
 }
 
-func rename(t testing.TB, from, to string) {
-	t.Helper()
+func rename(tb testing.TB, from, to string) {
+	tb.Helper()
 	if err := os.Rename(from, to); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
-func remove(t testing.TB, path string) {
-	t.Helper()
+func remove(tb testing.TB, path string) {
+	tb.Helper()
 	if err := os.RemoveAll(path); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
-func mkdir(t testing.TB, path string) {
-	t.Helper()
+func mkdir(tb testing.TB, path string) {
+	tb.Helper()
 	if err := os.Mkdir(path, 0o755); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
-func symlink(t testing.TB, target, link string) {
-	t.Helper()
+func symlink(tb testing.TB, target, link string) {
+	tb.Helper()
 	if err := os.Symlink(target, link); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 

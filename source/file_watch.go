@@ -128,7 +128,7 @@ func (w *pathWatch) add(watcher *fsnotify.Watcher) (inside bool, err error) {
 	outerErr := watcher.Add(parent)
 	var stat unix.Stat_t
 	err = unix.Stat(w.path, &stat)
-	if err == nil && uint32(stat.Mode)&unix.S_IFMT == unix.S_IFDIR {
+	if err == nil && modeOf(&stat)&unix.S_IFMT == unix.S_IFDIR {
 		if err := watcher.Add(w.path); err != nil {
 			return false, fmt.Errorf("add %s: %w", w.path, err)
 		}

@@ -235,13 +235,14 @@ func elsewhere(t *testing.T, dir string) string {
 		if err := syscall.Stat(path, &stat); err != nil {
 			return 0
 		}
-		return uint64(stat.Dev)
+		return uint64(stat.Dev) //nolint:unconvert // its type is another one on other systems
 	}
 	for _, root := range []string{"/dev/shm", "/run", "/var/tmp"} {
 		if other := device(root); other == 0 || other == device(dir) {
 			continue
 		}
-		if path, err := os.MkdirTemp(root, "herald-test-"); err == nil {
+		path, err := os.MkdirTemp(root, "herald-test-") //nolint:usetesting // it must not be where TempDir makes them
+		if err == nil {
 			t.Cleanup(func() { os.RemoveAll(path) })
 			return path
 		}

@@ -37,7 +37,7 @@ type HTTPConfig struct {
 	Decode Decoder
 }
 
-// HTTP reads static pods from a URL. The goroutine that calls Run owns all fields.
+// HTTP reads static pods from a URL. Run is called once; its goroutine owns all fields.
 type HTTP struct {
 	config HTTPConfig
 	url    *url.URL

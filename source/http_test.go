@@ -61,8 +61,11 @@ func (s *site) set(answer http.HandlerFunc) {
 var plain, secure = (*httptest.Server).Start, (*httptest.Server).StartTLS
 
 func body(text string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }
+	return func(w http.ResponseWriter, _ *http.Request) { send(w, text) }
 }
+
+// send writes a body; a client that goes away meanwhile is no fault of the server.
+func send(w io.Writer, text string) { _, _ = io.WriteString(w, text) }
 
 func status(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
@@ -87,7 +90,7 @@ func TestCFG25And29PodsAreReadWithTheConfiguredHeaders(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
-		io.WriteString(w, "web 1\ndb 1")
+		send(w, "web 1\ndb 1")
 	})
 	sink := start(t, newHTTP(t, site.URL+"/pods?token=secret", func(c *source.HTTPConfig) {
 		c.Header = http.Header{"Authorization": {"Bearer secret"}, "Host": {"pods.example"}}
@@ -128,14 +131,14 @@ func mishaps(elsewhere string) map[string]mishap {
 		}, "the server sends more than the 1048576 bytes that a manifest may have"},
 		"a trickle": {func(w http.ResponseWriter, r *http.Request) {
 			for r.Context().Err() == nil {
-				io.WriteString(w, "x")
+				send(w, "x")
 				w.(http.Flusher).Flush()
 			}
 		}, "cannot be read to its end: context deadline exceeded"},
-		"a trickle of headers": {func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "deadline exceeded"},
+		"a trickle of headers": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "deadline exceeded"},
 		"half a body": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
-			io.WriteString(w, "web 2")
+			send(w, "web 2")
 		}, "cannot be read to its end: unexpected EOF"},
 		"redirect to another host": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere+"/?leak=1", http.StatusFound)
@@ -210,7 +213,7 @@ func TestBUG21ValidatorsAreThoseOfTheAppliedBody(t *testing.T) {
 				w.WriteHeader(http.StatusNotModified)
 				return
 			}
-			io.WriteString(w, text)
+			send(w, text)
 		}
 	}
 	dated := func(date, text string) http.HandlerFunc {
@@ -220,7 +223,7 @@ func TestBUG21ValidatorsAreThoseOfTheAppliedBody(t *testing.T) {
 				w.WriteHeader(http.StatusNotModified)
 				return
 			}
-			io.WriteString(w, text)
+			send(w, text)
 		}
 	}
 	site := newSite(t, plain, tagged(`"1"`, "web 1"))
@@ -247,7 +250,7 @@ func TestRedirectsWithinTheServerAreFollowed(t *testing.T) {
 			http.Redirect(w, r, "/new", http.StatusMovedPermanently)
 			return
 		}
-		io.WriteString(w, "web 1")
+		send(w, "web 1")
 	})
 	start(t, newHTTP(t, site.URL+"/old")).waitPods(t, "web-1")
 }
@@ -293,7 +296,7 @@ func TestTheAgentShowsItsCertificate(t *testing.T) {
 		s.StartTLS()
 	}
 	site := newSite(t, asking, func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, fmt.Sprintf("web %d", len(r.TLS.PeerCertificates)))
+		send(w, fmt.Sprintf("web %d", len(r.TLS.PeerCertificates)))
 	})
 	cert, key := keyPair(t, t.TempDir())
 	pool := x509.NewCertPool()

@@ -94,7 +94,7 @@ func index(source podid.Source, pods []*v1.Pod) (map[types.UID]*v1.Pod, []compla
 	byUID := make(map[types.UID]*v1.Pod, len(pods))
 	var bad []complaint
 	for _, pod := range pods {
-		message := ""
+		var message string
 		switch other := byUID[pod.UID]; {
 		case pod.UID == "":
 			message = "pod without a UID is left out"

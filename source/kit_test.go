@@ -88,10 +88,10 @@ func written(u source.Update) string {
 // decode reads the tests' own manifests: a line for each pod, its name and its version. "none" says no pods.
 func decode(data []byte, origin manifest.Origin) ([]*v1.Pod, error) {
 	text := strings.TrimSpace(string(data))
-	switch {
-	case text == "":
+	switch text {
+	case "":
 		return nil, manifest.Errors{{Location: origin.Location, Err: manifest.ErrEmpty}}
-	case text == "none":
+	case "none":
 		return nil, nil
 	}
 	var pods []*v1.Pod
@@ -221,10 +221,17 @@ func texts(problems []source.Problem) string {
 	return strings.Join(lines, "\n")
 }
 
-// start runs a source until the test ends.
+// start runs a source until the test ends, and records what it tells.
 func start(t *testing.T, s source.Source) *recorder {
 	t.Helper()
 	sink := newRecorder()
+	run(t, s, sink)
+	return sink
+}
+
+// run runs a source until the test ends.
+func run(t *testing.T, s source.Source, sink source.Sink) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -236,5 +243,4 @@ func start(t *testing.T, s source.Source) *recorder {
 		cancel()
 		running.Wait()
 	})
-	return sink
 }

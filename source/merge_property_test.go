@@ -23,7 +23,7 @@ func TestReplayingTheBatchesGivesWhatTheSourcesWant(t *testing.T) {
 		inBubble := struct{ rapid.TB }{t} // a *testing.T would be asked for its deadline, which a bubble has not
 		rapid.Check(inBubble, func(t *rapid.T) {
 			s := startStory(t)
-			defer s.end()
+			defer s.end(t)
 			t.Repeat(map[string]func(*rapid.T){
 				"replace": func(t *rapid.T) { s.replace(drawSource(t), rapid.SliceOfN(drawPod(), 0, 6).Draw(t, "set")) },
 				"apply": func(t *rapid.T) {
@@ -69,13 +69,17 @@ type key struct {
 type story struct {
 	mux    *source.Mux
 	cancel context.CancelFunc
+	ended  chan error
 	sinks  map[podid.Source]source.Sink
 	wanted map[podid.Source][]*v1.Pod // the model: what each source wants, in order
 	has    map[key]*v1.Pod            // what the consumer has made of the batches
 }
 
 func startStory(t *rapid.T) *story {
-	s := &story{sinks: map[podid.Source]source.Sink{}, wanted: map[podid.Source][]*v1.Pod{}, has: map[key]*v1.Pod{}}
+	s := &story{
+		ended: make(chan error), sinks: map[podid.Source]source.Sink{},
+		wanted: map[podid.Source][]*v1.Pod{}, has: map[key]*v1.Pod{},
+	}
 	config := source.MuxConfig{}
 	for _, name := range allSources {
 		config.Sources = append(config.Sources, newScripted(name))
@@ -87,16 +91,19 @@ func startStory(t *rapid.T) *story {
 	s.mux = mux
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	go mux.Run(ctx)
+	go func() { s.ended <- mux.Run(ctx) }()
 	for _, script := range config.Sources {
 		s.sinks[script.Name()] = <-script.(*scripted).sink
 	}
 	return s
 }
 
-func (s *story) end() {
+func (s *story) end(t *rapid.T) {
 	s.cancel()
 	for range s.mux.Updates() {
+	}
+	if err := <-s.ended; err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 
 func TestRealManifestsBecomeStaticPodsAndTheirMistakesAreLocated(t *testing.T) {
 	dir := t.TempDir()
-	path := write(t, dir+"/web.yaml", real("web", "registry.example/web:1")+"---\n"+real("db", "registry.example/db:1"))
+	path := write(t, dir+"/web.yaml",
+		realManifest("web", "registry.example/web:1")+"---\n"+realManifest("db", "registry.example/db:1"))
 	f := newFile(t, dir, func(c *source.FileConfig) { c.Decode = nil })
 	first := f.Rescan()
 	if len(first.Pods) != 2 || len(first.Problems) > 0 {
@@ -25,7 +26,7 @@ func TestRealManifestsBecomeStaticPodsAndTheirMistakesAreLocated(t *testing.T) {
 		t.Fatal("a new name of the file is a new pod")
 	}
 
-	broken := strings.Replace(real("web", "registry.example/web:2"), "image:", "imagee:", 1)
+	broken := strings.Replace(realManifest("web", "registry.example/web:2"), "image:", "imagee:", 1)
 	write(t, dir+"/renamed.yaml", broken)
 	listing := f.Rescan()
 	if names(listing.Pods) != names(first.Pods) {
