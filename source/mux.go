@@ -18,15 +18,15 @@ import (
 type MuxConfig struct {
 	// Sources to merge, each with a name of its own. Required. A source that is not listed is not waited for (CFG-32).
 	Sources []Source
-	// Recorder gets an event for each problem. Default: none.
-	Recorder Recorder
-	// Node is what events are about when a problem is not about a pod. Required with Recorder.
+	// Events gets an event for each problem. Default: none.
+	Events EventRecorder
+	// Node is what events are about when a problem is not about a pod. Required with Events.
 	Node string
 	// Logger gets problems (Warn), static pods that come, change and go (Info) and API pods likewise (Debug).
 	// Default: silence.
 	Logger *slog.Logger
-	// Registerer takes herald_manifest_errors_total and herald_manifest_problems while Run runs. Default: none.
-	Registerer prometheus.Registerer
+	// Metrics takes herald_manifest_errors_total and herald_manifest_problems while Run runs. Default: none.
+	Metrics prometheus.Registerer
 }
 
 // Mux merges the pods of all sources into one stream of changes.
@@ -50,8 +50,8 @@ func NewMux(config MuxConfig) (*Mux, error) {
 	if len(config.Sources) == 0 {
 		return nil, fmt.Errorf("source.MuxConfig.Sources: want at least one")
 	}
-	if config.Recorder != nil && config.Node == "" {
-		return nil, fmt.Errorf("source.MuxConfig.Node: required with a Recorder")
+	if config.Events != nil && config.Node == "" {
+		return nil, fmt.Errorf("source.MuxConfig.Node: required with Events")
 	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
@@ -63,7 +63,7 @@ func NewMux(config MuxConfig) (*Mux, error) {
 		ledger:     newLedger(),
 		metrics:    newMetrics(config.Sources),
 		logger:     config.Logger,
-		registerer: config.Registerer,
+		registerer: config.Metrics,
 	}
 	m.problems = newRegistry(config, m.metrics)
 	for _, source := range config.Sources {

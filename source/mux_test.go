@@ -420,8 +420,8 @@ func TestTheMuxSaysWhichFieldOfItsConfigurationIsWrong(t *testing.T) {
 			source.MuxConfig{Sources: []source.Source{file, file}}, `source.MuxConfig.Sources: two are named "file"`,
 		},
 		"events need Node": {
-			source.MuxConfig{Sources: []source.Source{file}, Recorder: &events{}},
-			"source.MuxConfig.Node: required with a Recorder",
+			source.MuxConfig{Sources: []source.Source{file}, Events: &events{}},
+			"source.MuxConfig.Node: required with Events",
 		},
 	}
 	for name, test := range tests {

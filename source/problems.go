@@ -27,8 +27,8 @@ const (
 // failedValidation is the kubelet's event reason for a pod that a source may not have (CFG-36).
 const failedValidation = "FailedValidation"
 
-// Recorder makes problems visible where operators look for events. client-go's record.EventRecorder is one.
-type Recorder interface {
+// EventRecorder makes problems visible where operators look for events. client-go's record.EventRecorder is one.
+type EventRecorder interface {
 	// Event is called once for each problem that appears. It must not block.
 	Event(object runtime.Object, eventType, reason, message string)
 }
@@ -50,7 +50,7 @@ type reporter struct {
 type registry struct {
 	logger   *slog.Logger
 	metrics  *metrics
-	recorder Recorder       // nil: none
+	recorder EventRecorder  // nil: none
 	node     runtime.Object // what events are about when there is no pod
 	mu       sync.Mutex     // guards current
 	current  map[reporter][]Problem
@@ -60,7 +60,7 @@ func newRegistry(config MuxConfig, metrics *metrics) *registry {
 	return &registry{
 		logger:   config.Logger,
 		metrics:  metrics,
-		recorder: config.Recorder,
+		recorder: config.Events,
 		node:     &v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: config.Node, UID: types.UID(config.Node)},
 		current:  map[reporter][]Problem{},
 	}

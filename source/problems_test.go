@@ -18,7 +18,7 @@ import (
 	"github.com/heraldnode/herald/source"
 )
 
-// events keeps what a Recorder was told. The goroutine of the reporting source writes; tests read after synctest.Wait.
+// events keeps what an EventRecorder was told. The goroutine of the reporting source writes; tests read after synctest.Wait.
 type events struct{ all []string }
 
 func (e *events) Event(object runtime.Object, eventType, reason, message string) {
@@ -39,7 +39,7 @@ func TestAProblemIsToldOnceAndItsEndToo(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		m := merge(t, func(c *source.MuxConfig) {
 			c.Logger = slog.New(slog.NewTextHandler(&log, nil))
-			c.Recorder, c.Node, c.Registerer = recorder, node, registry
+			c.Events, c.Node, c.Metrics = recorder, node, registry
 		}, podid.File, podid.HTTP)
 		file := m.sinks[podid.File]
 		bad := source.Problem{Location: "/m/a.yaml", Line: 3, Field: "spec.x", Message: "unknown field"}
@@ -132,7 +132,7 @@ func TestMetricsThatCannotBeRegisteredEndTheRun(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	taken := prometheus.NewGauge(prometheus.GaugeOpts{Name: "herald_manifest_problems"})
 	registry.MustRegister(taken)
-	mux, err := source.NewMux(source.MuxConfig{Sources: []source.Source{newScripted(podid.File)}, Registerer: registry})
+	mux, err := source.NewMux(source.MuxConfig{Sources: []source.Source{newScripted(podid.File)}, Metrics: registry})
 	if err != nil {
 		t.Fatal(err)
 	}
