@@ -43,7 +43,7 @@ controlplane: ## a real etcd and kube-apiserver in the foreground, until Ctrl-C
 
 e2e: ## the tests against real parts only
 	@hack/install-containers
-	@cd parity && go test -shuffle=on -count=1 ./...
+	@PATH=$$PATH:$$(hack/install-kubectl); cd parity && go test -p 1 -shuffle=on -count=1 ./...
 
 bench: ## beside the kubelet's own code, in one run: tables and RATIO lines
 	@cd parity && go run ./cmd/bench -mode=$(BENCH)
