@@ -25,7 +25,7 @@ type Manager struct {
 	pods    map[podid.UID]*v1.Pod
 	mirrors map[podid.MirrorUID]*v1.Pod
 	names   map[podid.FullName]namesakes
-	byName  map[podid.FullName]*v1.Pod // what each name finds among the pods to run; small, for quick look-ups
+	byName  map[podid.FullName]*v1.Pod  // what each name finds among the pods to run; small, for quick look-ups
 	uids    atomic.Pointer[translation] // read without mu
 }
 

@@ -22,6 +22,21 @@ func holding(pods ...*v1.Pod) *pod.Manager {
 	return manager
 }
 
+func TestPM1AStaticPodAndItsMirrorAreKeptApartUnderOneName(t *testing.T) {
+	static, mirror := staticPod("web", "s1"), mirrorPod("web", "m1", "s1")
+	manager := holding(static, mirror)
+	if byName, _ := manager.GetPodByFullName(fullName("web")); byName != static {
+		t.Errorf("the name finds %v among the pods to run", byName)
+	}
+	if _, found := manager.GetPodByUID(podid.UID(mirror.UID)); found {
+		t.Error("the mirror is found among the pods to run")
+	}
+	manager.RemovePod(static)
+	if _, mirrors, _ := manager.GetPodsAndMirrorPods(); len(mirrors) != 1 {
+		t.Errorf("removing the static pod left the mirrors %v", mirrors)
+	}
+}
+
 func TestPM2AndPM3AStaticPodAndItsMirrorMeetInEitherOrder(t *testing.T) {
 	static, mirror := staticPod("web", "s1"), mirrorPod("web", "m1", "s1")
 	tests := map[string]*pod.Manager{

@@ -32,5 +32,5 @@
 // driver's secretRef without a name; YAML tags beyond the core ones; keys that YAML does not read as the text that is
 // written (`1.10:`); a merge below a key that it also sets; quantities of more than 40 characters or with an exponent of
 // three digits (1e-100000000 keeps the parser busy for a minute).
-// Nothing that the kubelet refuses is accepted.
+// Apart from a broken status, which is not read, nothing that the kubelet refuses is accepted.
 package manifest
