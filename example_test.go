@@ -35,7 +35,11 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	go pods.Run(ctx)
+	go func() {
+		if err := pods.Run(ctx); err != nil {
+			log.Print(err)
+		}
+	}()
 
 	book := pod.NewManager()
 	for update := range pods.Updates() {

@@ -9,6 +9,7 @@ package patch
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -157,7 +158,7 @@ func (w *writer) textOrNull(s string) *writer {
 	return w.text(s)
 }
 
-func (w *writer) number(n int64) *writer { return w.value(n) }
+func (w *writer) number(n int64) { w.out = strconv.AppendInt(w.out, n, 10) }
 
 func (w *writer) time(t *metav1.Time) *writer {
 	if t.IsZero() {
