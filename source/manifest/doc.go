@@ -6,8 +6,8 @@
 //	bytes -> documents -> values and their lines -> strict check -> v1.Pod -> defaults -> static pod -> validation
 //
 // Values are those of sigs.k8s.io/yaml, so that a manifest means here what it means to the kubelet (`yes` is a boolean,
-// `010` is eight); a second, line-aware parse serves the messages only. Everything that the kubelet drops in silence is
-// an error instead: unknown fields, duplicate keys, all documents but the first (CFG-1, BUG-32).
+// `010` is eight); a second, line-aware parse serves the messages only. Nothing is dropped in silence, as the kubelet does:
+// every document is read, and unknown fields and duplicate keys are errors (CFG-1, BUG-32).
 //
 // # Identity
 //
@@ -18,7 +18,7 @@
 // # What an author may not set
 //
 //   - status and what only the API server writes (creationTimestamp, resourceVersion, generation, selfLink,
-//     managedFields) are discarded, so that a manifest copied with `kubectl get -o yaml` works;
+//     managedFields) are discarded, so that they can stay in what kubectl printed;
 //   - deletionTimestamp, deletionGracePeriodSeconds, finalizers, ownerReferences, generateName and the mirror annotation
 //     are refused: the kubelet keeps them, and they make a pod that is born dying, that nobody can release, or that the
 //     node takes for the API server's reflection of another;
