@@ -54,7 +54,7 @@ var Differences = []Difference{
 	{
 		Rule:    "CFG-9",
 		Kubelet: "accepts a hostPath that is not absolute, an unknown emptyDir medium, a hostIP that is none, a negative grace period",
-		Herald:  "refuses them, and Windows options",
+		Herald:  "refuses them, and the other things that the comment of source/manifest lists",
 		Why:     "the error is seen when the file is written, not when the pod cannot start",
 		Shown:   "TestCFG9HeraldRefuses",
 	},

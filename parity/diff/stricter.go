@@ -6,6 +6,8 @@ import "regexp"
 // CFG-9.
 var stricter = regexp.MustCompile(`: spec\.(` +
 	`volumes\[\d+\]\.hostPath\.path: Invalid value: .*: must be an absolute path` +
+	`|volumes\[\d+\]\.image\.reference: Required value.*` +
+	`|volumes\[\d+\]\..*secretRef.*` +
 	`|volumes\[\d+\]\.emptyDir\.medium: Unsupported value: .*` +
 	`|terminationGracePeriodSeconds: Invalid value: -\d+: must be at least 0` +
 	`|(initContainers|containers)\[\d+\]\.ports\[\d+\]\.hostIP: Invalid value: .*: must be a valid IP address.*` +
