@@ -23,9 +23,12 @@ type allocations struct {
 	file allocationFile
 }
 
+// ResizeStatus is the last decision about a change of a pod's resources. Later releases say it in conditions.
+type ResizeStatus = v1.PodResizeStatus //nolint:staticcheck // SM-84 is about the releases that had it
+
 type allocationFile struct {
 	Allocations map[podid.UID]map[string]v1.ResourceList `json:"allocationEntries"`
-	Resizes     map[podid.UID]v1.PodResizeStatus         `json:"resizeStatusEntries"`
+	Resizes     map[podid.UID]ResizeStatus               `json:"resizeStatusEntries"`
 }
 
 // openAllocations reads the file. One that cannot be read is an error: an agent must not run with allocations that it does
@@ -46,7 +49,7 @@ func openAllocations(dir *checkpoint.Dir) (*allocations, error) {
 		a.file.Allocations = map[podid.UID]map[string]v1.ResourceList{}
 	}
 	if a.file.Resizes == nil {
-		a.file.Resizes = map[podid.UID]v1.PodResizeStatus{}
+		a.file.Resizes = map[podid.UID]ResizeStatus{}
 	}
 	return a, nil
 }
@@ -85,7 +88,7 @@ func (a *allocations) keepOnly(keep map[podid.UID]bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	maps.DeleteFunc(a.file.Allocations, func(uid podid.UID, _ map[string]v1.ResourceList) bool { return !keep[uid] })
-	maps.DeleteFunc(a.file.Resizes, func(uid podid.UID, _ v1.PodResizeStatus) bool { return !keep[uid] })
+	maps.DeleteFunc(a.file.Resizes, func(uid podid.UID, _ ResizeStatus) bool { return !keep[uid] })
 }
 
 // GetContainerResourceAllocation is what was granted to the container. The result is the caller's (SM-82).
@@ -107,7 +110,7 @@ func (m *Manager) SetPodAllocation(pod *v1.Pod) error {
 }
 
 // GetPodResizeStatus is the last decision about a change of the pod's resources (SM-84).
-func (m *Manager) GetPodResizeStatus(uid podid.UID) (v1.PodResizeStatus, bool) {
+func (m *Manager) GetPodResizeStatus(uid podid.UID) (ResizeStatus, bool) {
 	m.allocations.mu.Lock()
 	defer m.allocations.mu.Unlock()
 	decision, found := m.allocations.file.Resizes[uid]
@@ -115,7 +118,7 @@ func (m *Manager) GetPodResizeStatus(uid podid.UID) (v1.PodResizeStatus, bool) {
 }
 
 // SetPodResizeStatus records the decision; an empty one forgets it (SM-84).
-func (m *Manager) SetPodResizeStatus(uid podid.UID, decision v1.PodResizeStatus) error {
+func (m *Manager) SetPodResizeStatus(uid podid.UID, decision ResizeStatus) error {
 	return m.allocations.change(func(f *allocationFile) {
 		if decision == "" {
 			delete(f.Resizes, uid)

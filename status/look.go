@@ -33,7 +33,7 @@ type target struct {
 func (m *Manager) look(uid podid.UID) (job, bool) {
 	m.mu.RLock()
 	e, found := m.entries[uid]
-	if !found {
+	if _, isDeleted := m.deleted[uid]; !found || isDeleted {
 		m.mu.RUnlock()
 		return job{}, false
 	}
@@ -44,7 +44,7 @@ func (m *Manager) look(uid podid.UID) (job, bool) {
 		return job{}, false
 	}
 	j.couldRun = m.config.Deletion.PodCouldHaveRunningContainers(uid)
-	j.released = j.finished && m.config.Deletion.PodResourcesAreReclaimed(j.pod, j.status)
+	j.released = j.finished && m.config.Deletion.PodResourcesAreReclaimed(j.wholePod(), j.status)
 	return j, true
 }
 
@@ -90,6 +90,14 @@ func (m *Manager) knownCopy(uid podid.UID, pod *v1.Pod) *v1.Pod {
 		return nil
 	}
 	return mirror
+}
+
+// wholePod is the pod with its spec, if it is known: an entry that an earlier process left has none.
+func (j *job) wholePod() *v1.Pod {
+	if j.known != nil && !j.target.mirror {
+		return j.known
+	}
+	return j.pod
 }
 
 // isRewound reports whether the address book went back to an older version: the server was restored from a backup, and what

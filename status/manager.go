@@ -3,6 +3,7 @@ package status
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,6 +33,7 @@ type Manager struct {
 	entries  map[podid.UID]*entry
 	versions uint64
 	resizes  map[podid.UID]derive.Resize
+	deleted  map[podid.UID]time.Time // when we deleted the object of that pod: nothing is written to it any more (I8)
 }
 
 // New makes a Manager. It reads what an earlier process left in Config.State, and does nothing else yet.
@@ -47,6 +49,7 @@ func New(config Config) (*Manager, error) {
 		progress: make(chan struct{}, 1),
 		entries:  map[podid.UID]*entry{},
 		resizes:  map[podid.UID]derive.Resize{},
+		deleted:  map[podid.UID]time.Time{},
 	}
 	m.queue = workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[podid.UID]{Queue: m.lanes})
 	if m.allocations, err = openAllocations(config.State); err != nil {

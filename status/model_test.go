@@ -25,7 +25,9 @@ type step struct {
 	Then       time.Duration
 }
 
-func (s step) String() string { return fmt.Sprintf("%s %s (%d), %v later", s.What, s.Name, s.Variant, s.Then) }
+func (s step) String() string {
+	return fmt.Sprintf("%s %s (%d), %v later", s.What, s.Name, s.Variant, s.Then)
+}
 
 // happenings is all that can befall a pod, an agent, or what is between it and the API server.
 var happenings = map[string]func(w *world, s step){

@@ -2,7 +2,11 @@ package status_test
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"path"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,7 +44,11 @@ type node struct {
 	book    *pod.Manager
 	cleanup *cleanup
 	client  *kubeapi.Client
-	stop    func() // ends Run and waits for it
+	line    line
+	// failsToStop is for a test that broke what Run needs at its end.
+	failsToStop bool
+	muted       atomic.Bool // the book is kept, but the manager is not told
+	stop        func()      // ends Run and waits for it
 }
 
 // onNode runs the test in a bubble with a node at work.
@@ -58,7 +66,8 @@ func newNode(t *testing.T, server *heraldtest.APIServer, change func(*status.Con
 	t.Helper()
 	n := &node{t: t, server: server, faults: fault.NewScript(), book: pod.NewManager(), cleanup: newCleanup()}
 	rest := server.Config()
-	rest.Transport = n.faults.Wrap(rest.Transport)
+	n.line.Store(server)
+	rest.Transport = n.faults.Wrap(&n.line)
 	var err error
 	if n.client, err = kubeapi.New(rest); err != nil {
 		t.Fatal(err)
@@ -74,14 +83,30 @@ func newNode(t *testing.T, server *heraldtest.APIServer, change func(*status.Con
 	return n
 }
 
+// line leads to the API server, and can be switched to another one.
+type line struct {
+	atomic.Pointer[heraldtest.APIServer]
+}
+
+func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
+	return l.Load().Transport().RoundTrip(r)
+}
+
+// restarted ends this agent in good order and starts another, which knows what the API server knows.
+func (n *node) restarted(change func(*status.Config)) *node {
+	n.t.Helper()
+	n.stop()
+	return newNode(n.t, n.server, change)
+}
+
 func (n *node) run() {
 	ctx, cancel := context.WithCancel(n.t.Context())
 	var all sync.WaitGroup
 	watch := cache.NewReflectorWithOptions(n.client.PodsOnNode(nodeName), &v1.Pod{}, &bookkeeper{n}, cache.ReflectorOptions{})
 	all.Go(func() { watch.RunWithContext(ctx) })
 	all.Go(func() {
-		if err := n.Run(ctx); err != nil {
-			n.t.Error(err)
+		if err := n.Run(ctx); (err != nil) != n.failsToStop {
+			n.t.Errorf("Run ended with %v", err)
 		}
 	})
 	n.stop = sync.OnceFunc(func() {
@@ -97,7 +122,9 @@ type bookkeeper struct{ n *node }
 func (b *bookkeeper) Add(object any) error {
 	p := object.(*v1.Pod)
 	b.n.book.AddPod(p)
-	b.n.Reconcile(p)
+	if !b.n.muted.Load() {
+		b.n.Reconcile(p)
+	}
 	return nil
 }
 
@@ -183,6 +210,16 @@ func (n *node) bound(name string, edit ...func(*v1.Pod)) *v1.Pod {
 	return held
 }
 
+// boundMany creates so many pods on this node.
+func (n *node) boundMany(count int) []*v1.Pod {
+	n.t.Helper()
+	var pods []*v1.Pod
+	for i := range count {
+		pods = append(pods, n.bound(fmt.Sprintf("web-%03d", i)))
+	}
+	return pods
+}
+
 // mirrored adds a static pod to the address book and its mirror to the API server.
 func (n *node) mirrored(name string) (static, mirror *v1.Pod) {
 	n.t.Helper()
@@ -241,6 +278,16 @@ func (n *node) shown(p *v1.Pod) v1.PodStatus {
 func (n *node) writes(verb string) int {
 	synctest.Wait()
 	return len(n.faults.Requests().Of(verb, "/pods"))
+}
+
+// patched lists the pods that were patched since the last call of n.faults.Forget, in order.
+func (n *node) patched() []string {
+	synctest.Wait()
+	var names []string
+	for _, request := range n.faults.Requests().Of("PATCH", "/pods/") {
+		names = append(names, path.Base(path.Dir(request.Path)))
+	}
+	return names
 }
 
 // runningStatus is the status of a pod whose one container runs and is ready.

@@ -72,7 +72,7 @@ func (l *lanes) Touch(uid podid.UID) {
 func (l *lanes) Pop() podid.UID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	pod := heap.Pop(&l.waiting).(*waitingPod) //nolint:errcheck,forcetypeassert // the heap holds nothing else
+	pod := heap.Pop(&l.waiting).(*waitingPod)
 	delete(l.place, pod.uid)
 	delete(l.wanted, pod.uid)
 	return pod.uid
@@ -106,7 +106,7 @@ func (h waitingHeap) Swap(i, j int) {
 }
 
 func (h *waitingHeap) Push(x any) {
-	pod := x.(*waitingPod) //nolint:errcheck,forcetypeassert // only lanes pushes
+	pod := x.(*waitingPod)
 	pod.index = len(*h)
 	*h = append(*h, pod)
 }

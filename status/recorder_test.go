@@ -66,7 +66,7 @@ func (r *recorder) run(ctx context.Context, pods *cache.ListWatch) {
 func patiently(ctx context.Context) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(10 * time.Millisecond):
+	case <-time.After(time.Second):
 	}
 }
 
@@ -120,6 +120,7 @@ func (r *recorder) see(kind watch.EventType, pod *v1.Pod) {
 
 // misses is what went wrong so far.
 func (r *recorder) misses() []string {
+	time.Sleep(2 * time.Second) // it may have been cut off
 	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/heraldnode/herald/podid"
 )
 
@@ -71,88 +69,4 @@ func (m *Manager) guardedTurn(ctx context.Context, uid podid.UID) {
 		}
 	}()
 	m.turn(ctx, uid)
-}
-
-// fullPasses compares all pods with what the API server says, now and then, until ctx ends.
-func (m *Manager) fullPasses(ctx context.Context) {
-	ticker := time.NewTicker(m.config.FullPass)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			m.pass()
-		}
-	}
-}
-
-// pass gives a turn to every pod for which something may have changed since its last one (SM-52, SM-53). Pods in back-off
-// come by themselves.
-func (m *Manager) pass() {
-	type seen struct {
-		pod     *v1.Pod
-		settled settled
-		version uint64
-	}
-	now := time.Now()
-	m.mu.RLock()
-	entries := make(map[podid.UID]seen, len(m.entries))
-	for uid, e := range m.entries {
-		if !now.Before(e.pause.until) {
-			entries[uid] = seen{e.pod, e.settled, e.version}
-		}
-	}
-	m.mu.RUnlock()
-	for uid, e := range entries {
-		if e.settled != (settled{known: m.knownCopy(uid, e.pod), version: e.version}) {
-			m.again(uid)
-		}
-	}
-}
-
-// snapshot copies the entries that are wanted, so that they can be looked at without the lock.
-func (m *Manager) snapshot(wanted func(*entry) bool) []entry {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	entries := make([]entry, 0, len(m.entries))
-	for _, e := range m.entries {
-		if wanted(e) {
-			entries = append(entries, *e)
-		}
-	}
-	return entries
-}
-
-// flush waits until the senders have sent all that can be sent, or ctx ends.
-func (m *Manager) flush(ctx context.Context) {
-	m.endPauses(func(p *pause) bool { return p.why != refused && p.why != throttled })
-	for _, e := range m.snapshot((*entry).isOpen) {
-		m.enqueue(e.uid, e.urgencyNow())
-	}
-	for ctx.Err() == nil && m.isSending() {
-		select {
-		case <-m.progress:
-		case <-ctx.Done():
-		}
-	}
-}
-
-// isSending reports whether there is a pod that still can be sent.
-func (m *Manager) isSending() bool {
-	for _, e := range m.snapshot((*entry).isOnItsWay) {
-		if m.aim(&job{entry: e}) {
-			return true
-		}
-	}
-	return false
-}
-
-// endTimers leaves nothing behind that would wake up.
-func (m *Manager) endTimers() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, e := range m.entries {
-		e.pause.end()
-	}
 }

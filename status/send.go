@@ -134,6 +134,9 @@ func (m *Manager) remove(ctx context.Context, j job) {
 	switch result {
 	case done, gone, stale, replaced:
 		m.config.Log.Debug("Pod has ended and is gone from the API server", "pod", j.target.name.String(), "uid", j.uid)
+		m.mu.Lock()
+		m.deleted[j.uid] = time.Now()
+		m.mu.Unlock()
 		m.drop(j.uid)
 	default:
 		m.retry(j, result, err)

@@ -11,7 +11,7 @@ import (
 )
 
 // SetPodStatus proposes a status for the pod, as a rule one that derive.Status computed. It returns the status that is now
-// cached, and whether that is new. The argument may be changed afterwards; the result must not be.
+// cached, and whether that is new. The status may be changed afterwards; the pod, which is kept, and the result must not be.
 //
 // Probe results that were set for the pod's containers win over what the status says of them (SM-16). For a pod with a
 // deletion timestamp there is always a new version (SM-10).

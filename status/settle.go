@@ -16,11 +16,11 @@ func (m *Manager) acknowledge(j job) {
 		return
 	}
 	o := e.objectFor(j)
-	o.version, o.status, o.deleted, o.conflicts, o.zombie = j.target.version, j.target.status, j.target.deleted, 0, false
-	if e.acked >= j.version {
+	if e.acked >= j.version && o.version != "" { // the first write to a new mirror repairs nothing
 		o.countRepair(now)
 		m.metrics.repairs.Inc()
 	}
+	o.version, o.status, o.deleted, o.conflicts, o.zombie = j.target.version, j.target.status, j.target.deleted, 0, false
 	m.shownLocked(e, j, j.target.status, now)
 }
 

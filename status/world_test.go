@@ -48,7 +48,7 @@ type world struct {
 type worked struct {
 	pod      *v1.Pod
 	status   v1.PodStatus
-	sequence int  // of the last status that was accepted; it is in the container's image ID
+	sequence int // of the last status that was accepted; it is in the container's image ID
 	seenBy   *node
 	finished bool // TerminatePod was called
 }

@@ -1,0 +1,139 @@
+package status_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/heraldtest/fault"
+	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/status"
+)
+
+func countIn(registry *prometheus.Registry) func(*status.Config) {
+	return func(c *status.Config) { c.Metrics = registry }
+}
+
+// latency reads the histogram of how long changes took.
+func latency(t *testing.T, registry *prometheus.Registry) *dto.Histogram {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "kubelet_pod_status_sync_duration_seconds" {
+			return family.GetMetric()[0].GetHistogram()
+		}
+	}
+	t.Fatal("there is no latency")
+	return nil
+}
+
+func TestBUG5TheLatencyIsThatOfEachChangeNotTheAgeOfThePod(t *testing.T) { // SM-35, SM-62
+	registry := prometheus.NewRegistry()
+	onNode(t, countIn(registry), func(t *testing.T, n *node) {
+		p := n.bound("web")
+		for i := range 3 {
+			n.SetPodStatus(p, withReason("%d", i))
+			time.Sleep(2 * time.Second)
+		}
+		if got := latency(t, registry); got.GetSampleCount() != 3 || got.GetSampleSum() != 0 {
+			t.Fatalf("%d samples, %v s; three changes were shown at once", got.GetSampleCount(), got.GetSampleSum())
+		}
+		n.faults.Add(fault.On("PATCH", "/pods/").Times(1).Delay(3 * time.Second))
+		n.SetPodStatus(p, withReason("slow"))
+		time.Sleep(time.Second)
+		n.SetPodStatus(p, withReason("and another, meanwhile"))
+		time.Sleep(time.Minute)
+		if got := latency(t, registry); got.GetSampleCount() != 5 || got.GetSampleSum() != 3+2 {
+			t.Fatalf("%d samples, %v s; want 5, and 3 + 2 s", got.GetSampleCount(), got.GetSampleSum())
+		}
+		n.server.UpdatePod(podid.FullNameOf(p), func(p *v1.Pod) { p.Status.Reason = "drift" })
+		synctest.Wait()
+		if got := latency(t, registry); got.GetSampleCount() != 5 {
+			t.Fatal("a repair is no change of ours")
+		}
+	})
+}
+
+func TestSM98TheKubeletsSeriesHaveTheKubeletsNames(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	onNode(t, countIn(registry), func(t *testing.T, n *node) {
+		n.SetPodResizePendingCondition("a", verdict(v1.PodReasonDeferred, "", 1))
+		n.SetPodResizePendingCondition("b", verdict(v1.PodReasonDeferred, "", 1))
+		n.SetPodResizePendingCondition("c", verdict(v1.PodReasonInfeasible, "", 1))
+		n.SetPodResizeInProgressCondition("a", verdict("", "", 1))
+		want := `
+			# HELP kubelet_pod_in_progress_resizes Number of in-progress resizes for pods.
+			# TYPE kubelet_pod_in_progress_resizes gauge
+			kubelet_pod_in_progress_resizes 1
+			# HELP kubelet_pod_pending_resizes Number of pending resizes for pods.
+			# TYPE kubelet_pod_pending_resizes gauge
+			kubelet_pod_pending_resizes{reason="deferred"} 2
+			kubelet_pod_pending_resizes{reason="infeasible"} 1
+		`
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "kubelet_pod_in_progress_resizes", "kubelet_pod_pending_resizes"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestTheBacklogIsVisible(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	onNode(t, func(c *status.Config) { c.Metrics, c.Workers = registry, 1 }, func(t *testing.T, n *node) {
+		pods := n.boundMany(4)
+		n.faults.Add(fault.On("PATCH", "/pods/").Hang())
+		n.SetPodStatus(pods[0], runningStatus())
+		synctest.Wait()
+		n.SetPodStatus(pods[1], runningStatus())
+		n.SetPodStatus(pods[2], succeededStatus())
+		n.SetPodStatus(pods[3], succeededStatus())
+		time.Sleep(3 * time.Second)
+		want := `
+			# HELP herald_status_oldest_unsent_seconds Age of the oldest change that the API server does not show yet.
+			# TYPE herald_status_oldest_unsent_seconds gauge
+			herald_status_oldest_unsent_seconds 3
+			# HELP herald_status_queue_depth Pods that wait for a status write.
+			# TYPE herald_status_queue_depth gauge
+			herald_status_queue_depth{urgency="ordinary"} 0
+			herald_status_queue_depth{urgency="readiness"} 1
+			herald_status_queue_depth{urgency="releasing"} 2
+			herald_status_queue_depth{urgency="running"} 0
+		`
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "herald_status_queue_depth", "herald_status_oldest_unsent_seconds"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestRequestsAreCountedByWhatBecameOfThem(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	onNode(t, countIn(registry), func(t *testing.T, n *node) {
+		p := n.bound("web")
+		n.faults.Add(fault.On("PATCH", "/pods/").Times(1).Reply(http.StatusTooManyRequests))
+		n.faults.Add(fault.On("PATCH", "/pods/").Times(1).Reply(http.StatusConflict))
+		n.faults.Add(fault.On("PATCH", "/pods/").Times(1).Refuse())
+		n.SetPodStatus(p, runningStatus())
+		time.Sleep(time.Minute)
+		want := `
+			# HELP herald_status_requests_total Requests of the status manager, by what became of them.
+			# TYPE herald_status_requests_total counter
+			herald_status_requests_total{result="done",verb="get"} 1
+			herald_status_requests_total{result="done",verb="patch"} 1
+			herald_status_requests_total{result="failed",verb="patch"} 1
+			herald_status_requests_total{result="stale",verb="patch"} 1
+			herald_status_requests_total{result="throttled",verb="patch"} 1
+		`
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "herald_status_requests_total"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,193 @@
+package status_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/heraldnode/herald/heraldtest/fault"
+	"github.com/heraldnode/herald/pod"
+	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/status"
+)
+
+// unreadyStatus is the status of a pod whose one container runs and is not ready.
+func unreadyStatus() v1.PodStatus {
+	s := runningStatus()
+	s.ContainerStatuses[0].Ready = false
+	for i := range s.Conditions {
+		if c := &s.Conditions[i]; c.Type == v1.PodReady || c.Type == v1.ContainersReady {
+			c.Status, c.Reason = v1.ConditionFalse, "ContainersNotReady"
+		}
+	}
+	return s
+}
+
+func oneWorker(c *status.Config) { c.Workers = 1 }
+
+func TestBUG3TheUrgentOvertakeAndWithinAClassTheFirstComesFirst(t *testing.T) {
+	onNode(t, oneWorker, func(t *testing.T, n *node) {
+		names := []string{"busy", "noise", "first-run", "readiness", "end"}
+		pods := map[string]*v1.Pod{}
+		for _, name := range names {
+			pods[name] = n.bound(name)
+			if name != "first-run" {
+				n.SetPodStatus(pods[name], runningStatus())
+			}
+		}
+		pods["released"] = n.dying("released")
+		n.SetPodStatus(pods["released"], succeededStatus())
+		synctest.Wait()
+		n.faults.Add(fault.On("*", "/pods/").Delay(50 * time.Millisecond))
+		n.faults.Forget()
+		n.SetPodStatus(pods["busy"], withReason("keeps the worker busy"))
+		time.Sleep(time.Millisecond)
+		pending := unreadyStatus()
+		pending.Reason = "first"
+		for _, late := range []func(){
+			func() { n.SetPodStatus(pods["noise"], withReason("noise")) },
+			func() { n.SetPodStatus(pods["first-run"], pending) },
+			func() { n.SetPodStatus(pods["readiness"], unreadyStatus()) },
+			func() { n.SetPodStatus(pods["end"], succeededStatus()) },
+			func() { n.TerminatePod(n.held(pods["released"])) },
+		} {
+			late()
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		want := []string{"busy", "end", "released", "readiness", "first-run", "noise"}
+		if got := n.patched(); !slices.Equal(got, want) {
+			t.Fatalf("sent in the order %q, want %q", got, want)
+		}
+		if !n.isGone(pods["released"]) {
+			t.Fatal("the released pod is still there")
+		}
+	})
+}
+
+func TestBUG3APodThatWaitsBecomesUrgentWithItsNewestChange(t *testing.T) {
+	onNode(t, oneWorker, func(t *testing.T, n *node) {
+		busy, noise, end := n.bound("busy"), n.bound("noise"), n.bound("end")
+		for _, p := range []*v1.Pod{busy, noise, end} {
+			n.SetPodStatus(p, runningStatus())
+		}
+		synctest.Wait()
+		n.faults.Add(fault.On("PATCH", "/pods/").Delay(50 * time.Millisecond))
+		n.faults.Forget()
+		for _, p := range []*v1.Pod{busy, noise, end} {
+			n.SetPodStatus(p, withReason("noise"))
+			time.Sleep(time.Millisecond)
+		}
+		n.SetPodStatus(end, succeededStatus())
+		n.SetPodStatus(end, func() v1.PodStatus { s := succeededStatus(); s.Reason = "less urgent news"; return s }())
+		time.Sleep(time.Second)
+		if got, want := n.patched(), []string{"busy", "end", "noise"}; !slices.Equal(got, want) {
+			t.Fatalf("sent in the order %q, want %q", got, want)
+		}
+	})
+}
+
+func TestBUG3NothingStarves(t *testing.T) {
+	onNode(t, oneWorker, func(t *testing.T, n *node) {
+		quiet, flappers := n.bound("quiet"), n.boundMany(20)
+		n.SetPodStatus(quiet, runningStatus())
+		synctest.Wait()
+		n.faults.Add(fault.On("PATCH", "/pods/").Delay(50 * time.Millisecond))
+		n.SetPodStatus(quiet, withReason("a word"))
+		flap := 0
+		for range 200 { // readiness flips of others, twice as fast as they can be sent
+			for range 4 {
+				p := flappers[flap%len(flappers)]
+				flap++
+				n.SetPodStatus(p, []v1.PodStatus{runningStatus(), unreadyStatus()}[flap/len(flappers)%2])
+			}
+			time.Sleep(100 * time.Millisecond)
+			if n.shown(quiet).Reason == "a word" {
+				return
+			}
+		}
+		t.Fatal("a word was not told in 20 s")
+	})
+}
+
+func TestI14NothingIsRememberedOfPodsThatAreGone(t *testing.T) {
+	onNode(t, nil, func(t *testing.T, n *node) {
+		n.faults.Add(fault.On("*", "/pods/").Chance(0.2, 3).Reply(500))
+		for i := range 100 {
+			p := n.bound(fmt.Sprintf("web-%d", i))
+			n.SetPodStatus(p, runningStatus())
+			n.SetContainerReadiness(p.UID, containerID("1"), false)
+			n.SetPodVolumeHealth(p.UID, "data", nil)
+			if err := n.SetPodAllocation(p); err != nil {
+				t.Fatal(err)
+			}
+			switch i % 3 {
+			case 0: // an ordinary end
+				n.server.DeletePod(podid.FullNameOf(p), 30)
+				synctest.Wait()
+				n.TerminatePod(n.held(p))
+			case 1: // by force, while there is something to say
+				n.server.DeletePod(podid.FullNameOf(p), 0)
+				n.SetPodStatus(p, succeededStatus())
+			case 2: // a stranger's
+				n.server.DeletePod(podid.FullNameOf(p), 0)
+				synctest.Wait()
+				n.Reconcile(p)
+			}
+		}
+		time.Sleep(time.Minute)
+		n.RemoveOrphanedStatuses(nil)
+		time.Sleep(15 * time.Minute)
+		if left := n.Size(); len(left) > 0 {
+			t.Fatalf("still remembered: %v", left)
+		}
+	})
+}
+
+func TestI14APodWithoutAStatusIsNotRememberedForBeingSeen(t *testing.T) {
+	m, err := status.New(status.Config{API: &guard{}, Pods: pod.NewManager(), Deletion: newCleanup()}) // never run
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		p, _ := threeContainers(types.UID(fmt.Sprint(i)))
+		m.Reconcile(p)
+	}
+	if left := m.Size(); len(left) > 0 {
+		t.Fatalf("remembered: %v", left)
+	}
+}
+
+func TestI14AManagerThatHasEndedCollectsNoWishes(t *testing.T) {
+	onNode(t, nil, func(t *testing.T, n *node) {
+		p := n.bound("web")
+		n.SetPodStatus(p, runningStatus())
+		n.stop()
+		n.SetPodStatus(p, succeededStatus())
+		n.Reconcile(p)
+		if got, _ := n.GetPodStatus(p.UID); got.Phase != v1.PodSucceeded {
+			t.Fatalf("after its end the manager says %s", got.Phase)
+		}
+		if size := n.Size(); size["wanted"] != 0 || size["waiting"] != 0 {
+			t.Fatalf("remembered: %v", size)
+		}
+	})
+}
+
+func TestI14ASubscriberThatNeverReadsIsForgottenWithItsContext(t *testing.T) {
+	onNode(t, nil, func(t *testing.T, n *node) {
+		ctx, cancel := context.WithCancel(t.Context())
+		n.Changes(ctx)
+		cancel()
+		synctest.Wait()
+		if size := n.Size(); size["subscribers"] != 0 {
+			t.Fatalf("remembered: %v", size)
+		}
+	})
+}
