@@ -39,7 +39,7 @@ unit: ## the lean module's tests, with the race detector
 	@go test -race -shuffle=on ./...
 
 controlplane: ## a real etcd and kube-apiserver in the foreground, until Ctrl-C
-	@cd parity && go run ./cmd/controlplane
+	@cd parity && go build -o ../.build/controlplane ./cmd/controlplane && ../.build/controlplane
 
 e2e: ## the tests against real parts only
 	@hack/install-containers
