@@ -42,7 +42,7 @@ func (m *Manager) conclude(p proposal, u urgency, err error) bool {
 	case err == nil:
 		m.enqueue(podid.UID(p.pod.UID), u)
 	case !errors.Is(err, errUnchanged):
-		m.config.Log.Error("Status refused: a container cannot do that", "pod", podid.FullNameOf(p.pod).String(),
+		m.config.Logger.Error("Status refused: a container cannot do that", "pod", podid.FullNameOf(p.pod).String(),
 			"uid", p.pod.UID, "err", err)
 	}
 	return err == nil

@@ -86,10 +86,11 @@ func TestSM82TheCallerCannotChangeWhatWasGranted(t *testing.T) {
 
 func TestSM84AnEmptyDecisionForgetsTheLastOne(t *testing.T) {
 	m, _ := openManager(t, t.TempDir())
-	for _, decision := range []v1.PodResizeStatus{v1.PodResizeStatusDeferred, ""} {
-		if err := m.SetPodResizeStatus("u", decision); err != nil {
-			t.Fatal(err)
-		}
+	if err := m.SetPodResizeStatus("u", v1.PodResizeStatusDeferred); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SetPodResizeStatus("u", ""); err != nil {
+		t.Fatal(err)
 	}
 	if decision, found := m.GetPodResizeStatus("u"); found {
 		t.Fatalf("decided: %q", decision)

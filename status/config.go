@@ -63,8 +63,8 @@ type Config struct {
 	RequestTimeout time.Duration
 	// FlushTimeout bounds how long a stopping manager goes on sending. Default 5 s.
 	FlushTimeout time.Duration
-	// Log is where the manager speaks. Nil: silence.
-	Log *slog.Logger
+	// Logger is where the manager speaks. Nil: silence.
+	Logger *slog.Logger
 	// Metrics is where the manager counts. Nil: nowhere.
 	Metrics prometheus.Registerer
 }
@@ -84,8 +84,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.FullPass = orDefault(c.FullPass, 10*time.Second)
 	c.RequestTimeout = orDefault(c.RequestTimeout, 10*time.Second)
 	c.FlushTimeout = orDefault(c.FlushTimeout, 5*time.Second)
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c, err
 }

@@ -78,7 +78,7 @@ func (m *Manager) shrink(ctx context.Context, j job, err error) {
 		m.refused(ctx, j, err)
 		return
 	}
-	m.config.Log.Warn("A pod's status is too large for the API server; sending it with less text",
+	m.config.Logger.Warn("A pod's status is too large for the API server; sending it with less text",
 		"pod", j.target.name.String(), "uid", j.uid, "err", err)
 	m.note(j, func(o *object) { o.shrink = less })
 	m.again(j.uid)
@@ -87,7 +87,7 @@ func (m *Manager) shrink(ctx context.Context, j job, err error) {
 // refused is met with a look at the object and a slow retry.
 func (m *Manager) refused(ctx context.Context, j job, err error) {
 	if j.pause.why != refused {
-		m.config.Log.Warn("The API server refuses a pod's status; trying again now and then",
+		m.config.Logger.Warn("The API server refuses a pod's status; trying again now and then",
 			"pod", j.target.name.String(), "uid", j.uid, "err", err)
 	}
 	if m.fetch(ctx, &j) {
@@ -136,7 +136,7 @@ func (m *Manager) isRestrained(j job) bool {
 	}
 	if !j.object.warned {
 		m.note(j, func(o *object) { o.warned = true })
-		m.config.Log.Warn("Somebody else keeps changing what the node says of a pod; the node answers less often",
+		m.config.Logger.Warn("Somebody else keeps changing what the node says of a pod; the node answers less often",
 			"pod", j.target.name.String(), "uid", j.uid, "repairs", maxRepairs, "within", repairWindow)
 	}
 	return true

@@ -22,7 +22,7 @@ import (
 
 // logTo collects the log in the builder.
 func logTo(log *strings.Builder) func(*status.Config) {
-	return func(c *status.Config) { c.Log = slog.New(slog.NewTextHandler(log, nil)) }
+	return func(c *status.Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) }
 }
 
 func TestF6AForeignWriterDoesNotKeepANodeFromReporting(t *testing.T) {
@@ -111,7 +111,7 @@ func TestF8APodThatIsGoneIsNotPolled(t *testing.T) {
 			n.server.DeletePod(podid.FullNameOf(p), 0)
 			n.server.AddPod(successorOf(p))
 		},
-		"re-created on another node": func(n *node, p *v1.Pod) {
+		"re-created on another node": func(n *node, _ *v1.Pod) {
 			n.faults.Add(fault.On("PATCH", "/pods/").Reply(http.StatusForbidden, fault.Message(
 				`pods "web" is forbidden: node "n1" can only update pod status for pods with spec.nodeName set to itself`)))
 		},
@@ -188,20 +188,20 @@ func TestF9ARequestThatLandsLateDoesNotUndoALaterOne(t *testing.T) {
 
 func TestF10ABrokenAnswerNeverLeavesAWrongEnd(t *testing.T) {
 	patch := fault.On("PATCH", "/pods/").Times(2)
-	body := func(content string) func(*http.Response) error {
-		return func(r *http.Response) error {
+	answered := func(content string) *fault.Rule {
+		return patch.Rewrite(func(r *http.Response) error {
 			r.Body.Close()
 			r.Body = io.NopCloser(strings.NewReader(content))
 			return nil
-		}
+		})
 	}
 	breaks := map[string]*fault.Rule{
 		"reset before it was sent": patch.Reset(),
 		"reset after the commit":   patch.LoseReply(),
 		"carried out twice":        patch.Duplicate(),
-		"an empty answer":          patch.Rewrite(body("")),
-		"an answer about nothing":  patch.Rewrite(body(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{}}`)),
-		"an answer in tongues":     patch.Rewrite(body("\x00\xff\xfe")),
+		"an empty answer":          answered(""),
+		"an answer about nothing":  answered(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{}}`),
+		"an answer in tongues":     answered("\x00\xff\xfe"),
 		"a page of a gateway":      patch.Reply(http.StatusOK, fault.Body("text/html", []byte("<html>welcome</html>"))),
 	}
 	for name, broken := range breaks {

@@ -80,7 +80,7 @@ func (m *Manager) restore() {
 	file, err := m.kept.store.Load()
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			m.config.Log.Error("Kept pod statuses cannot be read; going on without them", "err", err)
+			m.config.Logger.Error("Kept pod statuses cannot be read; going on without them", "err", err)
 		}
 		return
 	}
@@ -141,7 +141,7 @@ func (m *Manager) keep(minAge time.Duration) error {
 	file, versions := m.toKeep(minAge)
 	if err := k.store.Save(file); err != nil {
 		if !k.failing {
-			m.config.Log.Error("Pod statuses cannot be kept on disk; trying again until they can", "err", err)
+			m.config.Logger.Error("Pod statuses cannot be kept on disk; trying again until they can", "err", err)
 		}
 		k.failing = true
 		return fmt.Errorf("keep pod statuses: %w", err)

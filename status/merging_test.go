@@ -216,6 +216,26 @@ func TestI4AnAgentThatStartsWithoutTheAPIServerAdoptsTheStartTime(t *testing.T) 
 	})
 }
 
+func TestF14AClockThatWentBackMovesNoTransitionTimeBack(t *testing.T) {
+	onNode(t, nil, func(t *testing.T, n *node) {
+		seen := record(t, n.server)
+		ahead := metav1.NewTime(time.Now().Add(time.Hour).Truncate(time.Second))
+		p := n.bound("web", func(p *v1.Pod) { // written before the clock was put right
+			p.Status = unreadyStatus()
+			for i := range p.Status.Conditions {
+				p.Status.Conditions[i].LastTransitionTime = ahead
+			}
+		})
+		n.SetPodStatus(p, runningStatus())
+		for _, c := range n.shown(p).Conditions {
+			if c.LastTransitionTime.Before(&ahead) {
+				t.Errorf("%s has %v, and had %v", c.Type, c.LastTransitionTime, ahead)
+			}
+		}
+		seen.mustBeClean(t)
+	})
+}
+
 func TestBUG16AMessageIsCutSoThatWhatIsStoredIsWhatIsCached(t *testing.T) {
 	onNode(t, nil, func(t *testing.T, n *node) {
 		p := n.bound("job")

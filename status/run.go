@@ -17,7 +17,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
 	keeping.Go(func() { m.keepLoop(ctx) })
 	if m.config.API == nil {
-		m.config.Log.Info("No API server: pod statuses stay on this node")
+		m.config.Logger.Info("No API server: pod statuses stay on this node")
 		<-ctx.Done()
 	} else {
 		m.send(ctx)
@@ -63,7 +63,7 @@ func (m *Manager) sender(ctx context.Context) {
 func (m *Manager) guardedTurn(ctx context.Context, uid podid.UID) {
 	defer func() {
 		if broken := recover(); broken != nil {
-			m.config.Log.Error("Status of a pod could not be handled; trying again", "uid", uid, "panic", broken,
+			m.config.Logger.Error("Status of a pod could not be handled; trying again", "uid", uid, "panic", broken,
 				"stack", string(debug.Stack()))
 			m.putOff(job{entry: entry{uid: uid}}, failed, 0)
 		}

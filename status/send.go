@@ -57,7 +57,7 @@ func (m *Manager) turn(ctx context.Context, uid podid.UID) {
 func (m *Manager) write(ctx context.Context, j *job, merged *v1.PodStatus) bool {
 	body, err := patch.Build(request(*j, merged))
 	if err != nil {
-		m.config.Log.Error("Status cannot be written down", "pod", j.target.name.String(), "err", err)
+		m.config.Logger.Error("Status cannot be written down", "pod", j.target.name.String(), "err", err)
 		m.putOff(*j, refused, 0)
 		return false
 	}
@@ -133,7 +133,7 @@ func (m *Manager) remove(ctx context.Context, j job) {
 	m.heard(result)
 	switch result {
 	case done, gone, stale, replaced:
-		m.config.Log.Debug("Pod has ended and is gone from the API server", "pod", j.target.name.String(), "uid", j.uid)
+		m.config.Logger.Debug("Pod has ended and is gone from the API server", "pod", j.target.name.String(), "uid", j.uid)
 		m.mu.Lock()
 		m.deleted[j.uid] = time.Now()
 		m.mu.Unlock()

@@ -175,7 +175,7 @@ func TestSM22OnlyAStaticPodMayComeBackFromBeingFinished(t *testing.T) {
 
 func TestSM23AContainerThatCannotDoThatKeepsItsStatus(t *testing.T) {
 	var log strings.Builder
-	logTo := func(c *status.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) }
+	logTo := func(c *status.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) }
 	onNode(t, logTo, func(t *testing.T, n *node) {
 		p := n.bound("job", func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever })
 		n.SetPodStatus(p, succeededStatus())
