@@ -52,7 +52,7 @@ func (b *Burst) Kubelet(ctx context.Context) (Outcome, error) {
 		manager.Start(ctx)
 		return func() {
 			for _, p := range pods {
-				manager.SetPodStatus(klog.Logger{}, p, runningStatus("10.0.0.1"))
+				manager.SetPodStatus(klog.Logger{}, p, runningStatus())
 			}
 		}, nil
 	})
@@ -74,7 +74,7 @@ func (b *Burst) Herald(ctx context.Context) (Outcome, error) {
 		go func() { _ = manager.Run(ctx) }()
 		return func() {
 			for _, p := range pods {
-				manager.SetPodStatus(p, runningStatus("10.0.0.1"))
+				manager.SetPodStatus(p, runningStatus())
 			}
 		}, nil
 	})

@@ -42,10 +42,12 @@ func newKubeletManager(client kubernetes.Interface, pods kubeletpod.Manager) kub
 }
 
 // runningStatus is that of a pod with three containers, all ready.
-func runningStatus(ip string) v1.PodStatus {
+func runningStatus() v1.PodStatus {
 	now, started := metav1.NewTime(time.Now().Truncate(time.Second)), true
-	s := v1.PodStatus{Phase: v1.PodRunning, PodIP: ip, PodIPs: []v1.PodIP{{IP: ip}}, StartTime: &now}
-	for _, kind := range []v1.PodConditionType{v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled} {
+	s := v1.PodStatus{Phase: v1.PodRunning, PodIP: "10.0.0.1", PodIPs: []v1.PodIP{{IP: "10.0.0.1"}}, StartTime: &now}
+	for _, kind := range []v1.PodConditionType{
+		v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled,
+	} {
 		s.Conditions = append(s.Conditions, v1.PodCondition{Type: kind, Status: v1.ConditionTrue})
 	}
 	for i := range 3 {
@@ -81,7 +83,7 @@ func Statuses() ([]Case, error) {
 		return nil, fmt.Errorf("make a status manager: %w", err)
 	}
 	quiet := klog.Logger{}
-	same, other := runningStatus("10.0.0.1"), runningStatus("10.0.0.1")
+	same, other := runningStatus(), runningStatus()
 	other.ContainerStatuses[1].RestartCount = 1
 	turns := []v1.PodStatus{other, same}
 	theirs.SetPodStatus(quiet, p, same)

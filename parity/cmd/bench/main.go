@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -40,7 +41,7 @@ Ratios are the kubelet's time divided by Herald's: above 1, Herald is faster. Ab
 // rounds is how often both sides are measured in turns.
 type rounds struct{ calls, bursts int }
 
-func run(ctx context.Context, r rounds) error {
+func run(ctx context.Context, r rounds) (err error) {
 	if err := calls(r.calls); err != nil {
 		return err
 	}
@@ -52,7 +53,7 @@ func run(ctx context.Context, r rounds) error {
 	if err != nil {
 		return err
 	}
-	defer cluster.Stop()
+	defer func() { err = errors.Join(err, cluster.Stop()) }()
 	bursts, err := bench.Bursts(ctx, cluster, r.bursts, os.Stderr)
 	if err != nil {
 		return err
