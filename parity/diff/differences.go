@@ -86,4 +86,11 @@ var Differences = []Difference{
 		Why:     "a backup does not shadow the manifest",
 		Shown:   "TestBUG32",
 	},
+	{
+		Rule:    "BUG-21",
+		Kubelet: "a URL that answers with nothing for a moment loses its pods, and the same content afterwards does not bring them back",
+		Herald:  "an empty body is an error and the last good pods stay; `items: []` says that there are none",
+		Why:     "a server in trouble does not end pods",
+		Shown:   "TestBUG21",
+	},
 }
