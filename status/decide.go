@@ -31,7 +31,7 @@ func decide(j job, now time.Time) (n next, merged *v1.PodStatus) {
 	switch {
 	case !derive.Equal(base, &should):
 		return write, &should
-	case j.target.deleted && !j.target.mirror && j.released && !j.couldRun && isTerminal(base.Phase): // SM-72, SM-75
+	case j.released && !j.target.mirror && !j.couldRun && isTerminal(base.Phase): // SM-72, SM-75
 		return remove, &should
 	default:
 		return nothing, &should

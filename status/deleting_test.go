@@ -133,6 +133,42 @@ func TestSM73APodOfTheSameNameIsNotDeletedForTheOldOne(t *testing.T) {
 	})
 }
 
+func TestSM73ADeletionThatComesTooLateIsNotRepeated(t *testing.T) {
+	onNode(t, nil, func(t *testing.T, n *node) {
+		p := n.dying("web")
+		n.cleanup.setHeld(p.UID, true)
+		n.TerminatePod(p)
+		synctest.Wait()
+		n.faults.Add(fault.On("watch", "/pods").Stall())
+		n.server.DeletePod(podid.FullNameOf(p), 0)
+		successor := n.server.AddPod(successorOf(p))
+		n.faults.Forget()
+		n.cleanup.setHeld(p.UID, false)
+		time.Sleep(10 * time.Minute)
+		if requests := n.faults.Requests().Of("*", "/pods/"); len(requests) != 1 || requests[0].Status != http.StatusConflict {
+			t.Fatalf("%d requests, want one that is answered with 409", len(requests))
+		}
+		if _, known := n.GetPodStatus(p.UID); known || n.shown(successor).Phase != v1.PodPending {
+			t.Fatalf("the old pod is known: %v; the new one shows %s", known, n.shown(successor).Phase)
+		}
+	})
+}
+
+func TestSM72ADeletionThatOnlyTheAnswerTellsOfCounts(t *testing.T) {
+	onNode(t, nil, func(t *testing.T, n *node) {
+		p := n.bound("web")
+		n.SetPodStatus(p, runningStatus())
+		synctest.Wait()
+		n.faults.Add(fault.On("watch", "/pods").Stall())
+		n.server.DeletePod(podid.FullNameOf(p), 30)
+		n.TerminatePod(p) // its copy says nothing of a deletion
+		time.Sleep(10 * time.Second)
+		if !n.isGone(p) {
+			t.Fatal("the object is still there")
+		}
+	})
+}
+
 func TestSM74AFailedDeletionIsTriedAgain(t *testing.T) {
 	for name, broken := range map[string]*fault.Rule{
 		"refused connection": fault.On("DELETE", "/pods/").Times(3).Refuse(),

@@ -2,6 +2,8 @@ package status
 
 // Size counts what the manager remembers of pods, in all its corners: a test cannot see a leak otherwise.
 func (m *Manager) Size() map[string]int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
 	m.lanes.mu.Lock()
 	defer m.lanes.mu.Unlock()
 	m.kept.mu.Lock()
@@ -10,8 +12,6 @@ func (m *Manager) Size() map[string]int {
 	defer m.allocations.mu.Unlock()
 	m.subscribers.mu.Lock()
 	defer m.subscribers.mu.Unlock()
-	m.mu.RLock()
-	defer m.mu.RUnlock()
 	size := map[string]int{
 		"entries": len(m.entries), "resizes": len(m.resizes), "deleted": len(m.deleted),
 		"waiting": len(m.lanes.waiting), "places": len(m.lanes.place), "wanted": len(m.lanes.wanted),

@@ -103,7 +103,7 @@ func (m *Manager) fetch(ctx context.Context, j *job) bool {
 	pod, err := m.config.API.GetPod(ctx, j.target.name)
 	result := classify(err)
 	m.metrics.request("get", result)
-	m.heard(result)
+	m.heard(result, err)
 	switch {
 	case result == gone || result == replaced || (result == done && pod.UID != j.target.uid):
 		m.lost(*j)
@@ -125,6 +125,8 @@ func (m *Manager) retry(j job, result outcome, err error) {
 	if result == throttled {
 		m.throttle.slowDown()
 	}
+	m.config.Logger.Debug("Pod status could not be sent; trying again", "pod", j.target.name.String(), "uid", j.uid,
+		"result", result.String(), "err", err)
 	m.putOff(j, result, patienceOf(err))
 }
 

@@ -89,6 +89,20 @@ func TestF7AStatusThatTheServerRefusesIsNoHotLoop(t *testing.T) {
 	})
 }
 
+func TestF7ARefusalIsNotBlamedForEarlierFailures(t *testing.T) {
+	onNode(t, nil, func(t *testing.T, n *node) {
+		p := n.bound("web")
+		n.faults.Add(fault.On("PATCH", "/pods/").Times(8).Reply(http.StatusInternalServerError))
+		n.faults.Add(fault.On("PATCH", "/pods/").Times(1).Reply(http.StatusUnprocessableEntity))
+		n.SetPodStatus(p, runningStatus())
+		time.Sleep(5 * time.Minute)
+		tries := n.faults.Requests().Of("PATCH", "/pods/")
+		if len(tries) != 10 || tries[9].Start.Sub(tries[8].Start) > 1250*time.Millisecond {
+			t.Fatalf("%d tries, the last after %v", len(tries), tries[len(tries)-1].Start.Sub(tries[len(tries)-2].Start))
+		}
+	})
+}
+
 func TestF7APoisonousStatusFromAnotherLifeIsNoHotLoop(t *testing.T) {
 	onNode(t, nil, func(t *testing.T, n *node) {
 		p := n.bound("job", func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever })
@@ -105,33 +119,40 @@ func TestF7APoisonousStatusFromAnotherLifeIsNoHotLoop(t *testing.T) {
 }
 
 func TestF8APodThatIsGoneIsNotPolled(t *testing.T) {
-	tests := map[string]func(n *node, p *v1.Pod){
-		"deleted": func(n *node, p *v1.Pod) { n.server.DeletePod(podid.FullNameOf(p), 0) },
-		"re-created here": func(n *node, p *v1.Pod) {
+	refuse := func(options ...fault.ReplyOption) func(n *node, p *v1.Pod) {
+		return func(n *node, _ *v1.Pod) {
+			n.faults.Add(fault.On("*", "/pods/").Reply(http.StatusForbidden, options...))
+		}
+	}
+	tests := map[string]struct {
+		change func(n *node, p *v1.Pod)
+		most   int // requests in 10 minutes
+	}{
+		"deleted": {func(n *node, p *v1.Pod) { n.server.DeletePod(podid.FullNameOf(p), 0) }, 1},
+		"re-created here": {func(n *node, p *v1.Pod) {
 			n.server.DeletePod(podid.FullNameOf(p), 0)
 			n.server.AddPod(successorOf(p))
-		},
-		"re-created on another node": func(n *node, _ *v1.Pod) {
-			n.faults.Add(fault.On("PATCH", "/pods/").Reply(http.StatusForbidden, fault.Message(
-				`pods "web" is forbidden: node "n1" can only update pod status for pods with spec.nodeName set to itself`)))
-		},
-		"forbidden altogether": func(n *node, _ *v1.Pod) {
-			n.faults.Add(fault.On("*", "/pods/").Reply(http.StatusForbidden, fault.Message("RBAC")))
-		},
+		}, 2},
+		"re-created here, and the server names the UID": {func(n *node, _ *v1.Pod) {
+			n.faults.Add(fault.On("PATCH", "/pods/").Reply(http.StatusUnprocessableEntity, fault.InvalidField("metadata.uid", "field is immutable")))
+		}, 1},
+		"re-created on another node": {refuse(fault.Message(
+			`pods "web" is forbidden: node "n1" can only update pod status for pods with spec.nodeName set to itself`)), 1},
+		"forbidden altogether": {refuse(fault.Message("RBAC")), 40},
 	}
-	for name, change := range tests {
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			onNode(t, nil, func(t *testing.T, n *node) {
 				p := n.bound("web")
 				n.SetPodStatus(p, runningStatus())
 				synctest.Wait()
 				n.faults.Add(fault.On("watch", "/pods").Stall()) // the address book goes on believing in it
-				change(n, p)
+				test.change(n, p)
 				n.faults.Forget()
 				n.SetPodStatus(p, succeededStatus())
 				time.Sleep(10 * time.Minute)
-				if requests := len(n.faults.Requests().Of("*", "/pods/")); requests > 40 {
-					t.Fatalf("%d requests in 10 minutes", requests)
+				if requests := len(n.faults.Requests().Of("*", "/pods/")); requests < 1 || requests > test.most {
+					t.Fatalf("%d requests in 10 minutes, want at most %d", requests, test.most)
 				}
 				if _, known := n.GetPodStatus(p.UID); !known {
 					t.Fatal("SM-56: a pod that the address book has lost its status")
@@ -317,7 +338,7 @@ func TestF30AFightIsBoundedAndEndsWithTheNodesWord(t *testing.T) {
 		n.SetPodStatus(p, runningStatus())
 		synctest.Wait()
 		n.faults.Forget()
-		for range 600 {
+		for range 590 {
 			n.server.UpdatePod(podid.FullNameOf(p), func(p *v1.Pod) { setCondition(p, v1.PodReady, v1.ConditionFalse) })
 			time.Sleep(time.Second)
 		}

@@ -1,6 +1,8 @@
 package status
 
 import (
+	"time"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -15,7 +17,7 @@ type job struct {
 	target   target  // the API object
 	rewound  bool    // what the entry says of the object is void
 	couldRun bool    // a container may still run
-	released bool    // all that must go before the object goes is gone
+	released bool    // the pod is deleted, and all that must go before its object is gone
 }
 
 // target is the object that a request is about.
@@ -28,8 +30,8 @@ type target struct {
 	mirror  bool
 }
 
-// look takes stock for the pod's turn. It returns false when there is no object to write to: the pod is forgotten, or it is
-// a static pod whose mirror does not exist yet (SM-49), or the object is known to be gone.
+// look takes stock for the pod's turn. It returns false when there is no object to write to, or not yet: the pod is
+// forgotten, or in back-off, or it is a static pod whose mirror does not exist yet (SM-49), or the object is gone.
 func (m *Manager) look(uid podid.UID) (job, bool) {
 	m.mu.RLock()
 	e, found := m.entries[uid]
@@ -40,11 +42,11 @@ func (m *Manager) look(uid podid.UID) (job, bool) {
 	j := job{entry: *e}
 	m.mu.RUnlock()
 
-	if !m.aim(&j) {
+	if !m.aim(&j) || j.pause.holds(j.target.uid, time.Now()) {
 		return job{}, false
 	}
 	j.couldRun = m.config.Deletion.PodCouldHaveRunningContainers(uid)
-	j.released = j.finished && m.config.Deletion.PodResourcesAreReclaimed(j.wholePod(), j.status)
+	j.released = j.finished && j.target.deleted && m.config.Deletion.PodResourcesAreReclaimed(j.wholePod(), j.status)
 	return j, true
 }
 

@@ -14,8 +14,6 @@ import (
 const (
 	firstRetry, lastRetry     = 100 * time.Millisecond, 10 * time.Second
 	firstRefusal, lastRefusal = time.Second, time.Minute
-	// outage is how many requests in a row must fail for the first answer after them to be the end of an outage.
-	outage = 5
 )
 
 // pause is a pod's back-off. It holds for every cause of a turn: a server in trouble gets no more requests because statuses
@@ -97,34 +95,5 @@ func (m *Manager) again(uid podid.UID) {
 	m.mu.RUnlock()
 	if found {
 		m.enqueue(uid, u)
-	}
-}
-
-// heard learns from the outcome of every request whether the server can be reached. Pods that wait because it could not
-// come back with the first that succeeds, instead of one by one (F1).
-func (m *Manager) heard(result outcome) {
-	if result == failed || result == ambiguous {
-		m.silence.Add(1)
-		return
-	}
-	if m.silence.Swap(0) >= outage {
-		m.endPauses(func(p *pause) bool { return p.why == failed || p.why == ambiguous })
-	}
-}
-
-// endPauses gives a turn to the pods whose pause is one of those.
-func (m *Manager) endPauses(which func(*pause) bool) {
-	var woken []podid.UID
-	m.mu.Lock()
-	for uid, e := range m.entries {
-		if e.pause.timer != nil && which(&e.pause) {
-			e.pause.timer.Stop()
-			e.pause.until = time.Time{}
-			woken = append(woken, uid)
-		}
-	}
-	m.mu.Unlock()
-	for _, uid := range woken {
-		m.again(uid)
 	}
 }

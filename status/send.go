@@ -26,9 +26,6 @@ func (m *Manager) turn(ctx context.Context, uid podid.UID) {
 		lookAgain(m.progress)
 		return
 	}
-	if j.pause.holds(j.target.uid, time.Now()) {
-		return
-	}
 	n, merged := decide(j, time.Now())
 	if n == read {
 		if !m.fetch(ctx, &j) {
@@ -65,7 +62,7 @@ func (m *Manager) write(ctx context.Context, j *job, merged *v1.PodStatus) bool 
 	answer, err := m.patch(ctx, j.target, body)
 	result := classify(err)
 	m.metrics.request("patch", result)
-	m.heard(result)
+	m.heard(result, err)
 	if result != done {
 		m.failed(ctx, *j, result, err)
 		return false
@@ -130,7 +127,7 @@ func (m *Manager) remove(ctx context.Context, j job) {
 	err := m.config.API.DeletePod(ctx, j.target.name, j.target.uid)
 	result := classify(err)
 	m.metrics.request("delete", result)
-	m.heard(result)
+	m.heard(result, err)
 	switch result {
 	case done, gone, stale, replaced:
 		m.config.Logger.Debug("Pod has ended and is gone from the API server", "pod", j.target.name.String(), "uid", j.uid)

@@ -2,12 +2,15 @@ package status_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/heraldtest/fault"
@@ -189,7 +192,8 @@ func TestSM49AStaticPodWithoutAMirrorCausesNoRequest(t *testing.T) {
 }
 
 func TestBUG8ANewMirrorGetsTheStatusAtOnceAndTheStaticPodKeepsIt(t *testing.T) {
-	onNode(t, nil, func(t *testing.T, n *node) {
+	registry := prometheus.NewRegistry()
+	onNode(t, countIn(registry), func(t *testing.T, n *node) {
 		static, mirror := n.mirrored("etcd-n1")
 		n.SetPodStatus(static, runningStatus())
 		if got := n.shown(mirror); got.Phase != v1.PodRunning {
@@ -202,6 +206,14 @@ func TestBUG8ANewMirrorGetsTheStatusAtOnceAndTheStaticPodKeepsIt(t *testing.T) {
 		}
 		if _, known := n.GetPodStatus(static.UID); !known {
 			t.Fatal("the static pod's status was dropped")
+		}
+		none := strings.NewReader(`
+			# HELP herald_status_repairs_total Status writes that undid what somebody else wrote.
+			# TYPE herald_status_repairs_total counter
+			herald_status_repairs_total 0
+		`)
+		if err := testutil.GatherAndCompare(registry, none, "herald_status_repairs_total"); err != nil {
+			t.Fatal(err)
 		}
 	})
 }
