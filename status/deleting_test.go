@@ -40,6 +40,9 @@ func TestSM72APodThatHasEndedIsDeletedOnceItIsFinished(t *testing.T) {
 		if n.isGone(p) {
 			t.Fatal("deleted before it was finished")
 		}
+		if err := n.SetPodAllocation(p); err != nil {
+			t.Fatal(err)
+		}
 		n.faults.Forget()
 		n.TerminatePod(n.held(p))
 		if !n.isGone(p) {
@@ -47,6 +50,9 @@ func TestSM72APodThatHasEndedIsDeletedOnceItIsFinished(t *testing.T) {
 		}
 		if _, known := n.GetPodStatus(p.UID); known {
 			t.Fatal("SM-73: the status is still cached")
+		}
+		if _, granted := n.GetContainerResourceAllocation(podid.UID(p.UID), "web"); granted {
+			t.Fatal("SM-86: its allocation is still there")
 		}
 		if deletes := n.writes("DELETE"); deletes != 1 {
 			t.Fatalf("%d deletions", deletes)

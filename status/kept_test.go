@@ -1,6 +1,8 @@
 package status_test
 
 import (
+	"errors"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -34,12 +36,21 @@ func keepIn(t *testing.T, folder string, more ...func(*status.Config)) func(*sta
 	}
 }
 
-// copyOf is the folder as a process that dies now leaves it.
+// copyOf is the folder as a process that dies now leaves it. Files are replaced as wholes, so that each is copied as one.
 func copyOf(t *testing.T, folder string) string {
 	t.Helper()
-	left := filepath.Join(t.TempDir(), "state")
-	if err := os.CopyFS(left, os.DirFS(folder)); err != nil {
-		t.Fatal(err)
+	left := t.TempDir()
+	for _, name := range []string{"pod-statuses", "pod-allocations"} {
+		content, err := os.ReadFile(filepath.Join(folder, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(left, name), content, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	return left
 }
@@ -80,6 +91,34 @@ func TestBUG10AManagerThatIsStoppedSendsWhatItHas(t *testing.T) { // F16
 			})
 		})
 	}
+}
+
+func TestBUG10AManagerThatIsStoppedWaitsForNoBackOff(t *testing.T) {
+	onNode(t, nil, func(t *testing.T, n *node) {
+		p := n.bound("web")
+		heal := n.faults.Add(fault.On("PATCH", "/pods/").Reply(http.StatusInternalServerError))
+		n.SetPodStatus(p, succeededStatus())
+		time.Sleep(time.Minute)
+		heal()
+		start := time.Now()
+		n.stop()
+		if got := n.server.Pod(podid.FullNameOf(p)).Status; got.Phase != v1.PodSucceeded || time.Since(start) != 0 {
+			t.Fatalf("it shows %s after %v", got.Phase, time.Since(start))
+		}
+	})
+}
+
+func TestBUG10APodThatHasEndedIsDeletedBeforeStopping(t *testing.T) {
+	onNode(t, nil, func(t *testing.T, n *node) {
+		p := n.dying("web")
+		n.faults.Add(fault.On("DELETE", "/pods/").Times(3).Reply(http.StatusInternalServerError))
+		n.TerminatePod(p)
+		synctest.Wait()
+		n.stop()
+		if n.server.Pod(podid.FullNameOf(p)) != nil {
+			t.Fatal("the object is still there")
+		}
+	})
 }
 
 func TestBUG10AManagerWithNothingToSayStopsAtOnce(t *testing.T) {
@@ -229,6 +268,30 @@ func TestF15AProcessThatIsKilledLeavesNothingOlderThanWhatItSent(t *testing.T) {
 	})
 }
 
+func TestF15AProcessThatIsKilledRightAfterItsStartLeavesNothingOlderEither(t *testing.T) {
+	folder := t.TempDir()
+	onNode(t, keepIn(t, folder), func(t *testing.T, n *node) {
+		p := n.bound("web")
+		n.server.SetDown(true)
+		n.SetPodStatus(p, withReason("old"))
+		n.stop()
+		n.server.SetDown(false)
+		second := copyOf(t, folder)
+		n = newNode(t, n.server, keepIn(t, second))
+		n.SetPodStatus(n.held(p), withReason("new"))
+		if got := n.shown(p); got.Reason != "new" {
+			t.Fatalf("it shows %q", got.Reason)
+		}
+		third := copyOf(t, second)
+		n.stop()
+		n = newNode(t, n.server, keepIn(t, third))
+		defer n.stop()
+		if got := n.shown(p); got.Reason != "new" {
+			t.Fatalf("the next process brought back %q", got.Reason)
+		}
+	})
+}
+
 func TestBUG12WithoutAnAPIServerAStatusSurvivesARestart(t *testing.T) {
 	alone := func(c *status.Config) { c.API, c.Deletion = nil, nil }
 	folder := t.TempDir()
@@ -260,13 +323,15 @@ func TestBUG12WithoutAnAPIServerAStatusSurvivesARestart(t *testing.T) {
 func TestAHealthyAPIServerMakesTheDiskSuperfluous(t *testing.T) {
 	folder := t.TempDir()
 	onNode(t, keepIn(t, folder), func(t *testing.T, n *node) {
-		p := n.bound("web")
+		p, gone := n.bound("web"), n.bound("gone")
+		n.faults.Add(fault.On("PATCH", "/pods/gone/").Reply(http.StatusNotFound)) // nobody to tell
 		for i := range 10 {
 			n.SetPodStatus(p, withReason("%d", i))
+			n.SetPodStatus(gone, withReason("%d", i))
 			time.Sleep(2 * time.Second)
 		}
 		content, err := os.ReadFile(filepath.Join(folder, "pod-statuses"))
-		if err != nil || strings.Contains(string(content), string(p.UID)) {
+		if err != nil || !strings.HasSuffix(strings.TrimSpace(string(content)), `{"pods":[]}`) {
 			t.Fatalf("the file says %s, %v", content, err)
 		}
 	})

@@ -164,8 +164,8 @@ func TestI6TransitionTimesGoOnFromWhatTheObjectShowsWhoeverWroteIt(t *testing.T)
 		seen := record(t, n.server)
 		p := n.bound("web", func(p *v1.Pod) { p.Spec.Containers[0].ReadinessProbe = &v1.Probe{} })
 		n.SetPodStatus(p, runningStatus())
-		time.Sleep(time.Minute)
-		n.muted.Store(true) // until the next full pass
+		time.Sleep(61 * time.Second)
+		n.muted.Store(true) // so that the next full pass finds it, in 9 s
 		n.server.UpdatePod(podid.FullNameOf(p), func(p *v1.Pod) {
 			setCondition(p, v1.PodReady, v1.ConditionFalse)
 			metav1.SetMetaDataAnnotation(&p.ObjectMeta, foreignMark, "1")

@@ -114,6 +114,23 @@ func TestTheBacklogIsVisible(t *testing.T) {
 	})
 }
 
+func TestAPodThatIsGoneIsNoBacklog(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	onNode(t, countIn(registry), func(t *testing.T, n *node) {
+		n.faults.Add(fault.On("PATCH", "/pods/").Reply(http.StatusNotFound))
+		n.SetPodStatus(n.bound("web"), runningStatus())
+		time.Sleep(time.Minute)
+		want := `
+			# HELP herald_status_oldest_unsent_seconds Age of the oldest change that the API server does not show yet.
+			# TYPE herald_status_oldest_unsent_seconds gauge
+			herald_status_oldest_unsent_seconds 0
+		`
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "herald_status_oldest_unsent_seconds"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestRequestsAreCountedByWhatBecameOfThem(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	onNode(t, countIn(registry), func(t *testing.T, n *node) {

@@ -11,7 +11,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"github.com/heraldnode/herald/heraldtest/fault"
@@ -137,7 +136,7 @@ func (w *world) fail(s step) {
 		next.Refuse(),
 		next.Reset(),
 		next.LoseReply(),
-		next.Hang(),
+		next.Delay(15 * time.Second), // longer than a client waits; a Hang of a request that is held as well would never end
 		next.HoldFor(30 * time.Second),
 		next.HoldFor(3 * time.Second),
 		next.Duplicate(),
@@ -185,5 +184,3 @@ func live(w *world, steps []step) []string {
 	}
 	return w.rest()
 }
-
-var _ types.UID

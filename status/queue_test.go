@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/heraldtest/fault"
@@ -29,6 +30,12 @@ func unreadyStatus() v1.PodStatus {
 	return s
 }
 
+// markDeleted is what a deletion does to a pod that has ended, when something else still holds the object.
+func markDeleted(p *v1.Pod) {
+	now := metav1.Now()
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, new(int64(30))
+}
+
 func oneWorker(c *status.Config) { c.Workers = 1 }
 
 func TestBUG3TheUrgentOvertakeAndWithinAClassTheFirstComesFirst(t *testing.T) {
@@ -43,6 +50,8 @@ func TestBUG3TheUrgentOvertakeAndWithinAClassTheFirstComesFirst(t *testing.T) {
 		}
 		pods["released"] = n.dying("released")
 		n.SetPodStatus(pods["released"], succeededStatus())
+		pods["finished"] = n.bound("finished")
+		n.TerminatePod(pods["finished"])
 		synctest.Wait()
 		n.faults.Add(fault.On("*", "/pods/").Delay(50 * time.Millisecond))
 		n.faults.Forget()
@@ -56,6 +65,7 @@ func TestBUG3TheUrgentOvertakeAndWithinAClassTheFirstComesFirst(t *testing.T) {
 			func() { n.SetPodStatus(pods["readiness"], unreadyStatus()) },
 			func() { n.SetPodStatus(pods["end"], succeededStatus()) },
 			func() { n.TerminatePod(n.held(pods["released"])) },
+			func() { n.server.UpdatePod(podid.FullNameOf(pods["finished"]), markDeleted) },
 		} {
 			late()
 			time.Sleep(time.Millisecond)
@@ -65,8 +75,12 @@ func TestBUG3TheUrgentOvertakeAndWithinAClassTheFirstComesFirst(t *testing.T) {
 		if got := n.patched(); !slices.Equal(got, want) {
 			t.Fatalf("sent in the order %q, want %q", got, want)
 		}
-		if !n.isGone(pods["released"]) {
-			t.Fatal("the released pod is still there")
+		requests := n.faults.Requests()
+		readiness := requests.Of("PATCH", "/pods/readiness/")[0].Start
+		for _, name := range []string{"released", "finished"} {
+			if deletions := requests.Of("DELETE", "/pods/"+name); len(deletions) != 1 || deletions[0].Start.After(readiness) {
+				t.Fatalf("%s: %d deletions; want one, before less urgent things", name, len(deletions))
+			}
 		}
 	})
 }

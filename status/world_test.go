@@ -3,13 +3,10 @@ package status_test
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -95,10 +92,7 @@ func (w *world) stop() {
 // crash is the agent's sudden death: what it had on disk is all that is left, and what it had sent is on its way.
 func (w *world) crash() {
 	w.t.Helper()
-	left := filepath.Join(w.t.TempDir(), "state")
-	if err := os.CopyFS(left, os.DirFS(w.folder)); err != nil {
-		w.t.Fatal(err)
-	}
+	left := copyOf(w.t, w.folder)
 	w.guards[len(w.guards)-1].die()
 	w.stop()
 	w.folder = left
@@ -371,5 +365,3 @@ func (w *world) check(p *worked) {
 		say("I11: it shows status %d, the worker said %d", got.number, p.sequence)
 	}
 }
-
-var _ = synctest.Wait
