@@ -83,12 +83,12 @@ func unreadyContainers(spec *v1.PodSpec, statuses []v1.ContainerStatus) (unknown
 
 // blame names the containers that hold a condition up, those that are not known first.
 func blame(unknown, lacking []string, what string) string {
-	var parts []string
+	parts := make([]string, 0, 2)
 	if len(unknown) > 0 {
-		parts = append(parts, fmt.Sprintf("containers with unknown status: %s", unknown))
+		parts = append(parts, "containers with unknown status: ["+strings.Join(unknown, " ")+"]")
 	}
 	if len(lacking) > 0 {
-		parts = append(parts, fmt.Sprintf("containers with %s status: %s", what, lacking))
+		parts = append(parts, "containers with "+what+" status: ["+strings.Join(lacking, " ")+"]")
 	}
 	return strings.Join(parts, ", ")
 }
@@ -96,7 +96,11 @@ func blame(unknown, lacking []string, what string) string {
 // Ready is True when the containers are ready and every readiness gate has a True condition among conditions: those
 // that others wrote, never our own (GEN-11 to GEN-15).
 func Ready(pod *v1.Pod, conditions []v1.PodCondition, statuses []v1.ContainerStatus, phase v1.PodPhase) v1.PodCondition {
-	containers := ContainersReady(pod, statuses, phase)
+	return gated(pod, conditions, ContainersReady(pod, statuses, phase))
+}
+
+// gated is the Ready condition of a pod whose ContainersReady is that one.
+func gated(pod *v1.Pod, conditions []v1.PodCondition, containers v1.PodCondition) v1.PodCondition {
 	if containers.Status != v1.ConditionTrue {
 		containers.Type = v1.PodReady
 		return containers
@@ -138,8 +142,12 @@ func ReadinessStale(pod *v1.Pod) bool {
 	return shown.Status != ready.Status || shown.Message != ready.Message
 }
 
-// initAndRegular are the statuses that conditions and phase are made from; nil only when they were never computed.
+// initAndRegular are the statuses that conditions and phase are made from, to be read only; nil only when they were never
+// computed.
 func initAndRegular(status *v1.PodStatus) []v1.ContainerStatus {
+	if len(status.InitContainerStatuses) == 0 && status.ContainerStatuses != nil {
+		return status.ContainerStatuses
+	}
 	return append(slices.Clip(status.InitContainerStatuses), status.ContainerStatuses...)
 }
 

@@ -16,9 +16,9 @@ func WithProbeFacts(pod *v1.Pod, status v1.PodStatus, facts Probes) v1.PodStatus
 	if !applyProbes(pod, &status, facts) {
 		return status
 	}
-	statuses := initAndRegular(&status)
-	status.Conditions = replaced(status.Conditions, Ready(pod, status.Conditions, statuses, status.Phase))
-	status.Conditions = put(status.Conditions, ContainersReady(pod, statuses, status.Phase))
+	containers := ContainersReady(pod, initAndRegular(&status), status.Phase)
+	status.Conditions = replaced(status.Conditions, gated(pod, status.Conditions, containers))
+	status.Conditions = put(status.Conditions, containers)
 	return status
 }
 

@@ -2,11 +2,13 @@ package status
 
 import (
 	"errors"
+	"maps"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/podid"
 )
 
@@ -17,7 +19,9 @@ type proposal struct {
 	// force makes a new version even of an equal status, so that the pod is looked at again (SM-10).
 	force bool
 	// ends tells that the pod has ended: its status follows from the one before, whatever status says (SM-17).
-	ends     bool
+	ends bool
+	// owned tells that status was made from the cached one, so that nobody else can change what is in it.
+	owned    bool
 	finished bool
 }
 
@@ -70,11 +74,12 @@ func (m *Manager) acceptLocked(p proposal, published *v1.PodStatus) (*v1.PodStat
 	if known && !p.force && derive.Equal(old, &next) && p.finished == e.finished {
 		return old, ordinary, errUnchanged
 	}
-	if known {
-		next = ownCopy(&next, old)
-	} else {
+	switch {
+	case !known:
 		next = *next.DeepCopy()
 		m.entries[uid] = e
+	case !p.owned:
+		next = ownCopy(&next, old)
 	}
 	m.storeLocked(e, p, &next, now)
 	m.publishLocked(e, !known)
@@ -109,7 +114,9 @@ func (m *Manager) storeLocked(e *entry, p proposal, status *v1.PodStatus, now ti
 	}
 	m.versions++
 	e.pod, e.status, e.finished, e.version, e.newestAt, e.urgency = p.pod, status, p.finished, m.versions, now, u
-	e.facts = factsOf(e.facts, status)
+	maps.DeleteFunc(e.facts, func(container observed.ContainerID, _ derive.ProbeFacts) bool {
+		return !hasContainer(status, container)
+	})
 	m.hastenLocked(e, now)
 	m.kept.mark()
 }

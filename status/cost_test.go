@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/pod"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/status"
@@ -107,5 +108,20 @@ func BenchmarkSetPodStatus(b *testing.B) {
 				m.SetPodStatus(p, s)
 			}
 		})
+	}
+}
+
+func BenchmarkSetContainerReadiness(b *testing.B) {
+	book := pod.NewManager()
+	m, err := status.New(status.Config{Pods: book})
+	if err != nil {
+		b.Fatal(err)
+	}
+	p, s := threeContainers("u")
+	book.AddPod(p)
+	m.SetPodStatus(p, s)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		m.SetContainerReadiness("u", observed.ContainerID{Runtime: "test", ID: "1"}, i%2 == 0)
 	}
 }

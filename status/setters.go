@@ -1,8 +1,6 @@
 package status
 
 import (
-	"maps"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -31,12 +29,12 @@ func (m *Manager) TerminatePod(pod *v1.Pod) {
 // SetContainerReadiness records what the readiness probe of one container found. It is ignored when the pod is not in the
 // address book, has no status yet, or has no container of that ID (SM-12).
 func (m *Manager) SetContainerReadiness(uid types.UID, container observed.ContainerID, ready bool) {
-	m.setFact(uid, container, func(facts *derive.ProbeFacts) { facts.Readiness = verdict(ready) })
+	m.setFact(uid, container, derive.ProbeFacts{Readiness: verdict(ready)})
 }
 
 // SetContainerStartup records what the startup probe of one container found; ignored as SetContainerReadiness (SM-15).
 func (m *Manager) SetContainerStartup(uid types.UID, container observed.ContainerID, started bool) {
-	m.setFact(uid, container, func(facts *derive.ProbeFacts) { facts.Startup = verdict(started) })
+	m.setFact(uid, container, derive.ProbeFacts{Startup: verdict(started)})
 }
 
 func verdict(passed bool) derive.Verdict {
@@ -46,7 +44,7 @@ func verdict(passed bool) derive.Verdict {
 	return derive.ProbeFailed
 }
 
-func (m *Manager) setFact(uid types.UID, container observed.ContainerID, set func(*derive.ProbeFacts)) {
+func (m *Manager) setFact(uid types.UID, container observed.ContainerID, news derive.ProbeFacts) {
 	own := m.config.Pods.TranslatePodUID(uid)
 	pod, found := m.config.Pods.GetPodByUID(own)
 	if !found {
@@ -54,50 +52,46 @@ func (m *Manager) setFact(uid types.UID, container observed.ContainerID, set fun
 	}
 	m.mu.Lock()
 	e, known := m.entries[own]
-	if !known || !hasContainer(e.status, container) {
+	if !known || !hasContainer(e.status, container) || !e.learn(container, news) {
 		m.mu.Unlock()
 		return
 	}
-	facts := e.facts[container]
-	set(&facts)
-	if facts == e.facts[container] {
-		m.mu.Unlock()
-		return
-	}
-	e.facts = maps.Clone(e.facts)
-	if e.facts == nil {
-		e.facts = derive.Probes{}
-	}
-	e.facts[container] = facts
-	p := proposal{pod: pod, status: *e.status, finished: e.finished}
+	p := proposal{pod: pod, status: *e.status, owned: true, finished: e.finished}
 	_, urgent, err := m.acceptLocked(p, nil)
 	m.mu.Unlock()
 	m.conclude(p, urgent, err)
 }
 
+// learn lays news over what is known of the container, and reports whether that changed anything.
+func (e *entry) learn(container observed.ContainerID, news derive.ProbeFacts) bool {
+	before := e.facts[container]
+	after := before
+	if news.Startup != derive.ProbeUndecided {
+		after.Startup = news.Startup
+	}
+	if news.Readiness != derive.ProbeUndecided {
+		after.Readiness = news.Readiness
+	}
+	if after == before {
+		return false
+	}
+	if e.facts == nil {
+		e.facts = derive.Probes{}
+	}
+	e.facts[container] = after
+	return true
+}
+
 // hasContainer looks among regular containers, then init containers; ephemeral ones are never probed (SM-14).
 func hasContainer(status *v1.PodStatus, container observed.ContainerID) bool {
-	id := container.String()
 	for _, list := range [...][]v1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses} {
 		for i := range list {
-			if list[i].ContainerID == id {
+			if list[i].ContainerID != "" && observed.ParseContainerID(list[i].ContainerID) == container {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// factsOf leaves out the facts of containers that the status no longer has.
-func factsOf(facts derive.Probes, status *v1.PodStatus) derive.Probes {
-	for container := range facts {
-		if !hasContainer(status, container) {
-			facts = maps.Clone(facts)
-			maps.DeleteFunc(facts, func(id observed.ContainerID, _ derive.ProbeFacts) bool { return !hasContainer(status, id) })
-			return facts
-		}
-	}
-	return facts
 }
 
 // Reconcile says that the address book has a new copy of the pod, or of its mirror: if somebody else changed what the
