@@ -8,7 +8,7 @@ tool := go tool -modfile=$(CURDIR)/tools/go.mod
 FUZZTIME ?= 30s
 BENCH ?= full
 
-.PHONY: help run test check fmt lint unit controlplane e2e bench fuzz update
+.PHONY: help run test check fmt lint unit controlplane e2e bench fuzz update rules
 
 help: ## this list
 	@echo 'Herald: the pods of a node, and what the cluster is told about them.'
@@ -51,5 +51,9 @@ bench: ## beside the kubelet's own code, in one run: tables and RATIO lines
 fuzz: ## every fuzz target, FUZZTIME each
 	@hack/fuzz $(FUZZTIME)
 
-update: ## rewrite what is generated: docs/deps.txt, the table of rooms
+update: ## rewrite what is generated: docs/deps.txt, the table of rooms, docs/rules.md
 	@go test ./internal/arch -update
+	@go test ./internal/rules -update
+
+rules: ## the rules of docs/behaviour.md that no test names
+	@go test -count=1 -v -run TheListOfRules ./internal/rules | grep 'not named'

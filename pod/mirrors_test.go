@@ -308,7 +308,7 @@ func TestPM25NoOrphanIsDeletedBeforeAllStaticSourcesWereHeard(t *testing.T) {
 	})
 }
 
-func TestPM28TheMirrorOfAFinishedStaticPodComesBack(t *testing.T) {
+func TestPM28AndBUG13TheMirrorOfAFinishedStaticPodComesBack(t *testing.T) {
 	for _, phase := range []v1.PodPhase{v1.PodSucceeded, v1.PodFailed} { // PM-29: also of one that was evicted or rejected
 		t.Run(string(phase), func(t *testing.T) {
 			inWorld(t, func(w *world) {

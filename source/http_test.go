@@ -84,7 +84,7 @@ func newHTTP(t *testing.T, url string, edits ...func(*source.HTTPConfig)) *sourc
 	return h
 }
 
-func TestCFG25And29PodsAreReadWithTheConfiguredHeaders(t *testing.T) {
+func TestCFG25AndCFG29PodsAreReadWithTheConfiguredHeaders(t *testing.T) {
 	site := newSite(t, plain, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer secret" || r.Host != "pods.example" {
 			w.WriteHeader(http.StatusForbidden)

@@ -107,7 +107,7 @@ func TestCFG35BatchesComeInOrderAndTheOldPodOfANameLeavesFirst(t *testing.T) {
 	})
 }
 
-func TestCFG37And38WhatAChangeMeans(t *testing.T) {
+func TestCFG37AndCFG38WhatAChangeMeans(t *testing.T) {
 	base := func() *v1.Pod {
 		return pod("web", "u", version("1"), annotated("team", "red"), annotated(podid.HashAnnotation, "h"))
 	}

@@ -53,7 +53,7 @@ func TestRealManifestsBecomeStaticPodsAndTheirMistakesAreLocated(t *testing.T) {
 	}
 }
 
-func TestCFG27And29ARealListOverHTTPAndTheExplicitEndOfIt(t *testing.T) {
+func TestCFG27AndCFG29ARealListOverHTTPAndTheExplicitEndOfIt(t *testing.T) {
 	item := func(name string) string {
 		return "- metadata: {name: " + name + "}\n  spec: {containers: [{name: c, image: registry.example/x:1}]}\n"
 	}

@@ -97,7 +97,7 @@ func TestSM84AnEmptyDecisionForgetsTheLastOne(t *testing.T) {
 	}
 }
 
-func TestSM81UnknownAllocationsKeepTheManagerFromStarting(t *testing.T) {
+func TestSM81AndSM85UnknownAllocationsKeepTheManagerFromStarting(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "pod-allocations"), []byte("{ torn"), 0o600); err != nil {
 		t.Fatal(err)

@@ -67,7 +67,7 @@ func (q *quietAPI) PatchPodStatus(_ context.Context, name podid.FullName, _ []by
 	return nil, context.Canceled
 }
 
-func TestAFullPassOverPodsAtRestCostsNextToNothing(t *testing.T) {
+func TestSM51AFullPassOverPodsAtRestCostsNextToNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book := pod.NewManager()
 		m, err := status.New(status.Config{API: &quietAPI{tb: t}, Pods: book, Deletion: newCleanup()})

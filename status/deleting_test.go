@@ -175,7 +175,7 @@ func TestSM72ADeletionThatOnlyTheAnswerTellsOfCounts(t *testing.T) {
 	})
 }
 
-func TestSM74AFailedDeletionIsTriedAgain(t *testing.T) {
+func TestSM52AndSM74AFailedDeletionIsTriedAgain(t *testing.T) {
 	for name, broken := range map[string]*fault.Rule{
 		"refused connection": fault.On("DELETE", "/pods/").Times(3).Refuse(),
 		"server error":       fault.On("DELETE", "/pods/").Times(3).Reply(http.StatusInternalServerError),

@@ -14,7 +14,7 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-func TestSM63WhatOthersWroteSurvivesEveryWrite(t *testing.T) {
+func TestSM11AndSM63WhatOthersWroteSurvivesEveryWrite(t *testing.T) {
 	onNode(t, nil, func(t *testing.T, n *node) {
 		seen := record(t, n.server)
 		p := n.bound("web", func(p *v1.Pod) {

@@ -145,7 +145,7 @@ func TestF5RandomServerErrorsLeaveNothingBehind(t *testing.T) {
 	})
 }
 
-func TestF2OneSlowPodDelaysNobody(t *testing.T) {
+func TestSM55AndF2OneSlowPodDelaysNobody(t *testing.T) {
 	onNode(t, nil, func(t *testing.T, n *node) {
 		pods := n.boundMany(100)
 		n.faults.Add(fault.On("PATCH", "/pods/web-000/").Delay(9 * time.Second))

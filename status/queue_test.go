@@ -130,7 +130,7 @@ func TestBUG3NothingStarves(t *testing.T) {
 	})
 }
 
-func TestI14NothingIsRememberedOfPodsThatAreGone(t *testing.T) {
+func TestSM52AndI14NothingIsRememberedOfPodsThatAreGone(t *testing.T) {
 	onNode(t, nil, func(t *testing.T, n *node) {
 		n.faults.Add(fault.On("*", "/pods/").Chance(0.2, 3).Reply(500))
 		for i := range 100 {

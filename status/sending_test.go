@@ -157,7 +157,7 @@ func TestSM13AReadinessResultReachesTheAPIServerAtOnce(t *testing.T) {
 	})
 }
 
-func TestSM48ASlowAPIServerHoldsUpNoSetter(t *testing.T) {
+func TestSM37AndSM48ASlowAPIServerHoldsUpNoSetter(t *testing.T) {
 	onNode(t, nil, func(t *testing.T, n *node) {
 		pods := n.boundMany(40)
 		n.faults.Add(fault.On("*", "/pods/").Hang())

@@ -72,6 +72,7 @@ var Rooms = []Room{
 	},
 
 	{Path: "internal/arch", Layer: Workshop, Job: "this plan, and the tests that hold the code against it"},
+	{Path: "internal/rules", Layer: Workshop, Job: "which rule of the specification is named by which test"},
 	{Path: "internal/skips", Layer: Workshop, Job: "lists at the end of a test run what was skipped, and why"},
 }
 

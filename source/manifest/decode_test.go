@@ -114,7 +114,7 @@ func TestCFG3AGivenUIDIsKeptAndIsTheHash(t *testing.T) {
 	}
 }
 
-func TestCFG4And5NameNamespaceAndNodeAreThoseOfTheNode(t *testing.T) {
+func TestCFG4AndCFG5NameNamespaceAndNodeAreThoseOfTheNode(t *testing.T) {
 	pod := decodeOne(t, web+"  nodeName: elsewhere\n"+container, fromFile)
 	got := []string{pod.Name, pod.Namespace, pod.Spec.NodeName}
 	if diff := cmp.Diff([]string{"web-node-1", "default", "node-1"}, got); diff != "" {
