@@ -17,17 +17,19 @@ import (
 	"github.com/heraldnode/herald/kubeapi"
 )
 
-// APIServer is an API server in memory, for pods and nodes. Any goroutine may call it.
+// APIServer is an API server in memory, for pods and nodes, for what pods refer to (config maps, secrets, services, tokens
+// of service accounts), and for events. Any goroutine may call it.
 //
 // It listens on no socket and waits on nothing but channels and timers, so that it works inside a synctest bubble if it
 // was made there. It has no authentication, no admission and no schema validation, and sets few defaults; it knows
 // neither server-side apply nor JSON patches nor pages of a list. Every client is treated as a node: labels cannot be
 // changed through status.
 type APIServer struct {
-	pods, nodes *resource
-	store       *store
-	codecs      serializer.CodecFactory
-	door        http.Handler
+	pods, nodes, configMaps, secrets, services, events *resource
+
+	store  *store
+	codecs serializer.CodecFactory
+	door   http.Handler
 
 	mu       sync.Mutex // guards all below
 	requests []Request
@@ -38,7 +40,8 @@ type APIServer struct {
 // NewAPIServer makes an empty API server. There is nothing to close.
 func NewAPIServer() *APIServer {
 	s := &APIServer{
-		pods: podResource(), nodes: nodeResource(),
+		pods: podResource(), nodes: nodeResource(), configMaps: configMapResource(), secrets: secretResource(),
+		services: serviceResource(), events: eventResource(),
 		store: newStore(), codecs: kubeapi.NewCodecs(), cut: make(chan struct{}),
 	}
 	s.door = s.routes()

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/heraldnode/herald/podid"
 )
@@ -100,4 +101,45 @@ func (s *APIServer) DeletePod(name podid.FullName, graceSeconds int64) bool {
 		return deletion(at, old, &metav1.DeleteOptions{GracePeriodSeconds: &graceSeconds})
 	})
 	return err == nil
+}
+
+// Put adds a config map, secret or service, or replaces the one of that name.
+func (s *APIServer) Put(o runtime.Object) {
+	at, given := s.keyOf(o), o.DeepCopyObject().(object)
+	if _, err := s.store.get(at); err != nil {
+		s.add(at, given)
+		return
+	}
+	_, err := s.store.transition(at, func(old object) ([]object, error) {
+		given.SetUID(old.GetUID())
+		given.SetCreationTimestamp(old.GetCreationTimestamp())
+		given.SetResourceVersion(old.GetResourceVersion())
+		return []object{given}, nil
+	})
+	if err != nil {
+		panic(fmt.Sprintf("heraldtest: put: %v", err))
+	}
+}
+
+func (s *APIServer) keyOf(o runtime.Object) key {
+	switch o := o.(type) {
+	case *v1.ConfigMap:
+		return key{resource: s.configMaps, namespace: o.Namespace, name: o.Name}
+	case *v1.Secret:
+		return key{resource: s.secrets, namespace: o.Namespace, name: o.Name}
+	case *v1.Service:
+		return key{resource: s.services, namespace: o.Namespace, name: o.Name}
+	default:
+		panic(fmt.Sprintf("heraldtest: put: %T is neither config map, secret nor service", o))
+	}
+}
+
+// Events returns all events as they are now, by namespace and name.
+func (s *APIServer) Events() []*v1.Event {
+	found, _ := s.store.snapshot(filter{resource: s.events, fields: fields.Everything(), labels: labels.Everything()})
+	events := make([]*v1.Event, 0, len(found))
+	for _, o := range found {
+		events = append(events, o.DeepCopyObject().(*v1.Event))
+	}
+	return events
 }

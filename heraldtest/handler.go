@@ -27,7 +27,7 @@ type answer func(call) (int, runtime.Object, error)
 // routes is the server's door.
 func (s *APIServer) routes() http.Handler {
 	mux := http.NewServeMux()
-	for _, r := range []*resource{s.pods, s.nodes} {
+	for _, r := range []*resource{s.pods, s.nodes, s.configMaps, s.secrets, s.services, s.events} {
 		collection := "/api/v1/" + r.name
 		if r.namespaced {
 			s.handle(mux, "GET "+collection, r, s.list)
@@ -42,6 +42,7 @@ func (s *APIServer) routes() http.Handler {
 			s.handle(mux, "PATCH "+path, r, s.patch)
 		}
 	}
+	s.handle(mux, "POST /api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", accountResource(), s.createToken)
 	return mux
 }
 

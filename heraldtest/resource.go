@@ -63,3 +63,34 @@ func nodeResource() *resource {
 		onStatus:  func(updated, old object) { updated.(*v1.Node).Spec = old.(*v1.Node).Spec },
 	}
 }
+
+// plainResource is a kind that is stored and read, and about which the server has no opinion.
+func plainResource(name, kind string, empty func() object, emptyList func() runtime.Object) *resource {
+	return &resource{
+		name: name, kind: kind, namespaced: true, empty: empty, emptyList: emptyList,
+		fields: func(o object) fields.Set {
+			return fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}
+		},
+		onUpdate: func(object, object) {}, onStatus: func(object, object) {},
+	}
+}
+
+func configMapResource() *resource {
+	return plainResource("configmaps", "ConfigMap", func() object { return &v1.ConfigMap{} },
+		func() runtime.Object { return &v1.ConfigMapList{} })
+}
+
+func secretResource() *resource {
+	return plainResource("secrets", "Secret", func() object { return &v1.Secret{} },
+		func() runtime.Object { return &v1.SecretList{} })
+}
+
+func serviceResource() *resource {
+	return plainResource("services", "Service", func() object { return &v1.Service{} },
+		func() runtime.Object { return &v1.ServiceList{} })
+}
+
+func eventResource() *resource {
+	return plainResource("events", "Event", func() object { return &v1.Event{} },
+		func() runtime.Object { return &v1.EventList{} })
+}

@@ -1,6 +1,7 @@
 package kubeapi
 
 import (
+	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -13,6 +14,7 @@ import (
 func NewScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(v1.AddToScheme(scheme))
+	utilruntime.Must(authenticationv1.AddToScheme(scheme)) // for tokens of service accounts
 	utilruntime.Must(metav1.AddMetaToScheme(scheme))
 	return scheme
 }

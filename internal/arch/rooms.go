@@ -60,6 +60,7 @@ var Rooms = []Room{
 		Path: "status", Layer: Stages, MayImport: []string{"status/patch", "checkpoint"},
 		Job: "the Status Manager: versioned cache, priority queue, one-request writer, reconcile, final delete",
 	},
+	{Path: "event", Layer: Stages, Job: "the events of the node's pods: told to the API server, the newest kept here"},
 	{Path: "checkpoint", Layer: Stages, Job: "small durable state: atomic, checksummed, versioned files"},
 	{
 		Path: "kubeapi", Layer: Stages,

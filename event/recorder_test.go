@@ -1,0 +1,215 @@
+package event_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/heraldnode/herald/event"
+	"github.com/heraldnode/herald/heraldtest"
+	"github.com/heraldnode/herald/kubeapi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func pod(name string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID("uid of " + name)}}
+}
+
+func newRecorder(t *testing.T, api event.API, change ...func(*event.Config)) *event.Recorder {
+	t.Helper()
+	config := event.Config{NodeName: "n1", Scheme: kubeapi.NewScheme(), API: api}
+	for _, c := range change {
+		c(&config)
+	}
+	r, err := event.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func newClient(t *testing.T, server *heraldtest.APIServer) *kubeapi.Client {
+	t.Helper()
+	client, err := kubeapi.New(server.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// during runs the recorder while do is done, in a bubble.
+func during(t *testing.T, r *event.Recorder, do func()) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = r.Run(ctx) })
+	do()
+	synctest.Wait()
+	stop()
+	running.Wait()
+}
+
+// story is what is left of events for a comparison.
+func story(events []v1.Event) []string {
+	var lines []string
+	for _, e := range events {
+		lines = append(lines, fmt.Sprintf("%s %s %s x%d", e.InvolvedObject.Name, e.Reason, e.Message, e.Count))
+	}
+	return lines
+}
+
+func shown(server *heraldtest.APIServer) []string {
+	var events []v1.Event
+	for _, e := range server.Events() {
+		events = append(events, *e)
+	}
+	return story(events)
+}
+
+func TestAnEventReachesTheAPIServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := heraldtest.NewAPIServer()
+		r := newRecorder(t, newClient(t, server))
+		r.Event(pod("web"), v1.EventTypeNormal, "Pulled", "before Run")
+		container := &v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: "shop", Name: "web", FieldPath: "spec.containers{main}"}
+		during(t, r, func() { r.Event(container, v1.EventTypeWarning, "BackOff", "again") })
+
+		events := server.Events()
+		if len(events) != 2 {
+			t.Fatalf("%d events", len(events))
+		}
+		for _, e := range events {
+			if e.Source != (v1.EventSource{Component: "herald", Host: "n1"}) || e.InvolvedObject.Name != "web" || e.Count != 1 {
+				t.Errorf("%+v", e)
+			}
+		}
+	})
+}
+
+func TestAnEventThatHappensAgainIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := heraldtest.NewAPIServer()
+		r := newRecorder(t, newClient(t, server))
+		during(t, r, func() {
+			for range 3 {
+				r.Event(pod("web"), v1.EventTypeWarning, "BackOff", "again")
+				time.Sleep(time.Second)
+			}
+		})
+		want := []string{"web BackOff again x3"}
+		if diff := cmp.Diff(want, shown(server)); diff != "" {
+			t.Errorf("in the API server: %s", diff)
+		}
+		if diff := cmp.Diff(want, story(r.Recent())); diff != "" {
+			t.Errorf("kept: %s", diff)
+		}
+	})
+}
+
+func TestAnOutageDelaysEventsAndLosesNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := heraldtest.NewAPIServer()
+		server.SetDown(true)
+		r := newRecorder(t, newClient(t, server))
+		during(t, r, func() {
+			r.Event(pod("web"), v1.EventTypeNormal, "Started", "one")
+			r.Event(pod("db"), v1.EventTypeNormal, "Started", "two")
+			time.Sleep(time.Hour)
+			if requests := len(server.Requests()); requests > 0 {
+				t.Errorf("%d requests were answered", requests)
+			}
+			server.SetDown(false)
+			time.Sleep(2 * time.Minute)
+		})
+		if diff := cmp.Diff([]string{"db Started two x1", "web Started one x1"}, shown(server)); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestAFloodAboutOneObjectIsThinnedOutAndKeptHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := heraldtest.NewAPIServer()
+		r := newRecorder(t, newClient(t, server))
+		during(t, r, func() {
+			for i := range 100 {
+				r.Event(pod("web"), v1.EventTypeNormal, fmt.Sprintf("Reason%d", i), "news")
+			}
+		})
+		if n := len(server.Requests()); n > 30 {
+			t.Errorf("%d requests", n)
+		}
+		if n := len(r.Recent()); n != 100 {
+			t.Errorf("%d events are kept", n)
+		}
+	})
+}
+
+// refusing answers every request with one error.
+type refusing struct{ err error }
+
+func (f refusing) CreateEvent(context.Context, *v1.Event) (*v1.Event, error) { return nil, f.err }
+func (f refusing) PatchEvent(context.Context, string, string, []byte) (*v1.Event, error) {
+	return nil, f.err
+}
+
+func TestARefusedEventHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecorder(t, refusing{apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "web", nil)})
+		start := time.Now()
+		during(t, r, func() {
+			r.Event(pod("web"), v1.EventTypeNormal, "Started", "one")
+			r.Event(pod("db"), v1.EventTypeNormal, "Started", "two")
+		})
+		if waited := time.Since(start); waited > 0 {
+			t.Errorf("waited %v", waited)
+		}
+	})
+}
+
+func TestAFullBacklogGivesUpTheOldest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := heraldtest.NewAPIServer()
+		r := newRecorder(t, newClient(t, server), func(c *event.Config) { c.Backlog = 2 })
+		for i := range 4 {
+			r.Event(pod(fmt.Sprint("p", i)), v1.EventTypeNormal, "Started", "")
+		}
+		during(t, r, func() {})
+		if diff := cmp.Diff([]string{"p2 Started  x1", "p3 Started  x1"}, shown(server)); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestWithoutAnAPIServerTheNewestEventsAreKept(t *testing.T) {
+	r := newRecorder(t, nil, func(c *event.Config) { c.Keep = 2 })
+	for _, name := range []string{"a", "b", "a", "c"} {
+		r.Event(pod(name), v1.EventTypeNormal, "Started", "")
+	}
+	if diff := cmp.Diff([]string{"a Started  x2", "c Started  x1"}, story(r.Recent())); diff != "" {
+		t.Error(diff)
+	}
+	r.Event(pod("b"), v1.EventTypeNormal, "Started", "") // was forgotten: counts anew
+	if diff := cmp.Diff([]string{"c Started  x1", "b Started  x1"}, story(r.Recent())); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAConfigThatCannotWorkNamesItsFields(t *testing.T) {
+	if _, err := event.New(event.Config{}); err == nil ||
+		err.Error() != "event.Config: NodeName is required\nevent.Config: Scheme is required" {
+		t.Errorf("the error is %v", err)
+	}
+}
