@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/pod"
@@ -41,6 +42,7 @@ func openBook(t *testing.T, node string) *book {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { clearNode(t, node) })
 	b := &book{t: t, node: node, dir: t.TempDir(), pods: pod.NewManager()}
 	files, err := source.NewFile(source.FileConfig{Path: b.dir, Node: node})
 	if err != nil {
@@ -63,6 +65,15 @@ func openBook(t *testing.T, node string) *book {
 	}
 	b.run()
 	return b
+}
+
+// clearNode removes the mirrors that are left when nobody keeps them any more, so that the test can run again.
+func clearNode(t *testing.T, node string) {
+	t.Helper()
+	ctx, ofNode := context.WithoutCancel(t.Context()), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node}
+	if err := admin(t).CoreV1().Pods("default").DeleteCollection(ctx, atOnce(), ofNode); err != nil {
+		t.Error(err)
+	}
 }
 
 func (b *book) run() {

@@ -17,23 +17,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
-	"github.com/heraldnode/herald/parity/controlplane"
 	"github.com/heraldnode/herald/parity/internal/needs"
 )
 
-// cluster is the control plane that all tests of this package share. A test has a node and names of its own.
-var cluster *controlplane.ControlPlane
+// cluster is the control plane that tests of this package share. A test has a node and names of its own. Parallel tests run
+// when all others have: those may end the API server, these may not.
+var cluster *audited
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	if settings := os.Getenv(agentSettings); settings != "" {
+		os.Exit(beAgent(settings))
+	}
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
-	ctx := context.Background()
-	binaries, err := controlplane.Build(ctx, os.Stderr)
-	if err == nil {
-		cluster, err = controlplane.Start(ctx, controlplane.Config{Binaries: binaries})
-	}
-	if err != nil {
+	var err error
+	if cluster, err = startAudited(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -48,7 +50,12 @@ func run(m *testing.M) int {
 // admin is a client with all rights, for what users and controllers do.
 func admin(t *testing.T) kubernetes.Interface {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(cluster.AdminConfig())
+	return clientOf(t, cluster.AdminConfig())
+}
+
+func clientOf(t *testing.T, config *rest.Config) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +78,7 @@ func kubectl(t *testing.T, args ...string) string {
 func eventually(t *testing.T, what string, check func() (is string, ok bool)) {
 	t.Helper()
 	var is string
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(context.WithoutCancel(t.Context()), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		var ok bool
 		is, ok = check()
 		return ok, nil
