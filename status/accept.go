@@ -136,9 +136,7 @@ func (m *Manager) publishedStatus(pod *v1.Pod) *v1.PodStatus {
 
 // enqueue gives the pod a turn at the senders.
 func (m *Manager) enqueue(uid podid.UID, u urgency) {
-	if m.config.API == nil || m.queue.ShuttingDown() {
-		return
+	if m.config.API != nil {
+		m.queue.add(uid, u)
 	}
-	m.lanes.want(uid, u)
-	m.queue.Add(uid)
 }

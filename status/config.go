@@ -55,7 +55,8 @@ type Config struct {
 	// State keeps over a restart what was not sent yet, allocations and, without an API server, every status. Nil:
 	// nothing is kept.
 	State *checkpoint.Dir
-	// Workers is how many requests may be in flight at once. Default 16.
+	// Workers is how many requests may be in flight at once; a quarter of them for changes that nobody waits for. Default
+	// 16.
 	Workers int
 	// FullPass is how often every pod is compared with what the API server says. Default 10 s.
 	FullPass time.Duration

@@ -125,3 +125,27 @@ func BenchmarkSetContainerReadiness(b *testing.B) {
 		m.SetContainerReadiness("u", observed.ContainerID{Runtime: "test", ID: "1"}, i%2 == 0)
 	}
 }
+
+func TestBUG2AnObjectThatTheWatchHasLostIsNotReadWhenThereIsNothingToTell(t *testing.T) {
+	onNode(t, nil, func(t *testing.T, n *node) {
+		p := n.bound("web")
+		n.SetPodStatus(p, runningStatus())
+		synctest.Wait()
+
+		n = n.restarted(nil)
+		defer n.stop()
+		p = n.held(p)
+		n.SetPodStatus(p, runningStatus())
+		synctest.Wait()
+		n.faults.Forget()
+		n.book.RemovePod(p)
+		n.Reconcile(p)
+		if reads := n.writes("get"); reads > 0 {
+			t.Fatalf("%d reads", reads)
+		}
+		n.SetPodStatus(p, succeededStatus())
+		if reads, patches := n.writes("get"), n.writes("PATCH"); reads != 1 || patches != 1 {
+			t.Fatalf("a status of a pod that the address book lost took %d reads and %d patches, want one of each", reads, patches)
+		}
+	})
+}

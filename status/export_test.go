@@ -4,17 +4,21 @@ package status
 func (m *Manager) Size() map[string]int {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	m.lanes.mu.Lock()
-	defer m.lanes.mu.Unlock()
+	m.queue.mu.Lock()
+	defer m.queue.mu.Unlock()
 	m.kept.mu.Lock()
 	defer m.kept.mu.Unlock()
 	m.allocations.mu.Lock()
 	defer m.allocations.mu.Unlock()
 	m.subscribers.mu.Lock()
 	defer m.subscribers.mu.Unlock()
+	waiting := 0
+	for u := range m.queue.waiting {
+		waiting += len(m.queue.waiting[u])
+	}
 	size := map[string]int{
 		"entries": len(m.entries), "resizes": len(m.resizes), "deleted": len(m.deleted),
-		"waiting": len(m.lanes.waiting), "places": len(m.lanes.place), "wanted": len(m.lanes.wanted),
+		"waiting": waiting, "places": len(m.queue.place), "turns": len(m.queue.turns), "again": len(m.queue.again),
 		"kept": len(m.kept.versions), "allocations": len(m.allocations.file.Allocations),
 		"resize statuses": len(m.allocations.file.Resizes), "subscribers": len(m.subscribers.all),
 	}

@@ -32,7 +32,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
-	for u, depth := range g.manager.lanes.depths() {
+	for u, depth := range g.manager.queue.depths() {
 		gauge(depthDesc, float64(depth), urgency(u).String())
 	}
 	gauge(ageDesc, g.manager.oldestUnsent(time.Now()).Seconds())

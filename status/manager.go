@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/podid"
@@ -21,8 +20,7 @@ type Manager struct {
 	config      Config
 	metrics     *metrics
 	subscribers subscribers
-	lanes       *lanes
-	queue       *workqueue.Typed[podid.UID]
+	queue       *queue
 	throttle    *throttle
 	kept        *kept
 	allocations *allocations
@@ -44,14 +42,13 @@ func New(config Config) (*Manager, error) {
 	}
 	m := &Manager{
 		config:   config,
-		lanes:    newLanes(),
+		queue:    newQueue(config.Workers),
 		throttle: newThrottle(config.Workers),
 		progress: make(chan struct{}, 1),
 		entries:  map[podid.UID]*entry{},
 		resizes:  map[podid.UID]derive.Resize{},
 		deleted:  map[podid.UID]time.Time{},
 	}
-	m.queue = workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[podid.UID]{Queue: m.lanes})
 	if m.allocations, err = openAllocations(config.State); err != nil {
 		return nil, err
 	}

@@ -231,7 +231,7 @@ func TestF4TheNodeAsAWholeSlowsDownAndTheUrgentIsNotStarved(t *testing.T) {
 			return n.faults.Requests().Of("PATCH", "/pods/").MaxInFlight()
 		}
 		for _, p := range pods {
-			n.SetPodStatus(p, withReason("noise"))
+			n.SetPodStatus(p, unreadyStatus())
 		}
 		time.Sleep(time.Second)
 		if most := inFlight(500 * time.Millisecond); most > 8 || most < 4 {
@@ -250,7 +250,7 @@ func TestF4TheNodeAsAWholeSlowsDownAndTheUrgentIsNotStarved(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		for _, p := range pods[:199] {
-			n.SetPodStatus(p, withReason("calm"))
+			n.SetPodStatus(p, runningStatus())
 		}
 		if most := inFlight(10 * time.Second); most < 9 {
 			t.Errorf("%d requests in flight when the server is well again", most)

@@ -107,6 +107,27 @@ func TestBUG3APodThatWaitsBecomesUrgentWithItsNewestChange(t *testing.T) {
 	})
 }
 
+func TestBUG3WhatNobodyWaitsForLeavesTheServerRoomForWhatIsUrgent(t *testing.T) {
+	onNode(t, nil, func(t *testing.T, n *node) {
+		pods := n.boundMany(200)
+		for _, p := range pods {
+			n.SetPodStatus(p, runningStatus())
+		}
+		synctest.Wait()
+		n.faults.Add(fault.On("PATCH", "/pods/").Delay(50 * time.Millisecond))
+		for round, change := range []v1.PodStatus{withReason("noise"), unreadyStatus()} {
+			n.faults.Forget()
+			for _, p := range pods {
+				n.SetPodStatus(p, change)
+			}
+			time.Sleep(10 * time.Second)
+			if most, want := n.faults.Requests().Of("PATCH", "/pods/").MaxInFlight(), []int{4, 16}[round]; most != want {
+				t.Errorf("round %d: %d requests in flight, want %d", round, most, want)
+			}
+		}
+	})
+}
+
 func TestBUG3NothingStarves(t *testing.T) {
 	onNode(t, oneWorker, func(t *testing.T, n *node) {
 		quiet, flappers := n.bound("quiet"), n.boundMany(20)

@@ -38,23 +38,23 @@ func (m *Manager) send(ctx context.Context) {
 	deadline := time.AfterFunc(m.config.FlushTimeout, stop)
 	defer deadline.Stop()
 	m.flush(sending)
-	m.queue.ShutDown()
+	m.queue.end()
 	senders.Wait()
 	m.endTimers()
 }
 
-// sender takes turns until the queue is shut down and empty, or ctx ends.
+// sender takes turns until the queue has ended and is empty, or ctx ends.
 func (m *Manager) sender(ctx context.Context) {
 	for m.throttle.enter(ctx) {
-		uid, shutdown := m.queue.Get()
-		if shutdown {
+		uid, more := m.queue.take()
+		if !more {
 			m.throttle.leave()
 			return
 		}
 		if ctx.Err() == nil {
 			m.guardedTurn(ctx, uid)
 		}
-		m.queue.Done(uid)
+		m.queue.done(uid)
 		m.throttle.leave()
 	}
 }

@@ -28,6 +28,9 @@ func (m *Manager) turn(ctx context.Context, uid podid.UID) {
 	}
 	n, merged := decide(j, time.Now())
 	if n == read {
+		if !j.isOpen() && j.pause.failures == 0 { // the watch has lost the object, and there is nothing to tell it
+			return
+		}
 		if !m.fetch(ctx, &j) {
 			return
 		}

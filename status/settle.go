@@ -37,6 +37,7 @@ func (m *Manager) settle(j job, merged *v1.PodStatus) {
 	m.shownLocked(e, j, merged, time.Now())
 	if j.known != nil {
 		o.shown = j.known.ResourceVersion
+		e.leanOn(j.known, j.target.mirror)
 	}
 	if isQuiet(j, merged) {
 		e.settled = settled{known: j.known, version: j.version}

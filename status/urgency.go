@@ -1,8 +1,6 @@
 package status
 
 import (
-	"time"
-
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -17,15 +15,6 @@ const (
 	ordinary                 // anything else
 	urgencies = iota
 )
-
-// slack is how long a change may be overtaken by more urgent ones. It makes a change's deadline when it is queued, and the
-// earliest deadline goes first: so the urgent overtake, and nothing starves.
-var slack = [urgencies]time.Duration{
-	releasing: 0,
-	readiness: 200 * time.Millisecond,
-	running:   2 * time.Second,
-	ordinary:  4 * time.Second,
-}
 
 func (u urgency) String() string {
 	return [urgencies]string{"releasing", "readiness", "running", "ordinary"}[u]
