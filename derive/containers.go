@@ -61,7 +61,9 @@ func (d *derivation) containerStatus(spec *v1.Container, of ContainerKind, old *
 		}
 		return status
 	}
-	d.explainWaiting(spec, of, newest, &status)
+	if waiting, known := d.Waiting[spec.Name]; known && d.isToStart(spec, of, newest, old) {
+		explainWaiting(&status, waiting)
+	}
 	return status
 }
 
@@ -151,6 +153,14 @@ func lostSight(c *observed.Container, old *v1.ContainerStatus) bool {
 	return stateOf(c) == observed.Unknown && old != nil && old.State.Running != nil
 }
 
+// keptEnd is how this very container was shown to have ended, while the runtime cannot tell its state; else nil (PH-28).
+func keptEnd(c *observed.Container, old *v1.ContainerStatus) *v1.ContainerStateTerminated {
+	if stateOf(c) != observed.Unknown || old == nil || old.ContainerID != c.ID.String() {
+		return nil
+	}
+	return old.State.Terminated
+}
+
 // stateOf distrusts an exit without evidence.
 func stateOf(c *observed.Container) observed.State {
 	if c.State == observed.Exited && c.Exit == nil {
@@ -163,7 +173,7 @@ func stateOf(c *observed.Container) observed.State {
 // kubelet shows it as waiting, which is illegal or turns the pod Pending (BUG-42, I2).
 func (d *derivation) state(c *observed.Container, old *v1.ContainerStatus) v1.ContainerState {
 	switch {
-	case stateOf(c) == observed.Unknown && old != nil && old.State.Terminated != nil && old.ContainerID == c.ID.String():
+	case keptEnd(c, old) != nil:
 		return old.State
 	case lostSight(c, old):
 		reason := reasonStatusUnknown

@@ -57,48 +57,45 @@ func removeToRestart(status *v1.ContainerStatus) {
 
 // explainWaiting shows why a container that is to be started could not be. Without a reason at hand the state stays as
 // it is: none is invented (PH-32).
-func (d *derivation) explainWaiting(
-	spec *v1.Container, of ContainerKind, newest *observed.Container, status *v1.ContainerStatus,
-) {
-	waiting, known := d.Waiting[spec.Name]
-	if !known || !d.isToStart(spec, of, newest) {
-		return
-	}
+func explainWaiting(status *v1.ContainerStatus, why Waiting) {
 	if status.State.Terminated != nil {
 		status.LastTerminationState = status.State
 	}
-	status.State = v1.ContainerState{
-		Waiting: &v1.ContainerStateWaiting{Reason: waiting.Reason, Message: waiting.Message},
-	}
+	status.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: why.Reason, Message: why.Message}}
 }
 
 // isToStart reports whether the container is to be started, or started again (PH-33). An init container that has done
 // its work is not (PH-34), nor is an ephemeral one that ended (PH-42).
-func (d *derivation) isToStart(spec *v1.Container, of ContainerKind, newest *observed.Container) bool {
+func (d *derivation) isToStart(
+	spec *v1.Container, of ContainerKind, newest *observed.Container, old *v1.ContainerStatus,
+) bool {
 	if d.Pod.DeletionTimestamp != nil {
 		return false
 	}
 	if newest == nil {
 		return true
 	}
+	if end := keptEnd(newest, old); end != nil {
+		return d.isToRunAgain(spec, of, end.ExitCode, end.Reason)
+	}
 	switch stateOf(newest) {
 	case observed.Running:
 		return false
 	case observed.Exited:
-		return d.isToRunAgain(spec, of, newest.Exit)
+		return d.isToRunAgain(spec, of, int32(newest.Exit.Code), newest.Exit.Reason)
 	default:
 		return true
 	}
 }
 
-func (d *derivation) isToRunAgain(spec *v1.Container, of ContainerKind, exit *observed.Exit) bool {
+func (d *derivation) isToRunAgain(spec *v1.Container, of ContainerKind, exitCode int32, reason string) bool {
 	switch {
 	case of == EphemeralContainer:
 		return false
-	case of == InitContainer && exit.Code == 0:
-		return exit.Reason == reasonOOMKilled && ShouldRestart(&d.Pod.Spec, spec, exitCodeKilled)
+	case of == InitContainer && exitCode == 0:
+		return reason == reasonOOMKilled && ShouldRestart(&d.Pod.Spec, spec, exitCodeKilled)
 	default:
-		return ShouldRestart(&d.Pod.Spec, spec, int32(exit.Code))
+		return ShouldRestart(&d.Pod.Spec, spec, exitCode)
 	}
 }
 
