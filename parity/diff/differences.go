@@ -2,6 +2,8 @@
 // here, each with its reason; anything else fails.
 package diff
 
+import "slices"
+
 // Difference is one thing that Herald does otherwise than the kubelet, on purpose.
 type Difference struct {
 	// Rule is the number in docs/behaviour.md that says what is wrong with the kubelet's way.
@@ -14,8 +16,10 @@ type Difference struct {
 	Shown string
 }
 
-// Differences lists them all, by rule. docs/differences.md is written from it.
-var Differences = []Difference{
+// Differences lists them all, by what they are about. docs/differences.md is written from it.
+var Differences = slices.Concat(podsAndSources, derived, reported)
+
+var podsAndSources = []Difference{
 	{
 		Rule:    "PM-5",
 		Kubelet: "a static pod that was removed stays in the UID translation until its mirror is removed",
