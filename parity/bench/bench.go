@@ -1,96 +1,81 @@
 // Package bench measures Herald beside the kubelet's own code, in one process and one run. Absolute times depend on the
-// machine and on who else uses it; what counts is the ratio of the two sides, taken in turns.
+// machine and on who else uses it; what counts is how the two sides compare, taken in turns.
 package bench
 
 import (
+	"context"
 	"fmt"
 	"io"
-	"slices"
-	"testing"
-	"text/tabwriter"
+	"time"
+
+	"github.com/heraldnode/herald/parity/controlplane"
 )
 
-// Case is one thing that both sides can do.
-type Case struct {
-	// Name stands in the RATIO line.
-	Name string
-	// What says in a few words what is done once.
-	What            string
-	Kubelet, Herald func(*testing.B)
+// Case measures one thing on both sides. It returns a row for each number that comes of it.
+type Case func(ctx context.Context, lab *Lab) ([]Row, error)
+
+// Lab is where cases are measured. It is used by one goroutine.
+type Lab struct {
+	// Cluster has the API server. The cases of Calls need none.
+	Cluster *controlplane.ControlPlane
+	// Folder is an empty one, for manifests.
+	Folder   string
+	Effort   Effort
+	Progress io.Writer
+
+	serial int // makes the names of nodes unique
 }
 
-// Result is what was measured of one case: medians over all rounds.
-type Result struct {
-	Case            Case
-	Kubelet, Herald Cost
-	// Ratio is the kubelet's time divided by Herald's: above 1, Herald is faster. It is the median of the rounds' ratios.
-	Ratio float64
+// Effort is how much is measured.
+type Effort struct {
+	// Calls is how many rounds calls are measured in, CallTime about how long one side of a round takes.
+	Calls    int
+	CallTime time.Duration
+	// Bursts is how many rounds bursts are measured in, BurstPods how many pods change at once.
+	Bursts, BurstPods int
+	// Waiting is how many changes a readiness change finds before it. Tries and KubeletTries are how many are made.
+	Waiting, Tries, KubeletTries int
+	// IdlePods is how many pods a full pass goes over, MemoryPods how many the memory is divided by.
+	IdlePods, MemoryPods int
 }
 
-// Cost is what doing it once takes.
-type Cost struct {
-	Nanoseconds float64
-	Allocs      int64
-}
-
-// Run measures the cases, each in that many rounds of both sides, in turns, so that a busy moment of the machine hits
-// both.
-func Run(cases []Case, rounds int, progress io.Writer) []Result {
-	var results []Result
-	for i, c := range cases {
-		fmt.Fprintf(progress, "[%d/%d] %s\n", i+1, len(cases), c.What)
-		results = append(results, measure(c, rounds))
-	}
-	return results
-}
-
-func measure(c Case, rounds int) Result {
-	var kubelet, herald, ratios []float64
-	r := Result{Case: c}
-	for range rounds {
-		k, h := testing.Benchmark(c.Kubelet), testing.Benchmark(c.Herald)
-		kubelet, herald = append(kubelet, perOp(k)), append(herald, perOp(h))
-		ratios = append(ratios, perOp(k)/perOp(h))
-		r.Kubelet.Allocs, r.Herald.Allocs = k.AllocsPerOp(), h.AllocsPerOp()
-	}
-	r.Kubelet.Nanoseconds, r.Herald.Nanoseconds, r.Ratio = median(kubelet), median(herald), median(ratios)
-	return r
-}
-
-func perOp(r testing.BenchmarkResult) float64 {
-	return float64(r.T.Nanoseconds()) / float64(max(r.N, 1))
-}
-
-func median(values []float64) float64 {
-	slices.Sort(values)
-	return values[len(values)/2]
-}
-
-// Print writes the results for people, and then a line `RATIO <name> <value>` each for machines.
-func Print(out io.Writer, results []Result) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "what\tkubelet\tallocs\tHerald\tallocs\tratio\t")
-	for _, r := range results {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%.2f\t\n", r.Case.What, duration(r.Kubelet.Nanoseconds), r.Kubelet.Allocs,
-			duration(r.Herald.Nanoseconds), r.Herald.Allocs, r.Ratio)
-	}
-	if err := table.Flush(); err != nil {
-		return fmt.Errorf("print the results: %w", err)
-	}
-	fmt.Fprintln(out)
-	for _, r := range results {
-		fmt.Fprintf(out, "RATIO %s %.2f\n", r.Case.Name, r.Ratio)
-	}
-	return nil
-}
-
-func duration(ns float64) string {
-	switch {
-	case ns < 1e3:
-		return fmt.Sprintf("%.1f ns", ns)
-	case ns < 1e6:
-		return fmt.Sprintf("%.1f us", ns/1e3)
-	default:
-		return fmt.Sprintf("%.2f ms", ns/1e6)
+// Short takes less than three minutes.
+func Short() Effort {
+	return Effort{
+		Calls: 5, CallTime: 100 * time.Millisecond, Bursts: 1, BurstPods: 300,
+		Waiting: 500, Tries: 200, KubeletTries: 1, IdlePods: 10_000, MemoryPods: 2000,
 	}
 }
+
+// Full measures the same things more often, in about a quarter of an hour with Workers and Curve.
+func Full() Effort {
+	return Effort{
+		Calls: 9, CallTime: 200 * time.Millisecond, Bursts: 3, BurstPods: 300,
+		Waiting: 500, Tries: 400, KubeletTries: 2, IdlePods: 10_000, MemoryPods: 2000,
+	}
+}
+
+// Calls are the cases that need no API server.
+func Calls() []Case {
+	return []Case{podManagerCalls, manifestCalls, statusCalls, bytesPerPod, idlePass}
+}
+
+// OnCluster are the cases that need one.
+func OnCluster() []Case {
+	return []Case{bursts, limitedBurst, burstBesideLimit, createdByOthers, readinessBehindOthers}
+}
+
+// Run measures the cases.
+func Run(ctx context.Context, lab *Lab, cases []Case) ([]Row, error) {
+	var rows []Row
+	for _, measure := range cases {
+		measured, err := measure(ctx, lab)
+		if err != nil {
+			return rows, err
+		}
+		rows = append(rows, measured...)
+	}
+	return rows, nil
+}
+
+func (l *Lab) say(format string, args ...any) { fmt.Fprintf(l.Progress, format+"\n", args...) }

@@ -3,77 +3,64 @@ package bench
 import (
 	"context"
 	"fmt"
-	"io"
-	"text/tabwriter"
 	"time"
-
-	"github.com/heraldnode/herald/parity/controlplane"
 )
 
-// burstPods is how many pods turn Running at once.
-const burstPods = 300
-
-// BurstResult is one burst on both sides.
-type BurstResult struct {
-	Delay           time.Duration
-	Kubelet, Herald Outcome
-	// Ratio is the kubelet's time divided by ours, the median of the rounds' ratios.
-	Ratio float64
-}
-
-// Bursts lets 300 pods turn Running at once, with 0, 5 and 20 ms added to each request, both sides in turns.
-func Bursts(ctx context.Context, cluster *controlplane.ControlPlane, rounds int, progress io.Writer) ([]BurstResult, error) {
-	var results []BurstResult
-	burst := &Burst{Cluster: cluster, Pods: burstPods}
+// bursts lets pods turn Running at once, with 0, 5 and 20 ms added to each request.
+func bursts(ctx context.Context, lab *Lab) ([]Row, error) {
+	var rows []Row
+	sent := &tally{}
+	goals := map[time.Duration]Goal{5 * time.Millisecond: AtLeast(6), 20 * time.Millisecond: AtLeast(15)}
 	for _, delay := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond} {
-		fmt.Fprintf(progress, "%d pods turn Running, %v added to each request\n", burstPods, delay)
-		burst.Delay = delay
-		result, err := inTurns(ctx, burst, rounds)
+		b := burst{pods: lab.Effort.BurstPods, line: line{delay: delay}}
+		row, err := lab.bothBurst(ctx, b, sent)
 		if err != nil {
 			return nil, err
 		}
-		results = append(results, result)
+		row.Name = fmt.Sprintf("burst%d_%dms", b.pods, delay.Milliseconds())
+		row.What = fmt.Sprintf("%d pods turn Running at once, %v added to each request: time until all is visible", b.pods, delay)
+		row.Goal = goals[delay]
+		rows = append(rows, row)
 	}
-	return results, nil
+	return append(rows, sent.row("requests_per_change", "requests for a change of status: Herald's")), nil
 }
 
-func inTurns(ctx context.Context, burst *Burst, rounds int) (BurstResult, error) {
-	result := BurstResult{Delay: burst.Delay}
-	var ratios, kubelet, herald []float64
-	for range rounds {
-		var err error
-		if result.Kubelet, err = burst.Kubelet(ctx); err != nil {
-			return result, fmt.Errorf("the kubelet's manager: %w", err)
-		}
-		if result.Herald, err = burst.Herald(ctx); err != nil {
-			return result, fmt.Errorf("our manager: %w", err)
-		}
-		kubelet, herald = append(kubelet, result.Kubelet.Visible.Seconds()), append(herald, result.Herald.Visible.Seconds())
-		ratios = append(ratios, result.Kubelet.Visible.Seconds()/result.Herald.Visible.Seconds())
-	}
-	result.Ratio = median(ratios)
-	result.Kubelet.Visible = time.Duration(median(kubelet) * float64(time.Second))
-	result.Herald.Visible = time.Duration(median(herald) * float64(time.Second))
-	return result, nil
+// limitedBurst is a burst with the client limits that the kubelet has by default, on both sides.
+func limitedBurst(ctx context.Context, lab *Lab) ([]Row, error) {
+	b := burst{pods: lab.Effort.BurstPods, line: line{qps: 50, burst: 100}}
+	row, err := lab.bothBurst(ctx, b, &tally{})
+	row.Name = fmt.Sprintf("burst%d_qps50", b.pods)
+	row.What = fmt.Sprintf("%d pods turn Running at once, clients limited to 50 requests a second, 100 at once", b.pods)
+	row.Goal = AtLeast(1.9)
+	return []Row{row}, err
 }
 
-// PrintBursts writes the results for people, and RATIO lines for machines.
-func PrintBursts(out io.Writer, results []BurstResult) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(table, "%d pods at once, added\tkubelet\trequests\tHerald\trequests\tratio\t\n", burstPods)
-	for _, r := range results {
-		fmt.Fprintf(table, "%v\t%v\t%d\t%v\t%d\t%.2f\t\n", r.Delay, r.Kubelet.Visible.Round(time.Millisecond), r.Kubelet.Requests,
-			r.Herald.Visible.Round(time.Millisecond), r.Herald.Requests, r.Ratio)
+// bothBurst measures a burst on both sides in turns.
+func (l *Lab) bothBurst(ctx context.Context, b burst, sent *tally) (Row, error) {
+	l.say("%d pods turn Running, %v added to each request, limit %v/s", b.pods, b.line.delay, b.line.qps)
+	measure := func(begin start, requests *int) func() (float64, error) {
+		return func() (float64, error) {
+			out, err := l.burst(ctx, b, begin)
+			*requests += out.requests
+			return out.visible.Seconds(), err
+		}
 	}
-	if err := table.Flush(); err != nil {
-		return fmt.Errorf("print the bursts: %w", err)
+	took, err := inTurns(l.Effort.Bursts, measure(startKubelet, &sent.kubelet), measure(startHerald, &sent.herald))
+	if err != nil {
+		return Row{}, fmt.Errorf("a burst of %d pods: %w", b.pods, err)
 	}
-	fmt.Fprintln(out)
-	requests := 0
-	for _, r := range results {
-		fmt.Fprintf(out, "RATIO burst%d_%dms %.2f\n", burstPods, r.Delay.Milliseconds(), r.Ratio)
-		requests += r.Herald.Requests
+	sent.changes += b.pods * l.Effort.Bursts
+	return Row{Kubelet: seconds(median(took[0])), Herald: seconds(median(took[1])), Value: ratio(took[0], took[1])}, nil
+}
+
+// tally counts requests over several measurements.
+type tally struct{ kubelet, herald, changes int }
+
+// row is how many requests there were for each change.
+func (t *tally) row(name, what string) Row {
+	kubelet, herald := float64(t.kubelet)/float64(t.changes), float64(t.herald)/float64(t.changes)
+	return Row{
+		Name: name, What: what, Kubelet: fmt.Sprintf("%.2f", kubelet), Herald: fmt.Sprintf("%.2f", herald),
+		Value: herald, Goal: AtMost(1.02),
 	}
-	fmt.Fprintf(out, "RATIO requests_per_change %.2f\n", float64(requests)/float64(burstPods*len(results)))
-	return nil
 }

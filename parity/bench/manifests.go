@@ -1,10 +1,10 @@
 package bench
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"testing"
 
 	"github.com/heraldnode/herald/parity/internal/kubelet"
 	"github.com/heraldnode/herald/source"
@@ -12,9 +12,9 @@ import (
 
 const manifests = 1000
 
-// Manifests compares what a look at a folder of 1,000 manifests costs: when nothing changed, and when one file did. The
-// folder is made in dir.
-func Manifests(dir string) ([]Case, error) {
+// manifestCalls compares what a look at a folder of 1,000 manifests costs: when nothing changed, and when one file did.
+func manifestCalls(_ context.Context, lab *Lab) ([]Row, error) {
+	dir := lab.Folder
 	for i := range manifests {
 		if err := writeManifest(dir, i, "nginx:1"); err != nil {
 			return nil, err
@@ -25,41 +25,37 @@ func Manifests(dir string) ([]Case, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the folder: %w", err)
 	}
+	kubeletLists := func() (int, error) { pods, err := theirs.List(); return len(pods), err }
+	heraldLists := func() (int, error) { return len(ours.Rescan().Pods), nil }
 	edits := 0
-	edit := func(b *testing.B) {
+	edit := func() error {
 		edits++
-		if err := writeManifest(dir, edits%manifests, fmt.Sprintf("nginx:%d", edits)); err != nil {
-			b.Fatal(err)
-		}
+		return writeManifest(dir, edits%manifests, fmt.Sprintf("nginx:%d", edits))
 	}
-	nobody := func(*testing.B) {}
-	kubeletLists := func(before func(*testing.B)) func(*testing.B) {
-		return looks(before, func() (int, error) { pods, err := theirs.List(); return len(pods), err })
-	}
-	heraldLists := func(before func(*testing.B)) func(*testing.B) {
-		return looks(before, func() (int, error) { return len(ours.Rescan().Pods), nil })
-	}
-	return []Case{
+	nobody := func() error { return nil }
+	return compare(lab, []call{
 		{
-			Name: "manifests_unchanged", What: "look at 1,000 manifests, none changed",
-			Kubelet: kubeletLists(nobody), Herald: heraldLists(nobody),
+			name: "manifests_unchanged", what: "look at 1,000 manifests, none changed",
+			kubelet: looks(nobody, kubeletLists), herald: looks(nobody, heraldLists),
 		},
 		{
-			Name: "manifests_one_changed", What: "look at 1,000 manifests, one changed",
-			Kubelet: kubeletLists(edit), Herald: heraldLists(edit),
+			name: "manifests_one_changed", what: "look at 1,000 manifests, one changed",
+			kubelet: looks(edit, kubeletLists), herald: looks(edit, heraldLists),
 		},
-	}, nil
+	})
 }
 
-func looks(before func(*testing.B), look func() (int, error)) func(*testing.B) {
-	return func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			before(b)
+func looks(before func() error, look func() (int, error)) repeat {
+	return func(n int) error {
+		for range n {
+			if err := before(); err != nil {
+				return err
+			}
 			if pods, err := look(); err != nil || pods != manifests {
-				b.Fatalf("%d pods, %v", pods, err)
+				return fmt.Errorf("%d pods of %d, %w", pods, manifests, err)
 			}
 		}
+		return nil
 	}
 }
 

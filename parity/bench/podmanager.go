@@ -1,9 +1,8 @@
 package bench
 
 import (
+	"context"
 	"fmt"
-	"runtime"
-	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,70 +52,57 @@ func newBooks() *books {
 	return b
 }
 
-// PodManager compares the look-ups of the two pod managers, with 5,000 pods of which 100 are static.
-func PodManager() []Case {
-	b := newBooks()
-	return []Case{
-		{
-			Name: "pod_by_uid", What: "GetPodByUID",
-			Kubelet: each(b.pods, func(p *v1.Pod) { keep(b.kubelet.GetPodByUID(p.UID)) }),
-			Herald:  each(b.pods, func(p *v1.Pod) { keep(b.herald.GetPodByUID(podid.UID(p.UID))) }),
-		},
-		{
-			Name: "pod_by_full_name", What: "GetPodByFullName",
-			Kubelet: each(b.names, func(name string) { keep(b.kubelet.GetPodByFullName(name)) }),
-			Herald:  each(b.fullNames, func(name podid.FullName) { keep(b.herald.GetPodByFullName(name)) }),
-		},
-		{
-			Name: "pod_by_name", What: "GetPodByName",
-			Kubelet: each(b.fullNames, func(n podid.FullName) { keep(b.kubelet.GetPodByName(n.Namespace, n.Name)) }),
-			Herald:  each(b.fullNames, func(n podid.FullName) { keep(b.herald.GetPodByName(n.Namespace, n.Name)) }),
-		},
-		{
-			Name: "mirror_by_pod", What: "GetMirrorPodByPod",
-			Kubelet: each(b.statics, func(p *v1.Pod) { keep(b.kubelet.GetMirrorPodByPod(p)) }),
-			Herald:  each(b.statics, func(p *v1.Pod) { keep(b.herald.GetMirrorPodByPod(p)) }),
-		},
-		{
-			Name: "pod_by_mirror", What: "GetPodByMirrorPod",
-			Kubelet: each(b.mirrors, func(p *v1.Pod) { keep(b.kubelet.GetPodByMirrorPod(p)) }),
-			Herald:  each(b.mirrors, func(p *v1.Pod) { keep(b.herald.GetPodByMirrorPod(p)) }),
-		},
-		{
-			Name: "pod_and_mirror", What: "GetPodAndMirrorPod",
-			Kubelet: each(b.pods, func(p *v1.Pod) { found, _, is := b.kubelet.GetPodAndMirrorPod(p); keep(found, is) }),
-			Herald:  each(b.pods, func(p *v1.Pod) { found, _, is := b.herald.GetPodAndMirrorPod(p); keep(found, is) }),
-		},
-		{
-			Name: "translate_uid", What: "TranslatePodUID",
-			Kubelet: each(b.mirrors, func(p *v1.Pod) { keep(nil, b.kubelet.TranslatePodUID(p.UID) != "") }),
-			Herald:  each(b.mirrors, func(p *v1.Pod) { keep(nil, b.herald.TranslatePodUID(p.UID) != "") }),
-		},
-		{
-			Name: "uid_translations", What: "GetUIDTranslations",
-			Kubelet: each(b.pods, func(*v1.Pod) { m, _ := b.kubelet.GetUIDTranslations(); keep(nil, len(m) > 0) }),
-			Herald:  each(b.pods, func(*v1.Pod) { m, _ := b.herald.GetUIDTranslations(); keep(nil, len(m) > 0) }),
-		},
-		{
-			Name: "update_pod", What: "UpdatePod of an API pod",
-			Kubelet: each(b.pods[staticPods:], func(p *v1.Pod) { b.kubelet.UpdatePod(p) }),
-			Herald:  each(b.pods[staticPods:], func(p *v1.Pod) { b.herald.UpdatePod(p) }),
-		},
-	}
+// podManagerCalls compares the look-ups of the two pod managers, with 5,000 pods of which 100 are static.
+func podManagerCalls(_ context.Context, lab *Lab) ([]Row, error) {
+	return compare(lab, newBooks().calls())
 }
 
-// each does it for one item after the other, round and round.
-func each[T any](items []T, do func(T)) func(*testing.B) {
-	return func(b *testing.B) {
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			do(items[i%len(items)])
-		}
+func (b *books) calls() []call {
+	return []call{
+		{
+			name: "pod_by_uid", what: "GetPodByUID",
+			kubelet: each(b.pods, func(p *v1.Pod) { keep(b.kubelet.GetPodByUID(p.UID)) }),
+			herald:  each(b.pods, func(p *v1.Pod) { keep(b.herald.GetPodByUID(podid.UID(p.UID))) }),
+		},
+		{
+			name: "pod_by_full_name", what: "GetPodByFullName",
+			kubelet: each(b.names, func(name string) { keep(b.kubelet.GetPodByFullName(name)) }),
+			herald:  each(b.fullNames, func(name podid.FullName) { keep(b.herald.GetPodByFullName(name)) }),
+		},
+		{
+			name: "pod_by_name", what: "GetPodByName",
+			kubelet: each(b.fullNames, func(n podid.FullName) { keep(b.kubelet.GetPodByName(n.Namespace, n.Name)) }),
+			herald:  each(b.fullNames, func(n podid.FullName) { keep(b.herald.GetPodByName(n.Namespace, n.Name)) }),
+		},
+		{
+			name: "mirror_by_pod", what: "GetMirrorPodByPod",
+			kubelet: each(b.statics, func(p *v1.Pod) { keep(b.kubelet.GetMirrorPodByPod(p)) }),
+			herald:  each(b.statics, func(p *v1.Pod) { keep(b.herald.GetMirrorPodByPod(p)) }),
+		},
+		{
+			name: "pod_by_mirror", what: "GetPodByMirrorPod",
+			kubelet: each(b.mirrors, func(p *v1.Pod) { keep(b.kubelet.GetPodByMirrorPod(p)) }),
+			herald:  each(b.mirrors, func(p *v1.Pod) { keep(b.herald.GetPodByMirrorPod(p)) }),
+		},
+		{
+			name: "pod_and_mirror", what: "GetPodAndMirrorPod",
+			kubelet: each(b.pods, func(p *v1.Pod) { found, _, is := b.kubelet.GetPodAndMirrorPod(p); keep(found, is) }),
+			herald:  each(b.pods, func(p *v1.Pod) { found, _, is := b.herald.GetPodAndMirrorPod(p); keep(found, is) }),
+		},
+		{
+			name: "translate_uid", what: "TranslatePodUID",
+			kubelet: each(b.mirrors, func(p *v1.Pod) { keep(nil, b.kubelet.TranslatePodUID(p.UID) != "") }),
+			herald:  each(b.mirrors, func(p *v1.Pod) { keep(nil, b.herald.TranslatePodUID(p.UID) != "") }),
+		},
+		{
+			name: "uid_translations", what: "GetUIDTranslations",
+			kubelet: each(b.pods, func(*v1.Pod) { m, _ := b.kubelet.GetUIDTranslations(); keep(nil, len(m) > 0) }),
+			herald:  each(b.pods, func(*v1.Pod) { m, _ := b.herald.GetUIDTranslations(); keep(nil, len(m) > 0) }),
+		},
+		{
+			name: "update_pod", what: "UpdatePod of an API pod",
+			kubelet: each(b.pods[staticPods:], func(p *v1.Pod) { b.kubelet.UpdatePod(p) }),
+			herald:  each(b.pods[staticPods:], func(p *v1.Pod) { b.herald.UpdatePod(p) }),
+		},
 	}
-}
-
-// keep makes the compiler believe that the answer matters.
-func keep(p *v1.Pod, found bool) {
-	runtime.KeepAlive(p)
-	runtime.KeepAlive(found)
 }

@@ -1,4 +1,5 @@
-// Command bench measures Herald beside the kubelet's own code and prints tables and RATIO lines.
+// Command bench measures Herald beside the kubelet's own code, prints a table and RATIO lines, and writes docs/benchmarks.md
+// and its plot.
 package main
 
 import (
@@ -15,67 +16,70 @@ import (
 	"github.com/heraldnode/herald/parity/controlplane"
 )
 
+// docs is where the report goes, seen from the parity module's folder, from which this command has to be run.
+const docs = "../docs"
+
 func main() {
-	mode := flag.String("mode", "full", "how long to measure: short (under three minutes) or full")
+	mode := flag.String("mode", "full", "how much to measure: short (under three minutes) or full")
+	write := flag.Bool("write", false, "write "+docs+"/benchmarks.md and benchmarks.svg also in short mode; full always does")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), `bench measures Herald beside the kubelet's own code, in one process, in turns.
 
-Ratios are the kubelet's time divided by Herald's: above 1, Herald is faster. Absolute times depend on the machine.
+Ratios are the kubelet's time divided by Herald's, where the table does not say otherwise: above 1, Herald is faster.
+Absolute times depend on the machine.
 
 `)
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	rounds, known := map[string]rounds{"short": {calls: 2, bursts: 1}, "full": {calls: 9, bursts: 3}}[*mode]
+	effort, known := map[string]bench.Effort{"short": bench.Short(), "full": bench.Full()}[*mode]
 	if !known {
 		fmt.Fprintf(os.Stderr, "bench: -mode=%s: want short or full\n", *mode)
 		os.Exit(2)
 	}
 	klog.SetLogger(logr.Discard()) // what the kubelet's code has to say about its end is of no interest
-	if err := run(context.Background(), rounds); err != nil {
+	if err := run(context.Background(), effort, *write || *mode == "full"); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-// rounds is how often both sides are measured in turns.
-type rounds struct{ calls, bursts int }
+func run(ctx context.Context, effort bench.Effort, write bool) (err error) {
+	folder, err := os.MkdirTemp("", "herald-bench-")
+	if err != nil {
+		return fmt.Errorf("make a folder for manifests: %w", err)
+	}
+	defer os.RemoveAll(folder)
+	lab := &bench.Lab{Folder: folder, Effort: effort, Progress: os.Stderr}
+	var report bench.Report
+	err = measure(ctx, lab, &report, write)
+	err = errors.Join(err, report.Print(os.Stdout)) // also what was measured before something failed
+	if err != nil || !write {
+		return err
+	}
+	return report.Write(docs, "make bench")
+}
 
-func run(ctx context.Context, r rounds) (err error) {
-	if err := calls(r.calls); err != nil {
+func measure(ctx context.Context, lab *bench.Lab, report *bench.Report, all bool) (err error) {
+	if report.Rows, err = bench.Run(ctx, lab, bench.Calls()); err != nil {
 		return err
 	}
 	binaries, err := controlplane.Build(ctx, os.Stderr)
 	if err != nil {
 		return err
 	}
-	cluster, err := controlplane.Start(ctx, controlplane.Config{Binaries: binaries})
-	if err != nil {
+	if lab.Cluster, err = controlplane.Start(ctx, controlplane.Config{Binaries: binaries}); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, cluster.Stop()) }()
-	bursts, err := bench.Bursts(ctx, cluster, r.bursts, os.Stderr)
-	if err != nil {
+	defer func() { err = errors.Join(err, lab.Cluster.Stop()) }()
+	onCluster, err := bench.Run(ctx, lab, bench.OnCluster())
+	report.Rows = append(report.Rows, onCluster...)
+	if err != nil || !all {
 		return err
 	}
-	return bench.PrintBursts(os.Stdout, bursts)
-}
-
-// calls measures what single calls cost.
-func calls(rounds int) error {
-	dir, err := os.MkdirTemp("", "herald-bench-")
-	if err != nil {
-		return fmt.Errorf("make a folder for manifests: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	manifests, err := bench.Manifests(dir)
-	if err != nil {
+	if report.Workers, err = bench.Workers(ctx, lab, 4, 8, 16, 32, 64); err != nil {
 		return err
 	}
-	statuses, err := bench.Statuses()
-	if err != nil {
-		return err
-	}
-	cases := append(append(bench.PodManager(), manifests...), statuses...)
-	return bench.Print(os.Stdout, bench.Run(cases, rounds, os.Stderr))
+	report.Curve, err = bench.Curve(ctx, lab, 10, 25, 50, 100, 200, 300, 400)
+	return err
 }
