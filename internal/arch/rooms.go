@@ -46,6 +46,14 @@ var Rooms = []Room{
 		Path: "derive", Layer: Decisions,
 		Job: "desired + observed + probes + previous -> v1.PodStatus: phase, conditions, container statuses, merge, equality",
 	},
+	{
+		Path: "plan", Layer: Decisions,
+		Job: "which sandbox and containers to start or stop now; restart back-off; the lifecycle machine of one pod",
+	},
+	{
+		Path: "provision/resolve", Layer: Decisions,
+		Job: "what references in a pod's spec stand for: fields, resources, $(NAME), services' variables, files of a volume",
+	},
 	{Path: "status/patch", Layer: Decisions, Job: "the one request by which a pod's status reaches the API server"},
 
 	{
@@ -60,6 +68,8 @@ var Rooms = []Room{
 		Path: "status", Layer: Stages, MayImport: []string{"status/patch", "checkpoint"},
 		Job: "the Status Manager: versioned cache, priority queue, one-request writer, reconcile, final delete",
 	},
+	{Path: "worker", Layer: Stages, Job: "one ordered stream of steps per pod: sync, terminating, terminated"},
+	{Path: "pleg", Layer: Stages, Job: "what the runtime holds of each pod: lists, inspections, events as hints"},
 	{Path: "event", Layer: Stages, Job: "the events of the node's pods: told to the API server, the newest kept here"},
 	{Path: "checkpoint", Layer: Stages, Job: "small durable state: atomic, checksummed, versioned files"},
 	{
@@ -68,8 +78,23 @@ var Rooms = []Room{
 	},
 
 	{
+		Path: "provision", Layer: Stages, MayImport: []string{"provision/resolve"},
+		Job: "what a pod's containers are given: volumes as folders, environment as variables",
+	},
+	{
+		Path: "cri", Layer: Stages, Outside: []string{"k8s.io/cri-api"},
+		Job: "the runtime's side of a pod: images, sandboxes, containers, logs, commands, over the container runtime interface",
+	},
+	{
+		Path: "process", Layer: Stages, Outside: []string{"k8s.io/cri-api"},
+		Job: "a small CRI server whose containers are process groups of the machine, each with a shim that outlives the server",
+	},
+
+	{Path: "agent", Layer: Composition, Job: "Config, New, Run: the only place where stages meet"},
+
+	{
 		Path: "heraldtest", Layer: Faces, MayImport: []string{"kubeapi"},
-		Job: "the public test kit: an API server double, faults on HTTP traffic",
+		Job: "the public test kit: an API server double, faults on HTTP traffic, a container runtime in memory",
 	},
 
 	{Path: "internal/arch", Layer: Workshop, Job: "this plan, and the tests that hold the code against it"},

@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/checkpoint"
+	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/kubeapi"
+	"github.com/heraldnode/herald/pleg"
+	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/source"
+	"github.com/heraldnode/herald/worker"
+)
+
+// Runtime is what runs the pods: a cri.Runtime, or the engine of heraldtest.
+type Runtime interface {
+	worker.Runtime
+	pleg.Runtime
+	// Ready says what keeps the runtime from running pods, and what keeps pods from getting a network.
+	Ready(ctx context.Context) (runtime, network error)
+}
+
+// Volumes are what pods find mounted: a provision.Provisioner.
+type Volumes interface {
+	worker.Volumes
+	// Pods are those that have something on disk.
+	Pods() ([]podid.UID, error)
+}
+
+// Config is what an agent is made of. Fields without a default are required.
+type Config struct {
+	// NodeName is the name of the Node that the pods are bound to.
+	NodeName string
+	// Sources are where pods come from.
+	Sources []source.Source
+	Runtime Runtime
+	// Events hear what an operator should see.
+	Events Events
+
+	// API is the API server that statuses and mirrors go to. Default: none, the node is alone.
+	API *kubeapi.Client
+	// Volumes. Default: pods have none.
+	Volumes Volumes
+	// Probes. Default: nothing is probed.
+	Probes worker.Probes
+	// State is where the agent keeps what must survive it. Default: nothing does.
+	State *checkpoint.Dir
+	// Admit says whether this node will run a pod, see worker.Config. Default: every pod.
+	Admit func(*v1.Pod) error
+	// Node is what a pod's status says about the machine. It must not block. Default: nothing.
+	Node func() derive.Node
+
+	// Housekeeping is the time between two looks at everything. Default 2 s.
+	Housekeeping time.Duration
+	// Logger. Default: silence.
+	Logger *slog.Logger
+	// Metrics. Default: none.
+	Metrics prometheus.Registerer
+}
+
+// Events is an event.Recorder, which whoever assembles an agent runs.
+type Events interface {
+	worker.EventRecorder
+}
+
+func (c Config) withDefaults() (Config, error) {
+	var err error
+	for _, field := range []struct {
+		name    string
+		missing bool
+	}{
+		{"NodeName", c.NodeName == ""}, {"Sources", len(c.Sources) == 0}, {"Runtime", c.Runtime == nil}, {"Events", c.Events == nil},
+	} {
+		if field.missing {
+			err = errors.Join(err, errors.New("agent.Config: "+field.name+" is required"))
+		}
+	}
+	if c.Housekeeping < 0 {
+		err = errors.Join(err, errors.New("agent.Config: Housekeeping must not be negative"))
+	}
+	if c.Housekeeping == 0 {
+		c.Housekeeping = 2 * time.Second
+	}
+	if c.Node == nil {
+		c.Node = func() derive.Node { return derive.Node{} }
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, err
+}

@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"context"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/plan"
+	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/source"
+	"github.com/heraldnode/herald/worker"
+)
+
+// dispatch takes in what the sources want (CFG-42). The address book is always right before anybody else hears of a change:
+// whoever looks a pod up meanwhile finds what is wanted now (CFG-43, CFG-44).
+func (a *Agent) dispatch(ctx context.Context) error {
+	for update := range a.Sources.Updates() {
+		a.take(update)
+		update.Taken()
+	}
+	return ctx.Err()
+}
+
+func (a *Agent) take(update source.Update) {
+	pods := slices.SortedStableFunc(slices.Values(update.Pods), func(x, y *v1.Pod) int {
+		return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) // the older win admission after a restart (CFG-43)
+	})
+	for _, p := range pods {
+		if update.Op == source.OpRemove {
+			a.Pods.RemovePod(p)
+		} else {
+			a.Pods.UpdatePod(p)
+		}
+	}
+	for _, p := range pods {
+		switch {
+		case podid.IsMirror(p):
+			a.takeMirror(p)
+		case update.Op == source.OpRemove:
+			a.Workers.UpdatePod(worker.Update{Op: plan.OpKill, Pod: p})
+		case update.Op == source.OpReconcile:
+			a.reconcile(p)
+		default:
+			a.wanted(p, update.Op)
+		}
+		a.Mirrors.Wake(podid.FullNameOf(p))
+	}
+}
+
+func (a *Agent) wanted(p *v1.Pod, op source.Op) {
+	u := worker.Update{Op: plan.OpUpdate, Pod: p}
+	if op == source.OpAdd {
+		u.Op = plan.OpCreate
+	}
+	if mirror, found := a.Pods.GetMirrorPodByPod(p); found {
+		u.Mirror = mirror
+	}
+	a.Workers.UpdatePod(u)
+	a.Statuses.Reconcile(p)
+}
+
+// takeMirror has the static pod's worker see its mirror, and the mirror get the static pod's status.
+func (a *Agent) takeMirror(mirror *v1.Pod) {
+	static, found := a.Pods.GetPodByMirrorPod(mirror)
+	if !found {
+		return
+	}
+	u := worker.Update{Op: plan.OpSync, Pod: static}
+	if held, found := a.Pods.GetMirrorPodByPod(static); found {
+		u.Mirror = held
+	}
+	a.Workers.UpdatePod(u)
+	a.Statuses.Reconcile(mirror)
+}
+
+// reconcile takes in a newer copy of a pod of which the same is wanted (CFG-45). What others wrote over our word is put
+// right; a readiness gate that was turned needs a new status (SM-97).
+func (a *Agent) reconcile(p *v1.Pod) {
+	a.Statuses.Reconcile(p)
+	if derive.ReadinessStale(p) {
+		a.Workers.UpdatePod(worker.Update{Op: plan.OpSync, Pod: p})
+	}
+}
+
+// heed wakes the worker of each pod that changed in the runtime (PLEG-17).
+func (a *Agent) heed(ctx context.Context) error {
+	for {
+		uids, err := a.Pleg.Changed(ctx)
+		if err != nil {
+			return err
+		}
+		for _, uid := range uids {
+			a.Workers.Wake(uid)
+		}
+	}
+}
+
+// stopped hears that all containers of a pod have ended: its mirror may go (PW-43).
+func (a *Agent) stopped(name podid.FullName) { a.Mirrors.Wake(name) }
+
+// safety answers what the status manager asks before it reports an end, or deletes an object. The workers are made after it.
+type safety struct{ agent *Agent }
+
+func (s safety) PodCouldHaveRunningContainers(uid podid.UID) bool {
+	return s.agent.Workers.PodCouldHaveRunningContainers(uid)
+}
+
+func (s safety) PodResourcesAreReclaimed(p *v1.Pod, status *v1.PodStatus) bool {
+	return s.agent.Workers.PodResourcesAreReclaimed(p, status)
+}

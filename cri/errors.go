@@ -1,0 +1,54 @@
+package cri
+
+import (
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+)
+
+// What status.waiting.reason says of a container that was not started, in the kubelet's words.
+const (
+	reasonPodSandbox      = "CreatePodSandboxError"
+	reasonContainerConfig = "CreateContainerConfigError"
+	reasonCreateContainer = "CreateContainerError"
+	reasonRunContainer    = "RunContainerError"
+	reasonPostStartHook   = "PostStartHookError"
+	reasonImagePull       = "ErrImagePull"
+	reasonImageNeverPull  = "ErrImageNeverPull"
+	reasonImageInspect    = "ImageInspectError"
+)
+
+// startError is why something was not started, as status.waiting shows it.
+type startError struct {
+	reason  string
+	message string
+	cause   error
+	retry   time.Duration
+}
+
+func (e *startError) Error() string { return e.message }
+func (e *startError) Unwrap() error { return e.cause }
+
+// WaitingReason is the kubelet's word for status.waiting.reason.
+func (e *startError) WaitingReason() string { return e.reason }
+
+// RetryAfter is when to try again at the earliest; 0 leaves it to the caller.
+func (e *startError) RetryAfter() time.Duration { return e.retry }
+
+// failed says with reason that cause kept something from starting. The message is the runtime's own, without what gRPC
+// puts before it.
+func failed(reason string, cause error) *startError {
+	return &startError{reason: reason, message: messageOf(cause), cause: cause}
+}
+
+// messageOf is the runtime's sentence in an error. An error that only wraps one keeps its own words around it.
+func messageOf(err error) string {
+	if answer, ok := err.(interface{ GRPCStatus() *grpcstatus.Status }); ok {
+		return answer.GRPCStatus().Message()
+	}
+	return err.Error()
+}
+
+func isGone(err error) bool          { return grpcstatus.Code(err) == codes.NotFound }
+func isUnimplemented(err error) bool { return grpcstatus.Code(err) == codes.Unimplemented }

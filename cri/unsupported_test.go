@@ -1,0 +1,190 @@
+package cri_test
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/heraldnode/herald/cri"
+)
+
+// known says of each field of a pod what becomes of it: "honoured" here, left to another room or to the cluster, or
+// "refused", which the test below proves. A field that Kubernetes adds is in no list, and fails the test until somebody
+// has decided.
+var known = map[reflect.Type]map[string][]string{
+	reflect.TypeFor[v1.PodSpec](): {
+		"honoured": {
+			"volumes", "initContainers", "containers", "ephemeralContainers", "terminationGracePeriodSeconds", "dnsPolicy",
+			"hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "securityContext", "imagePullSecrets", "hostname",
+			"subdomain", "hostAliases", "priority", "dnsConfig", "overhead", "setHostnameAsFQDN", "hostnameOverride",
+		},
+		"elsewhere": {
+			"restartPolicy", "activeDeadlineSeconds", "enableServiceLinks", "readinessGates", "serviceAccountName", "serviceAccount",
+			"automountServiceAccountToken",
+		},
+		"cluster": {
+			"nodeSelector", "nodeName", "affinity", "schedulerName", "tolerations", "priorityClassName", "preemptionPolicy",
+			"topologySpreadConstraints", "schedulingGates", "schedulingGroup",
+		},
+		"refused": {"runtimeClassName", "os", "hostUsers", "resourceClaims", "resources"},
+	},
+	reflect.TypeFor[v1.Container](): {
+		"honoured": {
+			"name", "image", "command", "args", "workingDir", "ports", "resources", "volumeMounts", "lifecycle",
+			"terminationMessagePath", "terminationMessagePolicy", "imagePullPolicy", "securityContext", "stdin", "stdinOnce", "tty",
+		},
+		"elsewhere": {
+			"env", "envFrom", "resizePolicy", "restartPolicy", "restartPolicyRules", "livenessProbe", "readinessProbe", "startupProbe",
+		},
+		"refused": {"volumeDevices"},
+	},
+	reflect.TypeFor[v1.PodSecurityContext](): {
+		"honoured": {
+			"seLinuxOptions", "runAsUser", "runAsGroup", "runAsNonRoot", "supplementalGroups", "supplementalGroupsPolicy", "fsGroup",
+			"seccompProfile", "appArmorProfile",
+		},
+		"elsewhere": {"fsGroupChangePolicy", "seLinuxChangePolicy"}, // about volumes
+		"refused":   {"windowsOptions", "sysctls"},
+	},
+	reflect.TypeFor[v1.SecurityContext](): {
+		"honoured": {
+			"capabilities", "privileged", "seLinuxOptions", "runAsUser", "runAsGroup", "runAsNonRoot", "readOnlyRootFilesystem",
+			"allowPrivilegeEscalation", "procMount", "seccompProfile", "appArmorProfile",
+		},
+		"refused": {"windowsOptions"},
+	},
+	reflect.TypeFor[v1.VolumeSource](): {
+		"elsewhere": {"hostPath", "emptyDir", "secret", "configMap", "downwardAPI", "projected"},
+		"refused": {
+			"gcePersistentDisk", "awsElasticBlockStore", "gitRepo", "nfs", "iscsi", "glusterfs", "persistentVolumeClaim", "rbd",
+			"flexVolume", "cinder", "cephfs", "flocker", "fc", "azureFile", "vsphereVolume", "quobyte", "azureDisk",
+			"photonPersistentDisk", "portworxVolume", "scaleIO", "storageos", "csi", "ephemeral", "image",
+		},
+	},
+	reflect.TypeFor[v1.VolumeMount](): {
+		"honoured": {"name", "readOnly", "recursiveReadOnly", "mountPath", "subPath", "mountPropagation", "subPathExpr"},
+	},
+	reflect.TypeFor[v1.ResourceRequirements](): {"honoured": {"requests"}, "refused": {"limits", "claims"}},
+	reflect.TypeFor[v1.Lifecycle]():            {"honoured": {"postStart", "preStop", "stopSignal"}},
+	reflect.TypeFor[v1.LifecycleHandler]():     {"honoured": {"exec", "httpGet", "sleep"}, "refused": {"tcpSocket"}},
+	reflect.TypeFor[v1.EphemeralContainer]():   {"honoured": {"", "targetContainerName"}},
+}
+
+func jsonName(field reflect.StructField) string {
+	name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+	return name
+}
+
+func TestNoFieldOfAPodIsForgotten(t *testing.T) {
+	for kind, lists := range known {
+		var listed []string
+		for _, names := range lists {
+			listed = append(listed, names...)
+		}
+		var fields []string
+		for i := range kind.NumField() {
+			fields = append(fields, jsonName(kind.Field(i)))
+		}
+		slices.Sort(listed)
+		slices.Sort(fields)
+		if !slices.Equal(listed, fields) {
+			t.Errorf("%v has the fields\n%v, decided upon are\n%v", kind, fields, listed)
+		}
+	}
+}
+
+// refusals has a pod for each field that is refused, by the path that the error must name.
+var refusals = map[string]func(*v1.Pod){
+	"spec.os.name":        func(pod *v1.Pod) { pod.Spec.OS = &v1.PodOS{Name: v1.Windows} },
+	"spec.hostUsers":      func(pod *v1.Pod) { pod.Spec.HostUsers = new(false) },
+	"spec.resourceClaims": func(pod *v1.Pod) { pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu"}} },
+	"spec.resources":      func(pod *v1.Pod) { pod.Spec.Resources = &v1.ResourceRequirements{} },
+	"spec.securityContext.windowsOptions": func(pod *v1.Pod) {
+		pod.Spec.SecurityContext = &v1.PodSecurityContext{WindowsOptions: &v1.WindowsSecurityContextOptions{}}
+	},
+	"spec.containers[0].securityContext.windowsOptions": func(pod *v1.Pod) {
+		pod.Spec.Containers[0].SecurityContext = &v1.SecurityContext{WindowsOptions: &v1.WindowsSecurityContextOptions{}}
+	},
+	"spec.containers[0].volumeDevices": func(pod *v1.Pod) { pod.Spec.Containers[0].VolumeDevices = []v1.VolumeDevice{{Name: "disk"}} },
+	"spec.containers[0].resources.claims": func(pod *v1.Pod) {
+		pod.Spec.Containers[0].Resources.Claims = []v1.ResourceClaim{{Name: "gpu"}}
+	},
+	"spec.containers[0].resources.limits[hugepages-2Mi]": func(pod *v1.Pod) {
+		pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}
+	},
+	"spec.initContainers[0].lifecycle.preStop.tcpSocket": func(pod *v1.Pod) {
+		pod.Spec.InitContainers = []v1.Container{{Lifecycle: &v1.Lifecycle{PreStop: &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{}}}}}
+	},
+	"spec.ephemeralContainers[0].volumeDevices": func(pod *v1.Pod) {
+		pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{
+			EphemeralContainerCommon: v1.EphemeralContainerCommon{VolumeDevices: []v1.VolumeDevice{{}}},
+		}}
+	},
+	"spec.volumes[0].emptyDir.medium": func(pod *v1.Pod) {
+		pod.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: "HugePages-2Mi"}}}}
+	},
+}
+
+func TestWhatIsRefusedIsNamedByItsField(t *testing.T) {
+	for path, change := range refusals {
+		if err := cri.Unsupported(newPod(change)); err == nil || !strings.Contains(err.Error(), path+": ") {
+			t.Errorf("%s is refused with %v", path, err)
+		}
+	}
+	if err := cri.Unsupported(newPod()); err != nil {
+		t.Errorf("a plain pod is refused: %v", err)
+	}
+}
+
+func TestEveryVolumeThatNeedsADriverIsRefused(t *testing.T) {
+	kind := reflect.TypeFor[v1.VolumeSource]()
+	for i := range kind.NumField() {
+		pod := newPod()
+		pod.Spec.Volumes = []v1.Volume{{Name: "data"}}
+		source := reflect.ValueOf(&pod.Spec.Volumes[0].VolumeSource).Elem()
+		source.Field(i).Set(reflect.New(kind.Field(i).Type.Elem()))
+		name := jsonName(kind.Field(i))
+		err := cri.Unsupported(pod)
+		if slices.Contains(known[kind]["elsewhere"], name) {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), "spec.volumes[0]."+name+": ") {
+			t.Errorf("%s is refused with %v", name, err)
+		}
+	}
+}
+
+func TestWhatTheConfigurationAllowsIsNotRefused(t *testing.T) {
+	pod := newPod(func(pod *v1.Pod) {
+		pod.Spec.RuntimeClassName = new("fast")
+		pod.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{
+			{Name: "net.ipv4.tcp_syncookies", Value: "1"}, {Name: "net/core/somaxconn", Value: "1024"},
+		}}
+	})
+	if err := cri.Unsupported(pod); err != nil {
+		t.Errorf("what some configuration allows is refused: %v", err)
+	}
+	inWorld(t, func(w *world) {
+		err := w.Unsupported(pod)
+		for _, path := range []string{"spec.runtimeClassName: ", "spec.securityContext.sysctls[1]: "} {
+			if err == nil || !strings.Contains(err.Error(), path) {
+				w.Errorf("%s is refused with %v", path, err)
+			}
+		}
+		if strings.Contains(err.Error(), "sysctls[0]") {
+			w.Errorf("a safe sysctl is refused: %v", err)
+		}
+		if _, err := w.StartSandbox(w.Context(), pod, 0); reasonOf(err) != "CreatePodSandboxError" {
+			w.Errorf("the sandbox is made: %v", err)
+		}
+	})
+	inWorld(t, func(w *world) { w.sandbox(pod) }, func(config *cri.Config) {
+		config.RuntimeHandlers = map[string]string{"fast": "kata"}
+		config.AllowedUnsafeSysctls = []string{"net.core.*"}
+	})
+}

@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/heraldnode/herald/podid"
+)
+
+// Call is one call of a method.
+type Call struct {
+	Method    string
+	Pod       podid.UID
+	Container string // its name, where the call is about one
+}
+
+// Fault is what befalls a call, in the order of the fields.
+type Fault struct {
+	// Delay passes before anything happens. Forever: until the caller gives up.
+	Delay time.Duration
+	// Pretends tells that the call says that it did its work, and did nothing.
+	Pretends bool
+	// Executes tells that the call does its work before it fails: the answer is lost.
+	Executes bool
+	// Err is what the caller gets; nil: what the call itself says.
+	Err error
+}
+
+// armed is a fault that waits for its calls.
+type armed struct {
+	matches func(Call) bool
+	fault   Fault
+}
+
+// Break lets the fault befall every call that matches, until heal is called. The first fault that matches counts.
+func (e *Engine) Break(matches func(Call) bool, fault Fault) (heal func()) {
+	a := &armed{matches, fault}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.faults = append(e.faults, a)
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.faults = slices.DeleteFunc(e.faults, func(other *armed) bool { return other == a })
+	}
+}
+
+// Method matches all calls of a method.
+func Method(name string) func(Call) bool {
+	return func(c Call) bool { return c.Method == name }
+}
+
+// do runs the work of a call under whatever fault is armed for it.
+func (e *Engine) do(ctx context.Context, call Call, work func() error) error {
+	fault := e.strike(call)
+	if err := wait(ctx, fault.Delay, nil); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if fault.Pretends || (fault.Err != nil && !fault.Executes) {
+		return fault.Err
+	}
+	err := work()
+	if fault.Err != nil {
+		return fault.Err
+	}
+	return err
+}
+
+func (e *Engine) strike(call Call) Fault {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.calls[call.Method]++
+	for _, a := range e.faults {
+		if a.matches(call) {
+			return a.fault
+		}
+	}
+	return Fault{}
+}

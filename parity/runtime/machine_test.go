@@ -1,0 +1,198 @@
+package runtime_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/heraldnode/herald/cri"
+	"github.com/heraldnode/herald/observed"
+	"github.com/heraldnode/herald/parity/containerd"
+	"github.com/heraldnode/herald/plan"
+)
+
+// podCgroups are the folders of the pod's cgroup, in every hierarchy.
+func podCgroups(t *testing.T, pod *v1.Pod) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // another one's, which ended meanwhile
+		}
+		if err == nil && entry.IsDir() && entry.Name() == "pod"+string(pod.UID) {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestAPodsCgroupHasItsContainersAndGoesWithIt(t *testing.T) {
+	c := containerd.ForTest(t)
+	parent := "/" + filepath.Base(c.Folder())
+	r, _ := newRuntime(t, c, func(config *cri.Config) { config.CgroupParent = parent })
+	t.Cleanup(func() { removeParents(t, parent) })
+	pod := newPod("pause")
+	pod.Spec.Containers[0].Resources = v1.ResourceRequirements{
+		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("250m")},
+		Limits:   v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Mi")},
+	}
+	seen := run(t, r, pod)
+	groups := podCgroups(t, pod)
+	if len(groups) == 0 {
+		t.Fatal("the pod has no cgroup")
+	}
+	if !strings.Contains(groups[0], parent+"/burstable/") {
+		t.Errorf("its cgroup is %s", groups[0])
+	}
+	limit, err := memoryLimit(groups, seen.Containers[0].ID.ID)
+	if err != nil || limit != "67108864" {
+		t.Errorf("its memory is limited to %q: %v", limit, err)
+	}
+	remove(t, r, pod)
+	if left := podCgroups(t, pod); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// memoryLimit reads the limit of a container, wherever the version of cgroups keeps it.
+func memoryLimit(groups []string, id string) (string, error) {
+	for _, group := range groups {
+		for _, file := range []string{"memory.limit_in_bytes", "memory.max"} {
+			if content, err := os.ReadFile(filepath.Join(group, id, file)); err == nil {
+				return strings.TrimSpace(string(content)), nil
+			}
+		}
+	}
+	return "", fmt.Errorf("no limit of container %s in %v", id, groups)
+}
+
+// removeParents removes what pods share, and the test alone has used.
+func removeParents(t *testing.T, parent string) {
+	t.Helper()
+	for _, pattern := range []string{"/sys/fs/cgroup" + parent, "/sys/fs/cgroup/*" + parent} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, dir := range found {
+			for _, below := range []string{"burstable", "besteffort", "."} {
+				if err := os.Remove(filepath.Join(dir, below)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					t.Error(err)
+				}
+			}
+		}
+	}
+}
+
+func TestASubPathDoesNotLeadOutOfItsVolume(t *testing.T) {
+	c := containerd.ForTest(t)
+	r, config := newRuntime(t, c)
+	volume := t.TempDir()
+	for link, target := range map[string]string{"out": "/etc", "up": "../..", "in": "folder"} {
+		if err := os.Symlink(target, filepath.Join(volume, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(volume, "folder"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	pod := newPod("pause")
+	pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: volume}}}}
+	sandbox, err := r.StartSandbox(t.Context(), pod, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, deeper := range []string{"out/passwd", "out", "up"} {
+		pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/d", SubPath: deeper}}
+		err := r.StartContainer(t.Context(), pod, sandbox, plan.Start{Container: &pod.Spec.Containers[0]})
+		var told interface{ WaitingReason() string }
+		if !errors.As(err, &told) || told.WaitingReason() != "CreateContainerConfigError" {
+			t.Errorf("subPath %s: %v", deeper, err)
+		}
+	}
+	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{
+		{Name: "data", MountPath: "/d", SubPath: "in"}, {Name: "data", MountPath: "/new", SubPath: "made/here"},
+	}
+	if err := r.StartContainer(t.Context(), pod, sandbox, plan.Start{Container: &pod.Spec.Containers[0]}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(volume, "made", "here")); err != nil {
+		t.Error(err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(mounts), config.Root) {
+		t.Error("while the container runs, a subPath is still bound on the machine")
+	}
+	remove(t, r, pod)
+	if left, err := os.ReadDir(config.Root); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestAContainerIsWhoItsSpecSays(t *testing.T) {
+	c := containerd.ForTest(t)
+	r, _ := newRuntime(t, c)
+	pod := newPod("pause")
+	pod.Spec.SecurityContext = &v1.PodSecurityContext{RunAsNonRoot: new(true), FSGroup: new(int64(3000))}
+	pod.Spec.Hostname = "till"
+	pod.Spec.Containers[0].SecurityContext = &v1.SecurityContext{
+		AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
+		Capabilities:   &v1.Capabilities{Drop: []v1.Capability{"ALL"}},
+		SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeRuntimeDefault},
+	}
+	sandbox, err := r.StartSandbox(t.Context(), pod, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := plan.Start{Container: &pod.Spec.Containers[0], Kind: plan.Regular}
+	if err := r.StartContainer(t.Context(), pod, sandbox, start); err == nil || !strings.Contains(err.Error(), "image will run as root") {
+		t.Fatalf("root is let in: %v", err)
+	}
+	pod.Spec.Containers[0].SecurityContext.RunAsUser = new(int64(1234))
+	if err := r.StartContainer(t.Context(), pod, sandbox, start); err != nil {
+		t.Fatal(err)
+	}
+	id := inspect(t, r, pod).Containers[0].ID
+	for file, want := range map[string][]string{
+		"/proc/self/status":         {"Uid:\t1234\t", " 3000 \n", "CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"},
+		"/proc/sys/kernel/hostname": {"till\n"},
+	} {
+		output, code, err := r.Exec(t.Context(), id, testpod("cat", file))
+		if err != nil || code != 0 {
+			t.Fatalf("%s: code %d, %v", file, code, err)
+		}
+		for _, line := range want {
+			if !strings.Contains(string(output), line) {
+				t.Errorf("no %q in %s", line, output)
+			}
+		}
+	}
+	remove(t, r, pod)
+}
+
+func TestAPodInTheMachinesNetwork(t *testing.T) {
+	c := containerd.ForTest(t)
+	r, _ := newRuntime(t, c)
+	pod := newPod("pause")
+	pod.Spec.HostNetwork = true
+	seen := run(t, r, pod)
+	if problem := seen.Sandboxes[0]; !problem.HostNetwork || problem.Network != nil || len(seen.IPs) > 0 ||
+		seen.Containers[0].State != observed.Running {
+		t.Errorf("seen are %+v", seen)
+	}
+	remove(t, r, pod)
+}

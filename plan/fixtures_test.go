@@ -1,0 +1,187 @@
+package plan_test
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/heraldnode/herald/observed"
+	"github.com/heraldnode/herald/plan"
+)
+
+var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func newPod(policy v1.RestartPolicy, containers ...v1.Container) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u1"},
+		Spec: v1.PodSpec{
+			RestartPolicy: policy, Containers: containers, TerminationGracePeriodSeconds: new(int64(30)),
+		},
+	}
+}
+
+func withInit(pod *v1.Pod, containers ...v1.Container) *v1.Pod {
+	pod.Spec.InitContainers = containers
+	return pod
+}
+
+func container(name string) v1.Container { return v1.Container{Name: name, Image: name + ":1"} }
+
+func withPolicy(name string, policy v1.ContainerRestartPolicy) v1.Container {
+	c := container(name)
+	c.RestartPolicy = &policy
+	return c
+}
+
+func sidecar(name string) v1.Container { return withPolicy(name, v1.ContainerRestartPolicyAlways) }
+
+// ruled is a container that is never restarted but for exit code 42, when its rule acts.
+func ruled(name string, action v1.ContainerRestartRuleAction) v1.Container {
+	c := withPolicy(name, v1.ContainerRestartPolicyNever)
+	c.RestartPolicyRules = []v1.ContainerRestartRule{{
+		Action:    action,
+		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+	}}
+	return c
+}
+
+func withStartupProbe(c v1.Container) v1.Container {
+	c.StartupProbe = &v1.Probe{}
+	return c
+}
+
+func id(raw string) observed.ContainerID { return observed.ContainerID{Runtime: "test", ID: raw} }
+
+// instance is one that was created, and started, 20 minutes ago in the sandbox s0. Its ID is its name and restart count.
+func instance(name string, state observed.State, changes ...func(*observed.Container)) observed.Container {
+	c := observed.Container{
+		Name: name, SandboxID: "s0", State: state, CreatedAt: now.Add(-20 * time.Minute), Image: observed.Image{Name: name + ":1"},
+	}
+	if state != observed.Created {
+		c.StartedAt = c.CreatedAt
+	}
+	for _, change := range changes {
+		change(&c)
+	}
+	if c.ID.ID == "" {
+		c.ID = id(fmt.Sprintf("%s#%d", name, c.RestartCount))
+	}
+	return c
+}
+
+func running(name string, changes ...func(*observed.Container)) observed.Container {
+	return instance(name, observed.Running, changes...)
+}
+
+// exited is an instance that ended an hour ago after a minute.
+func exited(name string, code int, changes ...func(*observed.Container)) observed.Container {
+	return instance(name, observed.Exited, append([]func(*observed.Container){func(c *observed.Container) {
+		c.Exit = &observed.Exit{Code: code}
+		ran(time.Minute, time.Hour)(c)
+	}}, changes...)...)
+}
+
+// ran sets how long an instance ran and how long ago it ended.
+func ran(length, ago time.Duration) func(*observed.Container) {
+	return func(c *observed.Container) {
+		c.Exit.FinishedAt = now.Add(-ago)
+		c.StartedAt = c.Exit.FinishedAt.Add(-length)
+		c.CreatedAt = c.StartedAt
+	}
+}
+
+func count(n int) func(*observed.Container) {
+	return func(c *observed.Container) { c.RestartCount = n }
+}
+
+func in(sandbox string) func(*observed.Container) {
+	return func(c *observed.Container) { c.SandboxID = sandbox }
+}
+
+func hashed(hash uint64) func(*observed.Container) {
+	return func(c *observed.Container) { c.SpecHash = hash }
+}
+
+func createdAgo(ago time.Duration) func(*observed.Container) {
+	return func(c *observed.Container) { c.CreatedAt = now.Add(-ago) }
+}
+
+func because(reason string) func(*observed.Container) {
+	return func(c *observed.Container) { c.Exit.Reason = reason }
+}
+
+var ready = observed.Sandbox{
+	ID: "s0", Ready: true, CreatedAt: now.Add(-2 * time.Hour),
+	Network: &observed.Network{IPs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
+}
+
+func dead(attempt uint32) observed.Sandbox {
+	return observed.Sandbox{ID: fmt.Sprintf("s%d", attempt), Attempt: attempt, CreatedAt: ready.CreatedAt}
+}
+
+// saw is a pod as a runtime shows it.
+func saw(sandbox observed.Sandbox, containers ...observed.Container) *observed.Pod {
+	pod := &observed.Pod{UID: "u1", Sandboxes: []observed.Sandbox{sandbox}, Containers: containers}
+	pod.Sort()
+	return pod
+}
+
+// told writes actions as one line, empty when there are none.
+func told(a plan.Actions) string {
+	var words []string
+	say := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
+	if a.Fail != nil {
+		say("fail %s", a.Fail.Reason)
+	}
+	if a.Done {
+		say("done")
+	}
+	if a.KillPod {
+		say("kill")
+	}
+	if a.Sandbox != nil {
+		say("sandbox %d", a.Sandbox.Attempt)
+	}
+	for _, s := range a.Stop {
+		say("stop %s %s", s.ID.ID, s.Reason)
+	}
+	for _, s := range a.Start {
+		say("start %s %s#%d", s.Kind, s.Container.Name, s.RestartCount)
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.Waiting)) {
+		say("%s waits %s", name, a.Waiting[name].Until.Sub(now))
+	}
+	return strings.Join(words, ", ")
+}
+
+// decision is what is seen of a pod, and what is to be done.
+type decision struct {
+	pod  *v1.Pod
+	seen *observed.Pod
+	want string
+}
+
+func check(t *testing.T, tests map[string]decision) {
+	t.Helper()
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := plan.Next(plan.Input{Pod: test.pod, Observed: test.seen, Now: now})
+			if diff := cmp.Diff(test.want, told(got)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func next(pod *v1.Pod, seen *observed.Pod, memory plan.Backoff) plan.Actions {
+	return plan.Next(plan.Input{Pod: pod, Observed: seen, Backoff: memory, Now: now})
+}

@@ -1,0 +1,35 @@
+package plan
+
+import v1 "k8s.io/api/core/v1"
+
+// Find is the pod's container of that name and its kind, or nil.
+func Find(pod *v1.Pod, name string) (*v1.Container, Kind) {
+	for i := range pod.Spec.Containers {
+		if c := &pod.Spec.Containers[i]; c.Name == name {
+			return c, Regular
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; c.Name == name {
+			return c, kindOfInit(c)
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if c := ephemeral(&pod.Spec.EphemeralContainers[i]); c.Name == name {
+			return c, Ephemeral
+		}
+	}
+	return nil, 0
+}
+
+func kindOfInit(c *v1.Container) Kind {
+	if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+		return Sidecar
+	}
+	return Init
+}
+
+// ephemeral reads an ephemeral container as a container: the API keeps their fields alike for this.
+func ephemeral(c *v1.EphemeralContainer) *v1.Container {
+	return (*v1.Container)(&c.EphemeralContainerCommon)
+}

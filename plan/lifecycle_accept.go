@@ -1,0 +1,166 @@
+package plan
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/observed"
+	"github.com/heraldnode/herald/podid"
+)
+
+// Effects are what follows from an accepted update. Who waits for the pod's end goes on waiting only while the
+// stage is Terminating: in any other there is nothing to wait for (PW-9, PW-10).
+type Effects struct {
+	// Ignored tells that the update changed nothing.
+	Ignored bool
+	// Interrupt tells that the step that runs now is no longer wanted and must end at once (PW-12).
+	Interrupt bool
+}
+
+var ignored = Effects{Ignored: true}
+
+// Accept takes an update in. seen is what the runtime was last seen to hold of the pod; its time is zero when nobody has
+// looked yet. It counts only for the first update.
+func (l Lifecycle) Accept(u Update, seen *observed.Pod) (Lifecycle, Effects) {
+	if u.Pod == nil && u.Op != OpKill {
+		return l, ignored // PW-3
+	}
+	switch {
+	case l.Op == 0:
+		return l.acceptFirst(u, seen)
+	case l.comesBack(u):
+		l.Again = u.Pod
+		return l, Effects{}
+	case l.Stage == Finished:
+		return l.acceptFinished(u)
+	case u.Pod == nil && l.Stage == Terminated, l.Pod == nil && u.Op != OpKill:
+		return l, ignored // PW-9; what only the runtime knows is stopped before it can be anything else
+	default:
+		return l.acceptKnown(u)
+	}
+}
+
+func (l Lifecycle) acceptFirst(u Update, seen *observed.Pod) (Lifecycle, Effects) {
+	if u.Pod == nil && u.Leftover == nil {
+		return l, ignored
+	}
+	l.Leftovers = u.Pod == nil || seen == nil || seen.At.IsZero() || len(seen.Containers) > 0 || len(seen.Sandboxes) > 0
+	if u.Pod == nil {
+		l.Name = u.Leftover.Name
+	}
+	l = l.taking(u)
+	if u.Pod != nil && isTerminal(u.Pod) && endedBefore(seen) {
+		l.Stage, l.Began = Terminated, true // PW-2
+		l.Deleted = u.Pod.DeletionTimestamp != nil || (u.Op == OpKill && !u.Kill.Evict)
+		l.Grace = shortestGrace(0, u)
+		return l, Effects{}
+	}
+	return l.ending(u), Effects{}
+}
+
+// endedBefore reports whether nothing of the pod runs, on the evidence of somebody who has looked.
+func endedBefore(seen *observed.Pod) bool {
+	return seen != nil && !seen.At.IsZero() && !seen.Running() && seen.ReadySandboxes() == 0
+}
+
+// comesBack reports whether the update is a static pod's return under the same UID after it was removed (PW-5).
+func (l Lifecycle) comesBack(u Update) bool {
+	return u.Op == OpCreate && l.Stage != Syncing && l.Deleted && podid.IsStatic(u.Pod) && u.Pod.DeletionTimestamp == nil
+}
+
+// acceptFinished leaves a finished pod as it is (PW-6). Only that it was deleted counts: what the runtime kept of it for
+// its readers has none any more.
+func (l Lifecycle) acceptFinished(u Update) (Lifecycle, Effects) {
+	if l.Deleted || !deletes(u) {
+		return l, ignored
+	}
+	l.Deleted = true
+	if u.Pod != nil {
+		l.Pod = u.Pod
+	}
+	return l, Effects{}
+}
+
+func (l Lifecycle) acceptKnown(u Update) (Lifecycle, Effects) {
+	before := l
+	if u.Pod == nil {
+		u.Pod, l.Leftovers = l.Pod, true // PW-3
+	}
+	l = l.taking(u)
+	if u.Op == OpKill {
+		l.Again = nil
+	}
+	l = l.ending(u)
+	return l, Effects{Interrupt: l.Stage != before.Stage || (l.Stage == Terminating && l.Grace < before.Grace)} // PW-21
+}
+
+// taking replaces what is known by what is newer (PW-11, PW-34).
+func (l Lifecycle) taking(u Update) Lifecycle {
+	l.Op = u.Op
+	if u.Pod != nil {
+		l.Pod, l.Name = u.Pod, podid.FullNameOf(u.Pod)
+	}
+	if u.Mirror != nil {
+		l.Mirror = u.Mirror
+	}
+	return l
+}
+
+// ending moves a pod that must end on to its end, and makes an end that was begun a shorter one. The first cause is the
+// cause; a deletion counts whenever it comes (PW-7, PW-8).
+func (l Lifecycle) ending(u Update) Lifecycle {
+	if l.Stage == Syncing {
+		if u.Pod != nil && u.Pod.DeletionTimestamp == nil && !isTerminal(u.Pod) && u.Op != OpKill {
+			return l
+		}
+		l.Stage = Terminating
+		l.Evicted = u.Op == OpKill && u.Kill.Evict && !deletes(u)
+	}
+	l.Deleted = l.Deleted || deletes(u)
+	if l.Stage == Terminating {
+		l.Grace = shortestGrace(l.Grace, u)
+		if u.Op == OpKill && u.Kill.Status != nil {
+			l.Status = u.Kill.Status
+		}
+	}
+	return l
+}
+
+// deletes reports whether the pod is no longer wanted, by the API server or by whoever kills it.
+func deletes(u Update) bool {
+	return u.Pod == nil || u.Pod.DeletionTimestamp != nil || (u.Op == OpKill && !u.Kill.Evict)
+}
+
+func isTerminal(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+}
+
+// minGrace is what every pod gets: none at all would kill what could end well (PW-20). It is also all that is left to a
+// pod without a spec (PW-22).
+const minGrace = time.Second
+
+// shortestGrace is the least of what was ever allowed: it only shrinks. 0 asks for the minimum; the kubelet takes it for
+// "not said" inside one calculation, so that a kill with 30 s makes a forced deletion a slow one (PW-20).
+func shortestGrace(current time.Duration, u Update) time.Duration {
+	grace, said := current, current > 0
+	allow := func(d time.Duration) {
+		if d = max(d, minGrace); !said || d < grace {
+			grace, said = d, true
+		}
+	}
+	if u.Pod == nil {
+		allow(minGrace)
+		return grace
+	}
+	if seconds := u.Pod.DeletionGracePeriodSeconds; seconds != nil {
+		allow(time.Duration(*seconds) * time.Second)
+	}
+	if u.Op == OpKill && u.Kill.Grace != nil {
+		allow(*u.Kill.Grace)
+	}
+	if seconds := u.Pod.Spec.TerminationGracePeriodSeconds; !said && seconds != nil {
+		allow(time.Duration(*seconds) * time.Second)
+	}
+	return max(grace, minGrace)
+}

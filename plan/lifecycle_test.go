@@ -1,0 +1,287 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/heraldnode/herald/observed"
+	"github.com/heraldnode/herald/plan"
+	"github.com/heraldnode/herald/podid"
+)
+
+// lifeOf is a pod's life after these updates, of which nothing was in the runtime.
+func lifeOf(updates ...plan.Update) plan.Lifecycle {
+	var life plan.Lifecycle
+	for _, u := range updates {
+		life, _ = life.Accept(u, nothingSeen())
+	}
+	return life
+}
+
+func nothingSeen() *observed.Pod { return &observed.Pod{At: time.Unix(1, 0)} }
+
+func runningSeen() *observed.Pod {
+	return &observed.Pod{At: time.Unix(1, 0), Containers: []observed.Container{{Name: "app", State: observed.Running}}}
+}
+
+// mortal is a pod of the API server, or a static one, with a grace of 30 s.
+func mortal(source podid.Source, shapes ...func(*v1.Pod)) *v1.Pod {
+	grace := int64(30)
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "web", Namespace: "shop", UID: "u", Annotations: map[string]string{podid.SourceAnnotation: string(source)},
+		},
+		Spec: v1.PodSpec{TerminationGracePeriodSeconds: &grace},
+	}
+	for _, change := range shapes {
+		change(p)
+	}
+	return p
+}
+
+func deleted(seconds int64) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		at := metav1.Unix(1, 0)
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, &seconds
+	}
+}
+
+func phased(phase v1.PodPhase) func(*v1.Pod) { return func(p *v1.Pod) { p.Status.Phase = phase } }
+
+func kill(p *v1.Pod, grace ...time.Duration) plan.Update {
+	u := plan.Update{Op: plan.OpKill, Pod: p}
+	if len(grace) > 0 {
+		u.Kill.Grace = &grace[0]
+	}
+	return u
+}
+
+func evict(p *v1.Pod) plan.Update {
+	return plan.Update{Op: plan.OpKill, Pod: p, Kill: plan.Kill{Evict: true}}
+}
+
+func create(p *v1.Pod) plan.Update { return plan.Update{Op: plan.OpCreate, Pod: p} }
+func edit(p *v1.Pod) plan.Update   { return plan.Update{Op: plan.OpUpdate, Pod: p} }
+
+func TestPW7APodEndsByTheFirstCauseThatComes(t *testing.T) {
+	web := mortal(podid.API)
+	tests := map[string]struct {
+		life             plan.Lifecycle
+		stage            plan.Stage
+		deleted, evicted bool
+	}{
+		"wanted":                       {life: lifeOf(create(web)), stage: plan.Syncing},
+		"deleted by the API server":    {life: lifeOf(create(web), edit(mortal(podid.API, deleted(5)))), stage: plan.Terminating, deleted: true},
+		"ended, says the API server":   {life: lifeOf(create(web), edit(mortal(podid.API, phased(v1.PodFailed)))), stage: plan.Terminating},
+		"removed from its source":      {life: lifeOf(create(web), kill(web)), stage: plan.Terminating, deleted: true},
+		"evicted":                      {life: lifeOf(create(web), evict(web)), stage: plan.Terminating, evicted: true},
+		"evicted, then deleted":        {life: lifeOf(create(web), evict(web), kill(web)), stage: plan.Terminating, deleted: true, evicted: true},
+		"deleted, then evicted":        {life: lifeOf(create(web), kill(web), evict(web)), stage: plan.Terminating, deleted: true},
+		"only known to the runtime":    {life: lifeOf(plan.Update{Op: plan.OpKill, Leftover: runningSeen()}), stage: plan.Terminating, deleted: true},
+		"its outcome is found":         {life: lifeOf(create(web)).End(), stage: plan.Terminating},
+		"rejected":                     {life: lifeOf(create(web)).Reject(), stage: plan.Terminating},
+		"an update changes no mind":    {life: lifeOf(create(web), evict(web), edit(web)), stage: plan.Terminating, evicted: true},
+		"already deleted when it came": {life: lifeOf(create(mortal(podid.API, deleted(1)))), stage: plan.Terminating, deleted: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			l := test.life
+			if l.Stage != test.stage || l.Deleted != test.deleted || l.Evicted != test.evicted {
+				t.Fatalf("%s, deleted %v, evicted %v", l.Stage, l.Deleted, l.Evicted)
+			}
+			if (l.Stage == plan.Syncing) != (l.Grace == 0) {
+				t.Fatalf("%s with a grace of %v", l.Stage, l.Grace)
+			}
+		})
+	}
+}
+
+func TestPW20TheGraceIsTheLeastThatWasEverAllowed(t *testing.T) {
+	second := time.Second
+	tests := map[string]struct {
+		updates []plan.Update
+		want    time.Duration
+	}{
+		"the spec's":                         {[]plan.Update{kill(mortal(podid.API))}, 30 * second},
+		"the deletion's, also if longer":     {[]plan.Update{edit(mortal(podid.API, deleted(60)))}, 60 * second},
+		"a forced deletion's is 1 s":         {[]plan.Update{edit(mortal(podid.API, deleted(0)))}, second},
+		"a kill does not undo a forced one":  {[]plan.Update{kill(mortal(podid.API, deleted(0)), 30*second)}, second},
+		"a kill's":                           {[]plan.Update{kill(mortal(podid.API), 5*second)}, 5 * second},
+		"a kill's of nothing":                {[]plan.Update{kill(mortal(podid.API), 0)}, second},
+		"a kill's below nothing":             {[]plan.Update{kill(mortal(podid.API), -second)}, second},
+		"a kill's may be longer":             {[]plan.Update{kill(mortal(podid.API), 50*second)}, 50 * second},
+		"never longer than it was":           {[]plan.Update{kill(mortal(podid.API), 5*second), kill(mortal(podid.API), 9*second)}, 5 * second},
+		"not by the spec either":             {[]plan.Update{kill(mortal(podid.API), 50*second), edit(mortal(podid.API))}, 50 * second},
+		"shorter later":                      {[]plan.Update{edit(mortal(podid.API, deleted(60))), edit(mortal(podid.API, deleted(3)))}, 3 * second},
+		"only a kill's options count":        {[]plan.Update{{Op: plan.OpUpdate, Pod: mortal(podid.API, deleted(9)), Kill: kill(nil, second).Kill}}, 9 * second}, // PW-10
+		"1 s without a spec":                 {[]plan.Update{{Op: plan.OpKill, Leftover: runningSeen()}}, second},
+		"1 s where the spec says nothing":    {[]plan.Update{kill(mortal(podid.API, func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = nil }))}, second},
+		"a leftover's kill keeps the spec's": {[]plan.Update{create(mortal(podid.API)), {Op: plan.OpKill, Leftover: runningSeen()}}, 30 * second},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := lifeOf(test.updates...).Grace; got != test.want {
+				t.Fatalf("%v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestPW12AStepIsInterruptedWhenItIsNoLongerWanted(t *testing.T) { // PW-21
+	web := mortal(podid.API)
+	tests := map[string]struct {
+		before plan.Lifecycle
+		update plan.Update
+		want   bool
+	}{
+		"the pod must end":            {lifeOf(create(web)), kill(web), true},
+		"it must end sooner":          {lifeOf(create(web), kill(web)), kill(web, time.Second), true},
+		"it must end, once more":      {lifeOf(create(web), kill(web)), kill(web), false},
+		"it must end later":           {lifeOf(create(web), kill(web)), kill(web, time.Hour), false},
+		"it changed":                  {lifeOf(create(web)), edit(web), false},
+		"it has stopped":              {lifeOf(create(web), kill(web)).Stop(), kill(web, 0), false},
+		"it is finished":              {lifeOf(create(web), kill(web)).Stop().Clean(true), kill(web, 0), false},
+		"an API pod comes once more":  {lifeOf(create(web), kill(web)), create(web), false},
+		"only the runtime speaks":     {lifeOf(create(web)), plan.Update{Op: plan.OpSync, Leftover: runningSeen()}, false},
+		"the runtime's word is known": {lifeOf(create(web)), plan.Update{Op: plan.OpKill, Leftover: runningSeen()}, true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if _, effects := test.before.Accept(test.update, nil); effects.Interrupt != test.want {
+				t.Fatalf("interrupts: %v", effects.Interrupt)
+			}
+		})
+	}
+}
+
+func TestPW2APodThatEndedIsOnlyCleanedUpIfSomebodyHasLooked(t *testing.T) {
+	ended := create(mortal(podid.API, phased(v1.PodSucceeded)))
+	tests := map[string]struct {
+		seen *observed.Pod
+		want plan.Step
+	}{
+		"nothing runs":        {nothingSeen(), plan.StepCleanUp},
+		"something runs":      {runningSeen(), plan.StepTerminate},
+		"nobody has looked":   {&observed.Pod{}, plan.StepTerminate},
+		"a sandbox is ready":  {&observed.Pod{At: time.Unix(1, 0), Sandboxes: []observed.Sandbox{{Ready: true}}}, plan.StepTerminate},
+		"a sandbox was there": {&observed.Pod{At: time.Unix(1, 0), Sandboxes: []observed.Sandbox{{}}}, plan.StepCleanUp},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			life, _ := plan.Lifecycle{}.Accept(ended, test.seen)
+			if got := life.Step(); got != test.want {
+				t.Fatalf("step %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestPW3AndPW4ASpecIsBetterThanTheRuntimesWord(t *testing.T) {
+	web := mortal(podid.API)
+	for _, op := range []plan.Op{plan.OpCreate, plan.OpUpdate, plan.OpSync} {
+		if life, effects := (plan.Lifecycle{}).Accept(plan.Update{Op: op, Leftover: runningSeen()}, nil); !effects.Ignored || life.Op != 0 {
+			t.Errorf("%s of a pod without a spec was accepted", op)
+		}
+	}
+	life := lifeOf(create(web), plan.Update{Op: plan.OpKill, Leftover: runningSeen()})
+	if life.Pod != web || !life.Leftovers {
+		t.Fatalf("the spec was forgotten: %+v", life)
+	}
+	both := lifeOf(plan.Update{Op: plan.OpKill, Pod: web, Leftover: runningSeen()})
+	if both.Pod != web || both.Leftovers {
+		t.Fatalf("the runtime's word was taken beside the spec: %+v", both)
+	}
+}
+
+func TestPW5OnlyAStaticPodThatWasRemovedComesBack(t *testing.T) {
+	static, api := mortal(podid.File), mortal(podid.API)
+	finish := func(l plan.Lifecycle) plan.Lifecycle { return l.Stop().Clean(true) }
+	tests := map[string]struct {
+		life plan.Lifecycle
+		want bool
+	}{
+		"while it ends":                {finish(lifeOf(create(static), kill(static), create(static))), true},
+		"after it has finished":        {lifeAfter(finish(lifeOf(create(static), kill(static))), create(static)), true},
+		"and is removed again":         {finish(lifeOf(create(static), kill(static), create(static), kill(static))), false},
+		"one that completed":           {lifeAfter(finish(lifeOf(create(static)).End()), create(static)), false},
+		"one of the API server":        {finish(lifeOf(create(api), kill(api), create(api))), false},
+		"by anything but its creation": {finish(lifeOf(create(static), kill(static), edit(static))), false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := test.life.Step() == plan.StepRestart; got != test.want {
+				t.Fatalf("restarts: %v", got)
+			}
+			if !test.want {
+				return
+			}
+			if again := test.life.Restart(); again.Stage != plan.Syncing || again.Began || again.Deleted || again.Grace != 0 {
+				t.Fatalf("its new life is %+v", again)
+			}
+		})
+	}
+}
+
+func lifeAfter(life plan.Lifecycle, updates ...plan.Update) plan.Lifecycle {
+	for _, u := range updates {
+		life, _ = life.Accept(u, nil)
+	}
+	return life
+}
+
+func TestPW17OnlyAStaticPodOfWhichNothingIsThereIsForgotten(t *testing.T) {
+	static, api := mortal(podid.File), mortal(podid.API)
+	first := func(u plan.Update, seen *observed.Pod) plan.Lifecycle {
+		life, _ := plan.Lifecycle{}.Accept(u, seen)
+		return lifeAfter(life, kill(u.Pod))
+	}
+	tests := map[string]struct {
+		life plan.Lifecycle
+		want bool
+	}{
+		"it never began":                     {first(create(static), nothingSeen()), true},
+		"it began":                           {lifeAfter(lifeOf(create(static)).Begin(), kill(static)), false},
+		"it is one of the API server":        {first(create(api), nothingSeen()), false},
+		"it runs since before the agent did": {first(create(static), runningSeen()), false},
+		"nobody has looked":                  {first(create(static), &observed.Pod{}), false},
+		"it is to run":                       {lifeOf(create(static)), false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := test.life.NeverBegan(); got != test.want {
+				t.Fatalf("NeverBegan is %v", got)
+			}
+			if test.want && test.life.Forget().Step() != plan.StepIdle {
+				t.Fatal("something is left to do for it")
+			}
+		})
+	}
+}
+
+func TestPW42ContentIsRemovedOfWhatNobodyWantsAnyMore(t *testing.T) { // PW-6
+	web := mortal(podid.API)
+	stopped := func(l plan.Lifecycle) plan.Lifecycle { return l.Stop() }
+	if stopped(lifeOf(create(web)).End()).RemovesContent() {
+		t.Error("a pod that completed loses its logs")
+	}
+	if lifeOf(create(web), kill(web)).RemovesContent() {
+		t.Error("a pod loses its content before it has stopped")
+	}
+	if !stopped(lifeOf(create(web), evict(web))).RemovesContent() || !stopped(lifeOf(create(web), kill(web))).RemovesContent() {
+		t.Error("an evicted or deleted pod keeps its content")
+	}
+	late := lifeAfter(stopped(lifeOf(create(web)).End()).Clean(false), kill(web))
+	if late.Step() != plan.StepRemove || late.Clean(true).Step() != plan.StepIdle {
+		t.Error("a completed pod that is deleted later keeps its content")
+	}
+}
+
+func TestPW30WhatOnlyTheRuntimeKnewIsFinishedWhenItHasStopped(t *testing.T) {
+	life := lifeOf(plan.Update{Op: plan.OpKill, Leftover: runningSeen()}).Stop()
+	if life.Stage != plan.Finished || life.Step() != plan.StepIdle {
+		t.Fatalf("%s, step %v", life.Stage, life.Step())
+	}
+}

@@ -1,0 +1,155 @@
+package plan
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/observed"
+)
+
+// Next is what to do for one pod now. The same input gives the same actions, and a pod that is as it should be gets none.
+func Next(in Input) Actions {
+	d := &decision{Input: in, seen: in.Observed}
+	if d.seen == nil {
+		d.seen = &observed.Pod{}
+	}
+	d.restartAll = lastRestartAll(in.Pod, d.seen)
+	d.sandbox, d.hasSandbox = usableSandbox(in.Pod, d.seen)
+	d.out.Backoff = d.remember()
+	d.decide()
+	return d.out
+}
+
+// decision is one call of Next. It belongs to that call alone.
+type decision struct {
+	Input
+
+	seen *observed.Pod // never nil
+	// sandbox is the ID of the one that can be used, if there is one.
+	sandbox    string
+	hasSandbox bool
+	// restartAll is when a container last ended so that all are to be started again; zero: never.
+	restartAll time.Time
+	out        Actions
+}
+
+func (d *decision) decide() {
+	deadline, limited := d.deadline()
+	switch {
+	case limited && !d.Now.Before(deadline):
+		d.out.Fail = &Failure{
+			Reason:  "DeadlineExceeded",
+			Message: "Pod was active on the node longer than the specified deadline",
+		}
+		return
+	case d.isOver():
+		d.out.Done = true
+		return
+	case limited:
+		d.wakeAt(deadline)
+	}
+	if d.hasSandbox {
+		if d.stopForRestart() {
+			return
+		}
+		d.stopSurplus()
+		d.startEphemeral()
+	} else {
+		d.replaceSandbox()
+	}
+	if d.initialize() {
+		d.runRegular()
+	}
+}
+
+// deadline is PH-19. Counted from the recorded start, it survives a restart of the agent.
+func (d *decision) deadline() (at time.Time, limited bool) {
+	limit := d.Pod.Spec.ActiveDeadlineSeconds
+	if limit == nil || d.StartTime.IsZero() {
+		return time.Time{}, false
+	}
+	return d.StartTime.Add(time.Duration(*limit) * time.Second), true
+}
+
+func (d *decision) wakeAt(at time.Time) {
+	if d.out.Wake.IsZero() || at.Before(d.out.Wake) {
+		d.out.Wake = at
+	}
+}
+
+// newest is the container's latest instance in any sandbox, or nil.
+func (d *decision) newest(name string) *observed.Container {
+	for i := range d.seen.Containers {
+		if d.seen.Containers[i].Name == name {
+			return &d.seen.Containers[i]
+		}
+	}
+	return nil
+}
+
+// isCurrent reports whether the instance belongs to what runs now: the usable sandbox, since all containers were last
+// restarted. What is older proves nothing about the present (PH-15).
+func (d *decision) isCurrent(c *observed.Container) bool {
+	return d.hasSandbox && c.SandboxID == d.sandbox && !d.isOfBefore(c)
+}
+
+// current is the container's latest instance if it is current, or nil.
+func (d *decision) current(name string) *observed.Container {
+	if c := d.newest(name); c != nil && d.isCurrent(c) {
+		return c
+	}
+	return nil
+}
+
+// mayRunAgain reports whether a container whose newest instance ended, or is to be stopped, is started again.
+func (d *decision) mayRunAgain(c *v1.Container, instance *observed.Container) bool {
+	switch {
+	case d.isOwed(c, instance) || d.isOfBefore(instance):
+		return true
+	case stateOf(instance) != observed.Exited:
+		return restartsWhenKilled(&d.Pod.Spec, c)
+	default:
+		return restartsAfter(&d.Pod.Spec, c, instance.Exit.Code)
+	}
+}
+
+// start asks for a new instance, or says why there is none now. stopped is the instance that is stopped for it, or nil.
+func (d *decision) start(c *v1.Container, kind Kind, stopped *observed.Container) {
+	if waiting, waits := d.waitOf(c, stopped); waits {
+		if d.out.Waiting == nil {
+			d.out.Waiting = map[string]Waiting{}
+		}
+		d.out.Waiting[c.Name] = waiting
+		d.wakeAt(waiting.Until)
+		return
+	}
+	d.out.Start = append(d.out.Start, Start{Container: c, Kind: kind, RestartCount: d.restartCount(c.Name)})
+}
+
+// restartCount is that of the container's next instance: one more than the newest, also if that was created and never
+// started, so that no two instances have the same. When the runtime has none, the pod's status remembers (PH-36).
+func (d *decision) restartCount(name string) int {
+	if c := d.newest(name); c != nil {
+		return c.RestartCount + 1
+	}
+	for _, statuses := range [][]v1.ContainerStatus{d.Pod.Status.InitContainerStatuses, d.Pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			if statuses[i].Name == name {
+				return countAfter(&statuses[i])
+			}
+		}
+	}
+	return 0
+}
+
+// countAfter is the restart count of the instance that follows a status. A status that waits counts an instance that was
+// lost already (PH-29).
+func countAfter(status *v1.ContainerStatus) int {
+	last := status.LastTerminationState.Terminated
+	if status.State.Running == nil && status.State.Terminated == nil &&
+		(last == nil || last.Reason == reasonStatusUnknown) {
+		return int(status.RestartCount)
+	}
+	return int(status.RestartCount) + 1
+}

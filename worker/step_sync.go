@@ -1,0 +1,96 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/plan"
+)
+
+// sync brings the pod nearer to what it should be (PW-35). The status is published before anything slow.
+func (w *Workers) sync(ctx context.Context, t *turn) result {
+	if got, rests := t.resting(); rests && !t.admission.asked {
+		return got
+	}
+	if !w.admitted(t) {
+		return w.reject(t)
+	}
+	l, err := w.look(ctx, t)
+	if err != nil {
+		return w.failed(err)
+	}
+	actions := l.decide(t)
+	t.memory.backoff = actions.Backoff
+	status := w.publish(t, w.syncInput(t, l, actions))
+	t.memory.rejections = 0
+	if actions.Done || actions.Fail != nil || status.Phase == v1.PodSucceeded || status.Phase == v1.PodFailed {
+		w.move(t, plan.Lifecycle.End) // PW-27
+		return result{}
+	}
+	got, rests := t.resting()
+	if !rests {
+		got = w.converge(ctx, t, l, actions)
+	}
+	if !actions.Wake.IsZero() {
+		got.after = min(got.after, max(0, time.Until(actions.Wake)))
+	}
+	return got
+}
+
+func (w *Workers) syncInput(t *turn, l *look, actions plan.Actions) derive.Input {
+	in := w.input(t, l)
+	for name, waiting := range actions.Waiting {
+		in.Waiting[name] = derive.Waiting{Reason: waiting.Reason, Message: waiting.Message}
+	}
+	if actions.Fail != nil {
+		in.Evict = &derive.Eviction{Reason: actions.Fail.Reason, Message: actions.Fail.Message}
+	}
+	if t.memory.rejections > 0 {
+		in.Pod, in.Previous = withoutReason(in.Pod, in.Previous)
+	}
+	return in
+}
+
+// withoutReason forgets why a pod was rejected that is admitted now: Pending would carry it along (PH-18).
+func withoutReason(pod *v1.Pod, previous *v1.PodStatus) (*v1.Pod, *v1.PodStatus) {
+	admitted := *pod
+	admitted.Status.Reason, admitted.Status.Message = "", ""
+	if previous != nil {
+		status := *previous
+		status.Reason, status.Message = "", ""
+		previous = &status
+	}
+	return &admitted, previous
+}
+
+// converge acts on a decision.
+func (w *Workers) converge(ctx context.Context, t *turn, l *look, actions plan.Actions) result {
+	if err := w.config.NetworkReady(); err != nil && !l.pod.Spec.HostNetwork {
+		err = fmt.Errorf("network is not ready: %w", err)
+		w.event(ctx, t, "NetworkNotReady", err.Error())
+		return result{after: jittered(time.Second), err: err}
+	}
+	if err := w.mount(ctx, t); err != nil {
+		return w.failed(err)
+	}
+	w.config.Probes.AddPod(t.life.Pod)
+	return w.execute(ctx, t, l, actions)
+}
+
+func (w *Workers) mount(ctx context.Context, t *turn) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, w.config.VolumeTimeout, errVolumesSlow)
+	defer cancel()
+	err := w.config.Volumes.Mount(ctx, t.life.Pod)
+	if err != nil {
+		err = fmt.Errorf("mount volumes of pod %s: %w", t.identity(), err)
+		w.event(ctx, t, "FailedMount", err.Error())
+	}
+	return err
+}
+
+var errVolumesSlow = errors.New("the volumes took too long")
