@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // holderFile names the process that holds the lock, for the message to the one that does not get it.
@@ -21,6 +22,13 @@ func lock(root *os.Root) (*os.File, error) {
 		return nil, err
 	}
 	err = syscall.Flock(int(handle.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	for limit := time.Now().Add(inheritance); errors.Is(err, syscall.EWOULDBLOCK) && time.Now().Before(limit); {
+		if !isGone(holder(root)) {
+			break
+		}
+		time.Sleep(inheritance / 100)
+		err = syscall.Flock(int(handle.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return nil, errors.Join(&LockedError{Path: root.Name(), PID: holder(root)}, handle.Close())
 	}
@@ -31,6 +39,13 @@ func lock(root *os.Root) (*os.File, error) {
 	_ = root.WriteFile(holderFile, fmt.Appendln(nil, os.Getpid()), 0o600)
 	return handle, nil
 }
+
+// inheritance is how long a child of a holder that was killed may have the lock: from its birth until it becomes another
+// program.
+const inheritance = time.Second
+
+// isGone reports whether there is no process of that ID, nor ever was.
+func isGone(pid int) bool { return pid > 0 && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
 // holder reads the holder's process id, or 0.
 func holder(root *os.Root) int {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/heraldnode/herald/checkpoint"
 )
@@ -269,4 +270,18 @@ func TestF15AKillBeforeEachStepOfASaveLeavesTheOldOrTheNew(t *testing.T) {
 			t.Fatal("the save never ends")
 		}
 	}
+}
+
+// A child that was just born has all that its parent had open. If the parent is killed then, the child holds the folder
+// until it becomes another program.
+func TestF15WhatADeadHolderLeftBehindIsWaitedFor(t *testing.T) {
+	path := t.TempDir()
+	child := open(t, path)
+	dead := exec.Command(os.Args[0], "-test.run=^$")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(path, ".holder"), []byte(strconv.Itoa(dead.Process.Pid)))
+	time.AfterFunc(50*time.Millisecond, func() { _ = child.Close() })
+	open(t, path)
 }
