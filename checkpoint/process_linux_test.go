@@ -277,7 +277,7 @@ func TestF15AKillBeforeEachStepOfASaveLeavesTheOldOrTheNew(t *testing.T) {
 func TestF15WhatADeadHolderLeftBehindIsWaitedFor(t *testing.T) {
 	path := t.TempDir()
 	child := open(t, path)
-	dead := exec.Command(os.Args[0], "-test.run=^$")
+	dead := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
 	if err := dead.Run(); err != nil {
 		t.Fatal(err)
 	}
