@@ -2,6 +2,7 @@ package derive_test
 
 import (
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -162,6 +163,12 @@ func TestSM97AGateThatWasTurnedMakesReadinessStale(t *testing.T) {
 	}
 }
 
+// endedEarly is a container whose end was before the third instance of any was made.
+func endedEarly(c observed.Container) observed.Container {
+	c.Exit.FinishedAt = c.CreatedAt.Add(time.Second)
+	return c
+}
+
 func TestGEN34TheRestartOfAllContainersIsTold(t *testing.T) {
 	const kind = v1.AllContainersRestarting
 	pod := newPod(never, ruled("a", v1.ContainerRestartPolicyNever, v1.ContainerRestartRuleActionRestartAllContainers), container("b"))
@@ -176,13 +183,21 @@ func TestGEN34TheRestartOfAllContainersIsTold(t *testing.T) {
 		phase    v1.PodPhase
 		want     v1.PodCondition
 	}{
-		"completed":                        {phase: v1.PodSucceeded, seen: world(seenExit("a", 1, 42)), want: ended("PodCompleted")},
-		"failed":                           {phase: v1.PodFailed, seen: world(seenExit("a", 1, 42)), want: ended("PodFailed")},
-		"nothing of the kind happened":     {seen: world(seen("a", 1, observed.Running)), want: no},
-		"another code":                     {seen: world(seenExit("a", 1, 1)), want: no},
-		"another container's exit":         {seen: world(seenExit("b", 1, 42)), want: no},
-		"the code of the rule":             {seen: world(seenExit("a", 1, 42)), want: yes},
-		"it was told before":               {previous: v1.PodStatus{Conditions: []v1.PodCondition{yes}}, seen: world(seen("a", 1, observed.Running)), want: yes},
+		"completed":                    {phase: v1.PodSucceeded, seen: world(seenExit("a", 1, 42)), want: ended("PodCompleted")},
+		"failed":                       {phase: v1.PodFailed, seen: world(seenExit("a", 1, 42)), want: ended("PodFailed")},
+		"nothing of the kind happened": {seen: world(seen("a", 1, observed.Running)), want: no},
+		"another code":                 {seen: world(seenExit("a", 1, 1)), want: no},
+		"another container's exit":     {seen: world(seenExit("b", 1, 42)), want: no},
+		"the code of the rule":         {seen: world(seenExit("a", 1, 42)), want: yes},
+		"it was told before":           {previous: v1.PodStatus{Conditions: []v1.PodCondition{yes}}, seen: world(seen("a", 1, observed.Running)), want: yes},
+		"it is done: all were made anew": {
+			previous: v1.PodStatus{Conditions: []v1.PodCondition{yes}},
+			seen:     world(endedEarly(seenExit("a", 1, 42)), seen("a", 3, observed.Running), seen("b", 3, observed.Running)), want: no,
+		},
+		"one was not made anew yet": {
+			previous: v1.PodStatus{Conditions: []v1.PodCondition{yes}},
+			seen:     world(endedEarly(seenExit("a", 1, 42)), seen("a", 3, observed.Running), seenExit("b", 1, 137)), want: yes,
+		},
 		"all records are gone":             {previous: v1.PodStatus{Conditions: []v1.PodCondition{yes}}, seen: world(), want: no},
 		"published, and an end is seen":    {previous: v1.PodStatus{ContainerStatuses: statuses{exited("a", 42)}}, seen: world(seenExit("a", 2, 1)), want: yes},
 		"published, and a new one is seen": {previous: v1.PodStatus{ContainerStatuses: statuses{exited("a", 42)}}, seen: world(seen("a", 2, observed.Running)), want: no},

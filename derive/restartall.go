@@ -1,15 +1,17 @@
 package derive
 
 import (
+	"time"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/observed"
 )
 
-// restartsAll reports whether the pod is to be restarted in place: it was said before, or a container has ended with a
-// code for which its rule demands it, as the runtime shows it or as it was last published.
+// restartsAll reports whether the pod is to be restarted in place: it was said before and is not done, or a container has
+// ended with a code for which its rule demands it, as the runtime shows it or as it was last published.
 func restartsAll(spec *v1.PodSpec, seen *observed.Pod, previous *v1.PodStatus) bool {
-	if isTrue(previous.Conditions, v1.AllContainersRestarting) {
+	if isTrue(previous.Conditions, v1.AllContainersRestarting) && !isRestarted(spec, seen) {
 		return true
 	}
 	for i := range spec.InitContainers {
@@ -23,6 +25,42 @@ func restartsAll(spec *v1.PodSpec, seen *observed.Pod, previous *v1.PodStatus) b
 		}
 	}
 	return false
+}
+
+// isRestarted reports whether every container that the runtime has was made after the end that restarts them all. An agent
+// that removes the containers instead, as the kubelet does, has no such end to show once it is done.
+func isRestarted(spec *v1.PodSpec, seen *observed.Pod) bool {
+	end := lastEndForAll(spec, seen)
+	if end.IsZero() {
+		return false
+	}
+	for _, containers := range [...][]v1.Container{spec.InitContainers, spec.Containers} {
+		for i := range containers {
+			if newest := newestOf(seen, containers[i].Name); newest != nil && !newest.CreatedAt.After(end) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// lastEndForAll is when a container last ended with a code for which its rule restarts all; zero if none did.
+func lastEndForAll(spec *v1.PodSpec, seen *observed.Pod) time.Time {
+	var last time.Time
+	for i := range seen.Containers {
+		instance := &seen.Containers[i]
+		if stateOf(instance) != observed.Exited || !instance.Exit.FinishedAt.After(last) {
+			continue
+		}
+		container := specOf(spec.Containers, instance.Name)
+		if container == nil {
+			container = specOf(spec.InitContainers, instance.Name)
+		}
+		if container != nil && ruleFor(container, int32(instance.Exit.Code)) == v1.ContainerRestartRuleActionRestartAllContainers {
+			last = instance.Exit.FinishedAt
+		}
+	}
+	return last
 }
 
 // demandsRestart looks at what was published only where the runtime has an instance that ended.

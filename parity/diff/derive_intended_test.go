@@ -2,6 +2,7 @@ package diff_test
 
 import (
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/prober/results"
 
 	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/parity/internal/kubelet"
 )
 
@@ -18,6 +20,9 @@ import (
 // answer as Herald does.
 func expected(c statusCase) (theirs v1.PodStatus, ok bool) {
 	look := lookOf(c)
+	if restartIsDone(c.Pod, c.Observed) {
+		look.Cached = withoutRestart(look.Cached)
+	}
 	rememberReadiness(&look)
 	keepFlagsByID(&look)
 	created := kuberuntime.HasAnyRegularContainerCreated(look.Pod, look.Seen)
@@ -281,4 +286,49 @@ func rawPhase(look *kubelet.Look, status *v1.PodStatus) v1.PodPhase {
 
 func isInitialized(look *kubelet.Look) bool {
 	return kubecontainer.HasAnyActiveRegularContainerStarted(&look.Pod.Spec, look.Seen)
+}
+
+// restartIsDone is GEN-34: Herald replaces containers and keeps the records of the old ones, so that a restart of all of
+// them is over when each was made after the end that caused it.
+func restartIsDone(pod *v1.Pod, seen *observed.Pod) bool {
+	var cause time.Time
+	newest := map[string]time.Time{}
+	for _, c := range seen.Containers { // newest first
+		if _, later := newest[c.Name]; !later {
+			newest[c.Name] = c.CreatedAt
+		}
+		if c.State == observed.Exited && c.Exit != nil && c.Exit.FinishedAt.After(cause) && restartsAllAfter(pod, c.Name, int32(c.Exit.Code)) {
+			cause = c.Exit.FinishedAt
+		}
+	}
+	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if made, ok := newest[container.Name]; ok && !made.After(cause) {
+			return false
+		}
+	}
+	return !cause.IsZero()
+}
+
+func restartsAllAfter(pod *v1.Pod, name string, code int32) bool {
+	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if container.Name != name {
+			continue
+		}
+		for _, rule := range container.RestartPolicyRules {
+			codes := rule.ExitCodes
+			if codes == nil {
+				continue
+			}
+			if slices.Contains(codes.Values, code) == (codes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn) {
+				return rule.Action == v1.ContainerRestartRuleActionRestartAllContainers
+			}
+		}
+	}
+	return false
+}
+
+func withoutRestart(status *v1.PodStatus) *v1.PodStatus {
+	status = status.DeepCopy()
+	status.Conditions = slices.DeleteFunc(status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.AllContainersRestarting })
+	return status
 }

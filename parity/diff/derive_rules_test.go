@@ -73,7 +73,11 @@ var compareConditions = compared(
 		}
 		if restarting, ok := derive.AllContainersRestarting(pod, c.Observed, c.Old, phase); ok {
 			ours = append(ours, restarting)
-			theirs = append(theirs, status.GenerateAllContainersRestartingCondition(pod, seen, c.Old, phase))
+			old := c.Old
+			if restartIsDone(pod, c.Observed) {
+				old = withoutRestart(old)
+			}
+			theirs = append(theirs, status.GenerateAllContainersRestartingCondition(pod, seen, old, phase))
 		}
 		if !equality.Semantic.DeepEqual(theirs, ours) {
 			return unlike(theirs, ours)

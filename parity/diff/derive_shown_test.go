@@ -241,3 +241,21 @@ func TestPH39ResourcesOfThePodAreShownWhereTheServerKeepsThem(t *testing.T) {
 	_, ours = statusCase{Pod: podWith(v1.RestartPolicyAlways, "main"), PodResources: true}.show()
 	expect(t, "resources are shown on demand", pair(theirs.Resources != nil, ours.Resources != nil), pair(true, true))
 }
+
+func TestGEN34ARestartOfAllContainersIsOverWhenTheyWereMadeAnew(t *testing.T) {
+	pod := podWith(v1.RestartPolicyNever, "main", "other")
+	never := v1.ContainerRestartPolicyNever
+	pod.Spec.Containers[0].RestartPolicy = &never
+	pod.Spec.Containers[0].RestartPolicyRules = []v1.ContainerRestartRule{{
+		Action: v1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{
+			Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{0},
+		},
+	}}
+	pod.Status.Conditions = []v1.PodCondition{{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue}}
+	theirs, ours := statusCase{Pod: pod, Observed: sights(
+		sight("main", 2, observed.Running), sight("other", 2, observed.Running), sight("main", 1, observed.Exited),
+	)}.show()
+	restarting := func(s v1.PodStatus) v1.ConditionStatus { return conditionOf(s, v1.AllContainersRestarting).Status }
+	expect(t, "restarting", pair(restarting(theirs), restarting(ours)), pair(v1.ConditionTrue, v1.ConditionFalse))
+}

@@ -108,6 +108,13 @@ var derived = []Difference{
 		Shown:   "TestPH47",
 	},
 	{
+		Rule:    "GEN-34",
+		Kubelet: "removes all containers to restart them in place, and says that it restarts until they are gone",
+		Herald:  "keeps the old ones as last states, and says so until each container was made anew",
+		Why:     "exit codes and logs of what ended are still there, and an agent that crashes half-way goes on",
+		Shown:   "TestGEN34",
+	},
+	{
 		Rule:    "PRB-33",
 		Kubelet: "a container that ended keeps ready: true in a status that is reused",
 		Herald:  "what does not run is not ready",
