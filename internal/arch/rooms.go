@@ -54,6 +54,7 @@ var Rooms = []Room{
 		Path: "provision/resolve", Layer: Decisions,
 		Job: "what references in a pod's spec stand for: fields, resources, $(NAME), services' variables, files of a volume",
 	},
+	{Path: "table", Layer: Decisions, Job: "what kubectl get pods would print of a pod: the same columns, the same words"},
 	{Path: "status/patch", Layer: Decisions, Job: "the one request by which a pod's status reaches the API server"},
 
 	{

@@ -1,0 +1,68 @@
+package diff_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/pkg/apis/core"
+	corev1 "k8s.io/kubernetes/pkg/apis/core/v1"
+	"k8s.io/kubernetes/pkg/printers"
+	"k8s.io/kubernetes/pkg/printers/internalversion"
+
+	"github.com/heraldnode/herald/table"
+)
+
+var kubectlTable = printers.NewTableGenerator().With(internalversion.AddHandlers)
+
+// kubectlRow is what the API server has kubectl print of a pod.
+func kubectlRow(pod *v1.Pod) ([]any, error) {
+	var internal core.Pod
+	if err := corev1.Convert_v1_Pod_To_core_Pod(pod.DeepCopy(), &internal, nil); err != nil {
+		return nil, err
+	}
+	printed, err := kubectlTable.GenerateTable(&internal, printers.GenerateOptions{Wide: true})
+	if err != nil {
+		return nil, err
+	}
+	return printed.Rows[0].Cells, nil
+}
+
+func ourRow(pod *v1.Pod) []any {
+	r := table.Of(pod, time.Now())
+	return []any{r.Name, r.Ready, r.Status, r.Restarts, r.Age, r.IP, r.Node, r.NominatedNode, r.ReadinessGates}
+}
+
+var compareTable = compared(
+	func(d *drawer) *v1.Pod {
+		pod := drawPod(d)
+		pod.Status = *drawStatus(d, pod)
+		pod.Status.NominatedNodeName = oneOf(d, "", "n2")
+		if len(pod.Status.PodIPs) == 0 {
+			pod.Status.PodIP = "" // as the API server keeps it
+		}
+		if d.chance(20) {
+			pod.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		}
+		pod.Status.Reason = oneOf(d, "", "", "Evicted", "NodeLost")
+		if d.chance(5) {
+			pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: v1.PodScheduled, Reason: v1.PodReasonSchedulingGated})
+		}
+		return pod
+	},
+	func(pod *v1.Pod) string {
+		theirs, err := kubectlRow(pod)
+		if err != nil {
+			return err.Error()
+		}
+		if ours := ourRow(pod); !slices.Equal(theirs, ours) {
+			return fmt.Sprintf("kubectl: %q\nours:    %q", theirs, ours)
+		}
+		return ""
+	},
+)
+
+func TestBothPrintTheSameOfAPod(t *testing.T) { compareTable.run(t) }
