@@ -91,6 +91,7 @@ var Rooms = []Room{
 		Job: "a small CRI server whose containers are process groups of the machine, each with a shim that outlives the server",
 	},
 
+	{Path: "server", Layer: Composition, Job: "questions about the node over HTTP: pods, health, metrics; on this machine only"},
 	{Path: "agent", Layer: Composition, Job: "Config, New, Run: the only place where stages meet"},
 
 	{
