@@ -40,7 +40,15 @@ func (a *Agent) localPod(p *v1.Pod) *v1.Pod {
 	if status, found := a.Statuses.GetPodStatus(p.UID); found {
 		local.Status = status
 	}
-	return &local
+	return withAge(&local)
+}
+
+// withAge lets a pod that no API server created be as old as its start on this node.
+func withAge(p *v1.Pod) *v1.Pod {
+	if p.CreationTimestamp.IsZero() && p.Status.StartTime != nil {
+		p.CreationTimestamp = *p.Status.StartTime
+	}
+	return p
 }
 
 // LocalChanges yields LocalPods as they are added, change and go, beginning with those that there are, until ctx ends.
@@ -66,7 +74,7 @@ func (a *Agent) LocalChanges(ctx context.Context) iter.Seq[watch.Event] {
 func eventOf(change status.Change, shown map[string]bool) watch.Event {
 	local := *change.Pod
 	local.Status = *change.Status
-	event := watch.Event{Type: watch.Modified, Object: &local}
+	event := watch.Event{Type: watch.Modified, Object: withAge(&local)}
 	switch uid := string(change.UID); {
 	case change.Removed:
 		event.Type = watch.Deleted

@@ -91,9 +91,18 @@ var Rooms = []Room{
 		Job: "a small CRI server whose containers are process groups of the machine, each with a shim that outlives the server",
 	},
 
+	{
+		Path: "assembly", Layer: Composition, MayImport: []string{"agent"},
+		Job: "a whole node's agent of one flat configuration: sources, runtime, volumes, statuses",
+	},
 	{Path: "server", Layer: Composition, Job: "questions about the node over HTTP: pods, health, metrics; on this machine only"},
 	{Path: "agent", Layer: Composition, Job: "Config, New, Run: the only place where stages meet"},
 
+	{
+		Path: "cmd/herald", Layer: Faces, Outside: []string{"github.com/spf13/cobra"},
+		MayImport: []string{"process", "cri", "source/manifest", "checkpoint"},
+		Job: "the herald command: run, get, check, demo; flags, configuration file, exit statuses",
+	},
 	{
 		Path: "heraldtest", Layer: Faces, MayImport: []string{"kubeapi"},
 		Job: "the public test kit: an API server double, faults on HTTP traffic, a container runtime in memory",

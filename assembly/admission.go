@@ -1,0 +1,53 @@
+package assembly
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/plan"
+	"github.com/heraldnode/herald/podid"
+)
+
+// rejection is why this node will not run a pod, in the words of the pod's status.
+type rejection struct {
+	reason string
+	why    error
+}
+
+func (r *rejection) Error() string           { return r.why.Error() }
+func (r *rejection) Unwrap() error           { return r.why }
+func (r *rejection) RejectionReason() string { return r.reason }
+
+// The reasons of rejections. OutOfpods is the kubelet's; it has no word for a field that it does not honour, since it
+// ignores those.
+const (
+	reasonTooMany     = "OutOfpods"
+	reasonUnsupported = "UnsupportedField"
+	reasonForbidden   = "ForbiddenSource"
+)
+
+// admit says whether the node runs the pod.
+func (n *Node) admit(pod *v1.Pod) error {
+	if n.config.Runtime == RuntimeProcess && !n.config.AllowAPIPods && !podid.IsStatic(pod) {
+		return &rejection{reasonForbidden, fmt.Errorf("the %s runtime isolates nothing, so it runs pods of this machine's manifests only; "+
+			"--allow-api-pods lets it run those of the API server", RuntimeProcess)}
+	}
+	if err := n.runtime.Unsupported(pod); err != nil {
+		return &rejection{reasonUnsupported, err}
+	}
+	if running := n.running(); running >= n.config.MaxPods {
+		return &rejection{reasonTooMany, fmt.Errorf("this node has %d pods, and %d is the most that it may have", running, n.config.MaxPods)}
+	}
+	return nil
+}
+
+func (n *Node) running() int {
+	running := 0
+	for _, state := range n.Agent.Workers.Pods() {
+		if state.Began && state.Stage < plan.Terminated {
+			running++
+		}
+	}
+	return running
+}

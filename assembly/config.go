@@ -1,0 +1,117 @@
+package assembly
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+)
+
+// The runtimes.
+const (
+	RuntimeCRI     = "cri"     // a container runtime that is there already: containerd, CRI-O
+	RuntimeProcess = "process" // processes of this machine, without any isolation
+)
+
+// Config says what a node is to be. Fields without a default are required.
+type Config struct {
+	// NodeName is the name of the node.
+	NodeName string
+	// DataDir is where everything is kept that must survive the agent, an absolute path.
+	DataDir string
+
+	// API is how to reach the API server. Default: there is none, the node is alone.
+	API *rest.Config
+
+	// StaticPodPath is a folder of manifests, or one. Default: none.
+	StaticPodPath string
+	// StaticPodURL is where a manifest is read from, with StaticPodURLHeader. Default: none.
+	StaticPodURL       string
+	StaticPodURLHeader http.Header
+	// FileCheckFrequency and HTTPCheckFrequency are how often they are looked at when nothing seems to happen. Default 20 s.
+	FileCheckFrequency, HTTPCheckFrequency time.Duration
+
+	// Runtime is RuntimeCRI or RuntimeProcess. Default RuntimeCRI.
+	Runtime string
+	// ContainerRuntimeEndpoint and ImageServiceEndpoint are the sockets of a RuntimeCRI. Default
+	// unix:///run/containerd/containerd.sock, and the same.
+	ContainerRuntimeEndpoint, ImageServiceEndpoint string
+	// AllowAPIPods lets a RuntimeProcess run pods of the API server, which nothing keeps from the whole machine. Default:
+	// they are refused.
+	AllowAPIPods bool
+	// Shim is the command that a RuntimeProcess starts containers with, see process.Config. Default: this program.
+	Shim []string
+
+	// PodLogsDir is where containers' logs go. Default: /var/log/pods, or logs in DataDir for a RuntimeProcess.
+	PodLogsDir string
+	// NodeIP is the address that pods in the machine's network have. Default: the machine's first that is not loopback.
+	NodeIP netip.Addr
+	// ClusterDNS and ClusterDomain are for the pods' name resolution. Default: none, pods use the machine's.
+	ClusterDNS    []netip.Addr
+	ClusterDomain string
+	// CgroupRoot has the cgroups of the pods. Default: where the runtime puts them.
+	CgroupRoot string
+	// MaxPods is how many pods the node runs. Default 110.
+	MaxPods int
+
+	Logger  *slog.Logger
+	Metrics prometheus.Registerer
+}
+
+const defaultEndpoint = "unix:///run/containerd/containerd.sock"
+
+func (c Config) withDefaults() (Config, error) {
+	var err error
+	complain := func(format string, args ...any) {
+		err = errors.Join(err, fmt.Errorf("assembly.Config: "+format, args...))
+	}
+	if c.NodeName == "" {
+		complain("NodeName is required")
+	}
+	if !filepath.IsAbs(c.DataDir) {
+		complain("DataDir is %q: give an absolute path", c.DataDir)
+	}
+	if c.StaticPodPath == "" && c.StaticPodURL == "" && c.API == nil {
+		complain("no source of pods: give StaticPodPath, StaticPodURL or API")
+	}
+	setDefault(&c.Runtime, RuntimeCRI)
+	switch c.Runtime {
+	case RuntimeCRI:
+		setDefault(&c.ContainerRuntimeEndpoint, defaultEndpoint)
+		setDefault(&c.PodLogsDir, "/var/log/pods")
+	case RuntimeProcess:
+		if c.ContainerRuntimeEndpoint != "" {
+			complain("ContainerRuntimeEndpoint is for the runtime %s, not %s", RuntimeCRI, RuntimeProcess)
+		}
+		setDefault(&c.PodLogsDir, filepath.Join(c.DataDir, "logs"))
+		if len(c.Shim) == 0 {
+			c.Shim = []string{"/proc/self/exe"}
+		}
+	default:
+		complain("Runtime is %q: want %s or %s", c.Runtime, RuntimeCRI, RuntimeProcess)
+	}
+	if c.MaxPods < 0 {
+		complain("MaxPods must not be negative")
+	}
+	setDefault(&c.MaxPods, 110)
+	if !c.NodeIP.IsValid() {
+		c.NodeIP = firstAddress()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, err
+}
+
+func setDefault[T comparable](value *T, otherwise T) {
+	var zero T
+	if *value == zero {
+		*value = otherwise
+	}
+}
