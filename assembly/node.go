@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/heraldnode/herald/agent"
 	"github.com/heraldnode/herald/checkpoint"
@@ -83,10 +84,27 @@ func (n *Node) Run(ctx context.Context) error {
 		})
 	}
 	servers.Go(func() { _ = n.Events.Run(serving) })
+	n.awaitServer(ctx)
 	err := n.Agent.Run(ctx)
 	stopServing()
 	servers.Wait()
 	return errors.Join(err, failed, n.Close())
+}
+
+// awaitServer lets a runtime of our own begin to answer, so that no pod waits for the second try.
+func (n *Node) awaitServer(ctx context.Context) {
+	const patience, pause = 5 * time.Second, 5 * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for n.server != nil && ctx.Err() == nil {
+		if _, _, err := n.runtime.Version(ctx); err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
 }
 
 // CheckRuntime says what is wrong with the container runtime, and what to do about it.

@@ -71,6 +71,6 @@ Exit status: 0 all is well, 1 it failed or is not as it should be, 2 wrong usage
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w\nSee '%s --help'.", err, cmd.CommandPath())
 	})
-	root.AddCommand(newRun(), newGet(), newCheck(), newVersion())
+	root.AddCommand(newDemo(), newRun(), newGet(), newCheck(), newVersion())
 	return root
 }
