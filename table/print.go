@@ -1,10 +1,9 @@
 package table
 
 import (
-	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
+	"unicode/utf8"
 )
 
 // Options say which columns a table has.
@@ -14,16 +13,53 @@ type Options struct {
 	NoHeader   bool
 }
 
-// Print writes the rows as kubectl aligns them: three spaces between columns.
-func Print(out io.Writer, rows []Row, options Options) error {
-	lines := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
-	if !options.NoHeader {
-		fmt.Fprintln(lines, strings.Join(headers(options), "\t"))
+// Printer writes tables as kubectl aligns them. It remembers how wide its columns are, so that rows which come later stand
+// below those before them.
+type Printer struct {
+	out     io.Writer
+	options Options
+	widths  []int
+	begun   bool
+}
+
+// NewPrinter makes a printer whose first rows come below the names of the columns.
+func NewPrinter(out io.Writer, options Options) *Printer { return &Printer{out: out, options: options} }
+
+// The least width of a column, and the space after what is in it.
+const minWidth, padding = 6, 3
+
+// Print writes the rows.
+func (p *Printer) Print(rows ...Row) error {
+	var lines [][]string
+	if !p.begun && !p.options.NoHeader {
+		lines = append(lines, headers(p.options))
 	}
+	p.begun = true
 	for _, row := range rows {
-		fmt.Fprintln(lines, strings.Join(row.cells(options), "\t"))
+		lines = append(lines, row.cells(p.options))
 	}
-	return lines.Flush()
+	p.fit(lines)
+	var text strings.Builder
+	for _, cells := range lines {
+		for column, cell := range cells[:len(cells)-1] {
+			text.WriteString(cell + strings.Repeat(" ", p.widths[column]-utf8.RuneCountInString(cell)))
+		}
+		text.WriteString(cells[len(cells)-1] + "\n")
+	}
+	_, err := io.WriteString(p.out, text.String())
+	return err
+}
+
+// fit widens the columns for what is to be written.
+func (p *Printer) fit(lines [][]string) {
+	for _, cells := range lines {
+		for column, cell := range cells {
+			if column == len(p.widths) {
+				p.widths = append(p.widths, minWidth)
+			}
+			p.widths[column] = max(p.widths[column], utf8.RuneCountInString(cell)+padding)
+		}
+	}
 }
 
 func headers(options Options) []string {

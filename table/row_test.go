@@ -107,13 +107,16 @@ func TestATableIsAlignedAsKubectlAlignsIt(t *testing.T) {
 		p.Status.ContainerStatuses = []v1.ContainerStatus{c}
 	})
 	var out strings.Builder
-	rows := []table.Row{table.Of(pod(nil), noon), table.Of(restarted, noon)}
-	if err := table.Print(&out, rows, table.Options{Namespaces: true, Wide: true}); err != nil {
-		t.Fatal(err)
+	lines := table.NewPrinter(&out, table.Options{Namespaces: true, Wide: true})
+	for _, rows := range [][]table.Row{{table.Of(pod(nil), noon), table.Of(restarted, noon)}, {table.Of(pod(nil), noon)}} {
+		if err := lines.Print(rows...); err != nil {
+			t.Fatal(err)
+		}
 	}
 	want := `NAMESPACE   NAME            READY   STATUS             RESTARTS      AGE   IP         NODE   NOMINATED NODE   READINESS GATES
 shop        web             0/2     Running            0             90s   <none>     n1     <none>           <none>
 shop        a-longer-name   0/2     CrashLoopBackOff   5 (30s ago)   90s   10.0.0.7   n1     <none>           1/2
+shop        web             0/2     Running            0             90s   <none>     n1     <none>           <none>
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Error(diff)

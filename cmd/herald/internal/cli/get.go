@@ -71,7 +71,11 @@ func (g *getPods) run(ctx context.Context, out io.Writer) error {
 		}
 		return nil
 	}
-	return g.print(out, pods)
+	return g.print(out, g.table(out), pods)
+}
+
+func (g *getPods) table(out io.Writer) *table.Printer {
+	return table.NewPrinter(out, table.Options{Namespaces: g.all, Wide: g.output == "wide", NoHeader: g.noHeaders})
 }
 
 // wants reports whether the pod was asked for.
@@ -89,7 +93,7 @@ func (g *getPods) missing(pods []v1.Pod) string {
 	return ""
 }
 
-func (g *getPods) print(out io.Writer, pods []v1.Pod) error {
+func (g *getPods) print(out io.Writer, lines *table.Printer, pods []v1.Pod) error {
 	switch g.output {
 	case "json", "yaml":
 		return g.printObjects(out, pods)
@@ -103,11 +107,7 @@ func (g *getPods) print(out io.Writer, pods []v1.Pod) error {
 	for i := range pods {
 		rows = append(rows, table.Of(&pods[i], time.Now()))
 	}
-	return table.Print(out, rows, g.columns())
-}
-
-func (g *getPods) columns() table.Options {
-	return table.Options{Namespaces: g.all, Wide: g.output == "wide", NoHeader: g.noHeaders}
+	return lines.Print(rows...)
 }
 
 // printObjects prints one pod as itself when it was asked for by name, and a list otherwise.
@@ -137,14 +137,11 @@ func typed(pods []v1.Pod) []v1.Pod {
 }
 
 func (g *getPods) follow(ctx context.Context, out io.Writer, agent *client) error {
-	first := true
+	lines := g.table(out)
 	return agent.watch(ctx, func(c change) error {
 		if !g.wants(&c.Object) {
 			return nil
 		}
-		one := *g
-		one.noHeaders = g.noHeaders || !first
-		first = false
-		return one.print(out, []v1.Pod{c.Object})
+		return g.print(out, lines, []v1.Pod{c.Object})
 	})
 }

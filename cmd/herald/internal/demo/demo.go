@@ -108,7 +108,7 @@ func (d *demo) show(ctx context.Context) error {
 	parts.Go(func() { _ = answers.Serve(running, d.listener) })
 
 	failed := d.watch(ctx, ended)
-	cleared := d.clear(ctx)
+	cleared := d.clear()
 	stop()
 	parts.Wait()
 	return errors.Join(failed, cleared)
@@ -165,7 +165,7 @@ func (d *demo) verdict() error {
 const clearTimeout = 20 * time.Second
 
 // clear removes the manifests and waits until the node has got rid of all pods.
-func (d *demo) clear(ctx context.Context) error {
+func (d *demo) clear() error {
 	fmt.Fprintln(d.options.Out, "Ending the pods...")
 	files, err := filepath.Glob(filepath.Join(d.manifests(), "*"))
 	if err != nil {

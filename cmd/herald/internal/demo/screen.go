@@ -44,7 +44,7 @@ func (s *screen) draw(pods []*v1.Pod, now time.Time) {
 	for _, p := range pods {
 		rows = append(rows, table.Of(p, now))
 	}
-	_ = table.Print(&text, rows, table.Options{})
+	_ = table.NewPrinter(&text, table.Options{}).Print(rows...)
 	const home, clearLine, clearBelow = "\x1b[H", "\x1b[K", "\x1b[J"
 	fmt.Fprint(s.out, home+strings.ReplaceAll(text.String(), "\n", clearLine+"\n")+clearBelow)
 }
