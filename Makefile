@@ -8,7 +8,7 @@ tool := go tool -modfile=$(CURDIR)/tools/go.mod
 FUZZTIME ?= 30s
 BENCH ?= full
 
-.PHONY: help run test check fmt lint unit controlplane e2e bench fuzz update rules
+.PHONY: help run build test check fmt lint unit controlplane e2e bench fuzz update rules
 
 help: ## this list
 	@echo 'Herald: the pods of a node, and what the cluster is told about them.'
@@ -18,10 +18,12 @@ help: ## this list
 	@echo '  FUZZTIME=30s    how long make fuzz spends on each target'
 	@echo '  BENCH=short     a quick make bench'
 
-run: ## the main job; the agent is not built yet, so this says what there is instead
-	@echo 'The agent does not exist yet. What does: pod sources, pod manager, mirror pods and status manager, as libraries.'
-	@echo 'See them at work on a real API server:  make e2e'
-	@go test -v -run '^Example$$' .
+run: ## the main job: an agent and four pods as plain processes, live, until Ctrl-C; no root, no containers
+	@hack/build
+	@.build/herald demo
+
+build: ## the herald command, as .build/herald
+	@hack/build
 
 test: ## everything: sets up what is missing, then unit, API server and container tests
 	@hack/test

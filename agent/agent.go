@@ -1,13 +1,13 @@
 package agent
 
 import (
-	"context"
 	"errors"
-	"sync"
 
 	"github.com/heraldnode/herald/pleg"
 	"github.com/heraldnode/herald/pod"
 	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/probe"
+	"github.com/heraldnode/herald/probe/check"
 	"github.com/heraldnode/herald/source"
 	"github.com/heraldnode/herald/status"
 	"github.com/heraldnode/herald/worker"
@@ -20,10 +20,12 @@ type Agent struct {
 	Workers  *worker.Workers
 	Pleg     *pleg.Pleg
 	Mirrors  *pod.Mirrors
+	Prober   *probe.Prober
 	Sources  *source.Mux
 
-	config Config
-	health *health
+	config  Config
+	health  *health
+	volumes *volumes // nil: pods have none
 }
 
 // New makes an agent of its parts. Nothing is started yet; what an earlier agent left in Config.State is read.
@@ -33,7 +35,12 @@ func New(config Config) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{config: config, Pods: pod.NewManager(), health: newHealth(config.Runtime)}
-	for _, build := range []func() error{a.makeSources, a.makePleg, a.makeStatuses, a.makeWorkers, a.makeMirrors, a.registerMetrics} {
+	if config.Volumes != nil {
+		a.volumes = &volumes{Volumes: config.Volumes, removed: map[podid.UID]chan struct{}{}}
+	}
+	for _, build := range []func() error{
+		a.makeSources, a.makePleg, a.makeStatuses, a.makeProber, a.makeWorkers, a.makeMirrors, a.registerMetrics,
+	} {
 		if err := build(); err != nil {
 			return nil, err
 		}
@@ -65,14 +72,26 @@ func (a *Agent) makeStatuses() (err error) {
 	return err
 }
 
+func (a *Agent) makeProber() (err error) {
+	config := probe.Config{
+		Observations: a.Pleg, Statuses: a.Statuses, Wake: func(uid podid.UID) { a.Workers.Wake(uid) }, Node: a.config.Node,
+		Events: a.config.Events, Logger: a.config.Logger, Metrics: a.config.Metrics,
+	}
+	if runtime, can := a.config.Runtime.(check.Runtime); can {
+		config.Runtime = runtime
+	}
+	a.Prober, err = probe.New(config)
+	return err
+}
+
 func (a *Agent) makeWorkers() (err error) {
 	config := worker.Config{
-		Runtime: a.config.Runtime, Observations: a.Pleg, Statuses: a.Statuses, Probes: a.config.Probes,
+		Runtime: a.config.Runtime, Observations: a.Pleg, Statuses: a.Statuses, Probes: a.Prober,
 		Admit: a.config.Admit, Node: a.config.Node, NetworkReady: a.health.network, Stopped: a.stopped,
 		Events: a.config.Events, Logger: a.config.Logger, Metrics: a.config.Metrics,
 	}
-	if a.config.Volumes != nil {
-		config.Volumes = a.config.Volumes
+	if a.volumes != nil {
+		config.Volumes = a.volumes
 	}
 	a.Workers, err = worker.New(config)
 	return err
@@ -100,49 +119,3 @@ func (a *Agent) registerMetrics() error {
 
 // Healthy says what keeps the agent from doing its work, or nil.
 func (a *Agent) Healthy() error { return errors.Join(a.Pleg.Healthy(), a.health.runtime()) }
-
-// Run is the agent at work. It returns when ctx has ended and so has all that it started; the containers live on. What is
-// known of the pods by then is still told, for as long as status.Config.FlushTimeout allows.
-func (a *Agent) Run(ctx context.Context) error {
-	telling, stopTelling := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopTelling()
-	var tellers group
-	tellers.run(telling, a.Statuses.Run)
-
-	var workers group
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	for _, run := range []func(context.Context) error{
-		a.health.watch, a.Pleg.Run, a.Workers.Run, a.Mirrors.Run, a.Sources.Run, a.dispatch, a.heed, a.keepHouse,
-	} {
-		workers.run(ctx, func(ctx context.Context) error {
-			defer stop() // an agent without one of its parts is none
-			return run(ctx)
-		})
-	}
-	err := workers.wait()
-	stopTelling()
-	return errors.Join(err, tellers.wait())
-}
-
-// group runs parts side by side and collects what went wrong.
-type group struct {
-	running sync.WaitGroup
-	mu      sync.Mutex // guards err
-	err     error
-}
-
-func (g *group) run(ctx context.Context, part func(context.Context) error) {
-	g.running.Go(func() {
-		if err := part(ctx); err != nil && !errors.Is(err, context.Canceled) {
-			g.mu.Lock()
-			g.err = errors.Join(g.err, err)
-			g.mu.Unlock()
-		}
-	})
-}
-
-func (g *group) wait() error {
-	g.running.Wait()
-	return g.err
-}

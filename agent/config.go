@@ -18,7 +18,8 @@ import (
 	"github.com/heraldnode/herald/worker"
 )
 
-// Runtime is what runs the pods: a cri.Runtime, or the engine of heraldtest.
+// Runtime is what runs the pods: a cri.Runtime, or the engine of heraldtest. Exec probes need one that also has the method of
+// check.Runtime.
 type Runtime interface {
 	worker.Runtime
 	pleg.Runtime
@@ -47,8 +48,6 @@ type Config struct {
 	API *kubeapi.Client
 	// Volumes. Default: pods have none.
 	Volumes Volumes
-	// Probes. Default: nothing is probed.
-	Probes worker.Probes
 	// State is where the agent keeps what must survive it. Default: nothing does.
 	State *checkpoint.Dir
 	// Admit says whether this node will run a pod, see worker.Config. Default: every pod.

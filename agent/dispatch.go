@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -13,16 +14,34 @@ import (
 	"github.com/heraldnode/herald/worker"
 )
 
-// dispatch takes in what the sources want (CFG-42). The address book is always right before anybody else hears of a change:
-// whoever looks a pod up meanwhile finds what is wanted now (CFG-43, CFG-44).
+// dispatch takes in what the sources want (CFG-42), and keeps house in between: one after the other, for to housekeeping
+// a pod that arrives meanwhile would be one that nobody wants.
+//
+// It begins when the runtime has answered once or is known not to: pods that were told of the network before anybody asked
+// about it would all complain that it is not there.
 func (a *Agent) dispatch(ctx context.Context) error {
-	for update := range a.Sources.Updates() {
-		a.take(update)
-		update.Taken()
+	_ = a.health.await
+	housekeeping := time.NewTicker(a.config.Housekeeping)
+	defer housekeeping.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case update, open := <-a.Sources.Updates():
+			if !open { // the sources have their own word on it
+				<-ctx.Done()
+				return nil
+			}
+			a.take(update)
+			update.Taken()
+		case <-housekeeping.C:
+			a.housekeep()
+		}
 	}
-	return ctx.Err()
 }
 
+// take acts on one batch. The address book is always right before anybody else hears of a change: whoever looks a pod up
+// meanwhile finds what is wanted now (CFG-43, CFG-44).
 func (a *Agent) take(update source.Update) {
 	pods := slices.SortedStableFunc(slices.Values(update.Pods), func(x, y *v1.Pod) int {
 		return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) // the older win admission after a restart (CFG-43)
@@ -54,11 +73,18 @@ func (a *Agent) wanted(p *v1.Pod, op source.Op) {
 	if op == source.OpAdd {
 		u.Op = plan.OpCreate
 	}
-	if mirror, found := a.Pods.GetMirrorPodByPod(p); found {
-		u.Mirror = mirror
-	}
+	u.Mirror = a.mirrorOf(p)
 	a.Workers.UpdatePod(u)
 	a.Statuses.Reconcile(p)
+}
+
+// mirrorOf is the mirror of exactly this pod, or nil. One of an earlier manifest tells of another pod, whose start and
+// restarts are not this one's.
+func (a *Agent) mirrorOf(p *v1.Pod) *v1.Pod {
+	if mirror, found := a.Pods.GetMirrorPodByPod(p); found && podid.Reflects(mirror, p) {
+		return mirror
+	}
+	return nil
 }
 
 // takeMirror has the static pod's worker see its mirror, and the mirror get the static pod's status.
@@ -67,11 +93,7 @@ func (a *Agent) takeMirror(mirror *v1.Pod) {
 	if !found {
 		return
 	}
-	u := worker.Update{Op: plan.OpSync, Pod: static}
-	if held, found := a.Pods.GetMirrorPodByPod(static); found {
-		u.Mirror = held
-	}
-	a.Workers.UpdatePod(u)
+	a.Workers.UpdatePod(worker.Update{Op: plan.OpSync, Pod: static, Mirror: a.mirrorOf(static)})
 	a.Statuses.Reconcile(mirror)
 }
 

@@ -178,12 +178,16 @@ func (n *Node) makeServer() (err error) {
 }
 
 func (n *Node) makeRuntime() (err error) {
-	n.runtime, err = cri.New(cri.Config{
+	config := cri.Config{
 		Endpoint: n.config.ContainerRuntimeEndpoint, ImageEndpoint: n.config.ImageServiceEndpoint,
 		Provision: n.volumes, Events: n.Events, Root: n.path("pods"), LogDir: n.config.PodLogsDir,
 		ClusterDNS: n.config.ClusterDNS, ClusterDomain: n.config.ClusterDomain, NodeIPs: n.addresses,
 		CgroupParent: n.config.CgroupRoot, Logger: n.config.Logger, Metrics: n.config.Metrics,
-	})
+	}
+	if n.api != nil {
+		config.Secrets = n.api
+	}
+	n.runtime, err = cri.New(config)
 	return err
 }
 

@@ -102,6 +102,9 @@ func TestAContainerThatCannotBeStartedDoesNotStay(t *testing.T) {
 
 // calls are all that can be asked of a runtime, with the CRI call that each waits for.
 func calls(w *world, pod *v1.Pod, c observed.Container) map[string]func(context.Context) error {
+	again := func(ctx context.Context) error {
+		return w.StartContainer(ctx, pod, c.SandboxID, plan.Start{Container: &pod.Spec.Containers[0], RestartCount: 1})
+	}
 	return map[string]func(context.Context) error{
 		"Version": func(ctx context.Context) error { _, _, err := w.Version(ctx); return err },
 		"Status": func(ctx context.Context) error {
@@ -128,9 +131,14 @@ func calls(w *world, pod *v1.Pod, c observed.Container) map[string]func(context.
 			_, err := w.StartSandbox(ctx, pod, 1)
 			return err
 		},
-		"CreateContainer": func(ctx context.Context) error {
-			return w.StartContainer(ctx, pod, c.SandboxID, plan.Start{Container: &pod.Spec.Containers[0], RestartCount: 1})
+		"CreateContainer": again,
+		"StartContainer":  again,
+		"ImageStatus":     again,
+		"RemoveContainer": func(ctx context.Context) error {
+			w.fake.hold(w, "old uid-9/web/0 s exited 1h")
+			return w.CollectGarbage(ctx, keeping())
 		},
+		"ReopenContainerLog": func(ctx context.Context) error { return w.RotateLogs(ctx) }, // the log is missing
 	}
 }
 

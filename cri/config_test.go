@@ -320,6 +320,9 @@ func TestAConfigThatCannotWorkNamesItsField(t *testing.T) {
 		"CgroupDriver":   func(c *cri.Config) { c.CgroupDriver = "magic" },
 		"CgroupParent":   func(c *cri.Config) { c.CgroupParent = "kubepods" },
 		"RequestTimeout": func(c *cri.Config) { c.RequestTimeout = -1 },
+
+		"MaxParallelPulls":     func(c *cri.Config) { c.MaxParallelPulls = -1 },
+		"ContainerLogMaxFiles": func(c *cri.Config) { c.ContainerLogMaxFiles = 1 },
 	} {
 		bad := good
 		change(&bad)

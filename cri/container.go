@@ -34,7 +34,11 @@ func (r *Runtime) StartContainer(ctx context.Context, pod *v1.Pod, sandbox strin
 		told = failed(reasonCreateContainer, err)
 	}
 	r.metrics.startedContainerErrors.WithLabelValues(kind, told.reason).Inc()
-	if told.reason != reasonPostStartHook { // which has an event of its own
+	switch {
+	case told.reason == reasonPostStartHook: // which has an event of its own
+	case told.announced:
+		s.events.warn(eventFailed, "Error: "+told.reason)
+	default:
 		s.events.warn(eventFailed, "Error: "+told.message)
 	}
 	return told

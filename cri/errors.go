@@ -15,16 +15,22 @@ const (
 	reasonRunContainer    = "RunContainerError"
 	reasonPostStartHook   = "PostStartHookError"
 	reasonImagePull       = "ErrImagePull"
+	reasonImageBackOff    = "ImagePullBackOff"
+	reasonImageName       = "InvalidImageName"
 	reasonImageNeverPull  = "ErrImageNeverPull"
 	reasonImageInspect    = "ImageInspectError"
+
+	reasonRegistryUnavailable = "RegistryUnavailable"
+	reasonSignature           = "SignatureValidationFailed"
 )
 
 // startError is why something was not started, as status.waiting shows it.
 type startError struct {
-	reason  string
-	message string
-	cause   error
-	retry   time.Duration
+	reason    string
+	message   string
+	cause     error
+	retry     time.Duration
+	announced bool // an event has said the message; the one that all failures have names the reason alone
 }
 
 func (e *startError) Error() string { return e.message }

@@ -21,6 +21,8 @@ const (
 	eventHTTPFallback        = "LifecycleHTTPFallback"
 	eventImagePulling        = "Pulling"
 	eventImagePulled         = "Pulled"
+	eventImageBackOff        = "BackOff"
+	eventPullSecret          = "FailedToRetrieveImagePullSecret"
 	eventImageInspectFailed  = "InspectFailed"
 	eventImageErrorNeverPull = "ErrImageNeverPull"
 )

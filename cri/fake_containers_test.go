@@ -141,6 +141,6 @@ func (f fakeImages) ImageStatus(_ context.Context, request *runtimeapi.ImageStat
 func (f fakeImages) PullImage(_ context.Context, request *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.images[request.Image.Image] = &runtimeapi.Image{Id: "sha256:pulled"}
+	f.images[request.Image.Image] = &runtimeapi.Image{Id: "sha256:pulled", Size: 2048}
 	return &runtimeapi.PullImageResponse{ImageRef: "sha256:pulled"}, nil
 }

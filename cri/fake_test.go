@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"sync"
@@ -37,6 +38,7 @@ type fake struct {
 type fakeContainer struct {
 	*runtimeapi.ContainerStatus
 	sandbox string
+	log     *os.File // nil until it writes
 }
 
 // fault is what becomes of a call; execute does what was asked.

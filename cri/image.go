@@ -2,51 +2,72 @@ package cri
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// imageWish is a container that needs its image:
+//
+//	name is valid -> present, if the policy lets that do -> there
+//	                    |
+//	                    v
+//	      not backing off -> pulled, alone or with others -> there
+type imageWish struct {
+	*Runtime
+	imageReference
+	pod       *v1.Pod
+	container *v1.Container
+	sandbox   *runtimeapi.PodSandboxConfig
+	events    *containerEvents
+	spec      *runtimeapi.ImageSpec
+}
+
 // ensureImage has the container's image there as its policy asks, and returns the runtime's reference of it. Its errors
 // carry the reason that status.waiting shows.
 func (r *Runtime) ensureImage(
 	ctx context.Context, pod *v1.Pod, container *v1.Container, sandbox *runtimeapi.PodSandboxConfig,
 ) (string, error) {
-	events := r.eventsOf(pod, container.Name)
-	spec := &runtimeapi.ImageSpec{
-		Image: container.Image, UserSpecifiedImage: container.Image,
-		Annotations: pod.Annotations, RuntimeHandler: r.config.handler(pod),
+	w := &imageWish{Runtime: r, pod: pod, container: container, sandbox: sandbox, events: r.eventsOf(pod, container.Name)}
+	request := imageRequest{policy: container.ImagePullPolicy}
+	defer func() { r.metrics.countImageRequest(request) }()
+	var err error
+	if w.imageReference, err = parseImage(container.Image); err != nil {
+		return "", w.refuse(reasonImageName, eventImageInspectFailed, "Failed to apply default image tag %q: %v", container.Image, err)
 	}
-	present, err := r.imageStatus(ctx, spec)
-	if err != nil {
-		//nolint:staticcheck // as the kubelet shows it
-		told := failed(reasonImageInspect, fmt.Errorf("Failed to inspect image %q: %w", container.Image, err))
-		events.warn(eventImageInspectFailed, told.message)
-		return "", told
+	w.spec = &runtimeapi.ImageSpec{
+		Image: w.tagged, UserSpecifiedImage: container.Image, Annotations: pod.Annotations, RuntimeHandler: r.config.handler(pod),
 	}
-	switch policy := container.ImagePullPolicy; {
-	case present != nil && policy != v1.PullAlways:
-		events.normal(eventImagePulled, fmt.Sprintf("Container image %q already present on machine", container.Image))
-		return present.Id, nil
-	case policy == v1.PullNever:
-		//nolint:staticcheck // as the kubelet shows it
-		err := fmt.Errorf("Container image %q is not present with pull policy of Never", container.Image)
-		events.warn(eventImageErrorNeverPull, err.Error())
-		return "", failed(reasonImageNeverPull, err)
+	if container.ImagePullPolicy != v1.PullAlways {
+		present, err := r.imageStatus(ctx, w.spec)
+		switch {
+		case ctx.Err() != nil:
+			return "", ctx.Err()
+		case err != nil:
+			return "", w.refuse(reasonImageInspect, eventImageInspectFailed,
+				"Failed to inspect image %q: %s", container.Image, messageOf(err))
+		}
+		request.present = new(present != nil)
+		if present != nil {
+			request.pull = new(false)
+			w.events.normal(eventImagePulled, fmt.Sprintf("Container image %q already present on machine", container.Image))
+			return present.Id, nil
+		}
+		if container.ImagePullPolicy == v1.PullNever {
+			return "", w.refuse(reasonImageNeverPull, eventImageErrorNeverPull,
+				"Container image %q is not present with pull policy of Never", container.Image)
+		}
 	}
-	events.normal(eventImagePulling, fmt.Sprintf("Pulling image %q", container.Image))
-	answer, err := r.images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: spec, SandboxConfig: sandbox})
-	if err == nil && answer.ImageRef == "" {
-		err = errors.New("the runtime gave the image no reference")
-	}
-	if err != nil {
-		events.warn(eventFailed, fmt.Sprintf("Failed to pull image %q: %v", container.Image, messageOf(err)))
-		return "", failed(reasonImagePull, err)
-	}
-	events.normal(eventImagePulled, fmt.Sprintf("Successfully pulled image %q", container.Image))
-	return answer.ImageRef, nil
+	request.pull = new(true)
+	return w.pull(ctx)
+}
+
+// refuse tells of an image that cannot be had, in the kubelet's sentence.
+func (w *imageWish) refuse(reason, event, format string, args ...any) error {
+	message := fmt.Sprintf(format, args...)
+	w.events.warn(event, message)
+	return &startError{reason: reason, message: message, announced: true}
 }
 
 // imageStatus is nil for an image that is not there.

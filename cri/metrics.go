@@ -20,6 +20,8 @@ type metrics struct {
 	sandboxDuration                    *prometheus.HistogramVec
 	sandboxErrors                      *prometheus.CounterVec
 	hookHTTPFallbacks, hookSleepsBroke prometheus.Counter
+	imagePulls                         *prometheus.HistogramVec
+	imageRequests                      *prometheus.CounterVec
 }
 
 func newMetrics(registry prometheus.Registerer) (*metrics, error) {
@@ -47,6 +49,12 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		sandboxErrors:     counters("run_podsandbox_errors_total", "Sandboxes that could not be made.", "runtime_handler"),
 		hookHTTPFallbacks: counter("lifecycle_handler_http_fallbacks_total", "HTTPS hooks that only answered plain HTTP."),
 		hookSleepsBroke:   counter("sleep_action_terminated_early_total", "Sleep hooks that did not sleep to their end."),
+		imagePulls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_image_pull_duration_seconds", Help: "How long pods waited for an image that was pulled.",
+			Buckets: []float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
+		}, []string{"image_size_in_bytes"}),
+		imageRequests: counters("image_manager_ensure_image_requests_total", "Containers that asked for their image.",
+			"pull_policy", "present_locally", "pull_required"),
 	}
 	if registry == nil {
 		return m, nil
@@ -55,6 +63,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	for _, c := range []prometheus.Collector{
 		m.calls, m.callErrors, m.callDuration, m.startedPods, m.startedPodErrors, m.startedContainers,
 		m.startedContainerErrors, m.sandboxDuration, m.sandboxErrors, m.hookHTTPFallbacks, m.hookSleepsBroke,
+		m.imagePulls, m.imageRequests,
 	} {
 		err = errors.Join(err, registry.Register(c))
 	}

@@ -52,12 +52,8 @@ func (r *Runtime) removeFromRuntime(ctx context.Context, uid podid.UID) error {
 		return err
 	}
 	for _, sandbox := range sandboxes {
-		if err := r.StopSandbox(ctx, sandbox.Id); err != nil { // the network of a dead one is still held
+		if err := r.removeSandbox(ctx, sandbox.Id); err != nil {
 			return err
-		}
-		_, err := r.pods.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: sandbox.Id})
-		if err != nil && !isGone(err) {
-			return fmt.Errorf("sandbox %s: %w", sandbox.Id, err)
 		}
 	}
 	return r.unlinkLogs(ids)
@@ -68,6 +64,18 @@ func (r *Runtime) removeContainer(ctx context.Context, id string) error {
 	_, err := r.pods.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
 	if err != nil && !isGone(err) {
 		return fmt.Errorf("cri: removing container %s: %w", id, err)
+	}
+	return nil
+}
+
+// removeSandbox removes one in which nothing runs. One that is not there is removed.
+func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
+	if err := r.StopSandbox(ctx, id); err != nil { // the network of a dead one is still held
+		return err
+	}
+	_, err := r.pods.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+	if err != nil && !isGone(err) {
+		return fmt.Errorf("cri: removing sandbox %s: %w", id, err)
 	}
 	return nil
 }

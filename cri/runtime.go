@@ -18,6 +18,10 @@ type Runtime struct {
 	pods    runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
 	links   []*grpc.ClientConn
+	pulls   *pulls
+	backoff *pullBackoff
+
+	rotating chan struct{} // whoever rotates logs holds its one place
 
 	mu       sync.Mutex // guards what follows: what the runtime told about itself, asked until it has answered once
 	name     string     // "" until then
@@ -34,7 +38,10 @@ func New(config Config) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Runtime{config: config, metrics: metrics}
+	r := &Runtime{
+		config: config, metrics: metrics, pulls: newPulls(config.MaxParallelPulls),
+		backoff: &pullBackoff{failed: map[backoffKey]pullFailure{}}, rotating: make(chan struct{}, 1),
+	}
 	pods, err := r.link(config.Endpoint)
 	if err != nil {
 		return nil, err

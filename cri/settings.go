@@ -31,6 +31,12 @@ type EventRecorder interface {
 	Event(object runtime.Object, eventtype, reason, message string)
 }
 
+// Secrets are the cluster's.
+type Secrets interface {
+	// GetSecret is the secret as it is now. Nobody changes what it returns.
+	GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+}
+
 // Config says which runtime to use, and how pods look in it.
 type Config struct {
 	// Endpoint is the runtime's socket, unix:///run/containerd/containerd.sock. Required.
@@ -42,6 +48,12 @@ type Config struct {
 	// Events hears what happens to containers. Default: nobody.
 	Events EventRecorder
 
+	// Secrets gives pods' imagePullSecrets. Default: none, images are pulled without.
+	Secrets Secrets
+	// MaxParallelPulls limits how many images are pulled at once. Default: no limit. The runtime has its own limit on
+	// downloads, and with one here a registry that hangs would hold up the images of all others.
+	MaxParallelPulls int
+
 	// Root is the folder of the pods' folders: Root/<uid> gets the hosts file and the termination messages. Required.
 	Root string
 	// LogDir is where containers' logs go, LogDir/<namespace>_<pod>_<uid>/<container>/<n>.log. Default: /var/log/pods.
@@ -49,6 +61,10 @@ type Config struct {
 	// ContainerLogDir gets a link <pod>_<namespace>_<container>-<id>.log to each log, for log shippers that look there.
 	// Default: none is made. The kubelet's is /var/log/containers.
 	ContainerLogDir string
+	// ContainerLogMaxSize is the size in bytes at which a log is rotated; a negative one means never. Default: 10 MiB.
+	ContainerLogMaxSize int64
+	// ContainerLogMaxFiles is how many files a container's log may have, at least 2. Default: 5.
+	ContainerLogMaxFiles int
 
 	// ClusterDNS are the name servers of pods with dnsPolicy ClusterFirst. Default: none, such pods get the node's.
 	ClusterDNS []netip.Addr
@@ -80,7 +96,7 @@ type Config struct {
 	RequestTimeout time.Duration
 	// Logger gets what no caller hears of. Default: silence.
 	Logger *slog.Logger
-	// Metrics gets kubelet_runtime_operations_* and kubelet_started_*. Default: none.
+	// Metrics gets kubelet_runtime_operations_*, kubelet_started_* and kubelet_image_*. Default: none.
 	Metrics prometheus.Registerer
 
 	dial func(ctx context.Context, address string) (net.Conn, error) // nil: the sockets; tests stay in memory
@@ -99,6 +115,8 @@ func (c *Config) complete() error {
 		return err
 	}
 	setDefault(&c.LogDir, "/var/log/pods")
+	setDefault(&c.ContainerLogMaxSize, 10<<20)
+	setDefault(&c.ContainerLogMaxFiles, 5)
 	setDefault(&c.ResolvConf, "/etc/resolv.conf")
 	setDefault(&c.SeccompDir, filepath.Join(filepath.Dir(c.Root), "seccomp"))
 	setDefault(&c.RequestTimeout, 2*time.Minute)
@@ -136,6 +154,10 @@ func (c *Config) check() error {
 		return fmt.Errorf("cri.Config.CgroupDriver: %q is neither %s nor %s", c.CgroupDriver, driverCgroupfs, driverSystemd)
 	case c.CgroupParent != "" && !filepath.IsAbs(c.CgroupParent):
 		return fmt.Errorf("cri.Config.CgroupParent: %q does not begin with a slash", c.CgroupParent)
+	case c.MaxParallelPulls < 0:
+		return fmt.Errorf("cri.Config.MaxParallelPulls: %d is negative", c.MaxParallelPulls)
+	case c.ContainerLogMaxFiles != 0 && c.ContainerLogMaxFiles < 2:
+		return fmt.Errorf("cri.Config.ContainerLogMaxFiles: %d is less than 2", c.ContainerLogMaxFiles)
 	case c.RequestTimeout < 0:
 		return fmt.Errorf("cri.Config.RequestTimeout: %v is negative", c.RequestTimeout)
 	}

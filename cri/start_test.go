@@ -62,7 +62,7 @@ func TestEventsAndReasonsOfAStart(t *testing.T) {
 		"the image is pulled": {
 			change: func(pod *v1.Pod) { pod.Spec.Containers[0].Image = "web:2" },
 			events: []string{
-				"Normal Pulling " + about + `Pulling image "web:2"`, "Normal Pulled " + about + `Successfully pulled image "web:2"`,
+				"Normal Pulling " + about + `Pulling image "web:2"`, "Normal Pulled " + about + `Successfully pulled image "web:2" in 0s (0s including waiting). Image size: 2048 bytes.`,
 				"Normal Created " + about + "Container created", "Normal Started " + about + "Container started",
 			},
 		},
@@ -72,7 +72,7 @@ func TestEventsAndReasonsOfAStart(t *testing.T) {
 			events: []string{
 				"Normal Pulling " + about + `Pulling image "web:2"`,
 				"Warning Failed " + about + `Failed to pull image "web:2": manifest unknown`,
-				"Warning Failed " + about + "Error: manifest unknown",
+				"Warning Failed " + about + "Error: ErrImagePull",
 			},
 		},
 		"the image may not be pulled": {
@@ -82,7 +82,7 @@ func TestEventsAndReasonsOfAStart(t *testing.T) {
 			reason: "ErrImageNeverPull", message: `Container image "web:2" is not present with pull policy of Never`,
 			events: []string{
 				"Warning ErrImageNeverPull " + about + `Container image "web:2" is not present with pull policy of Never`,
-				"Warning Failed " + about + `Error: Container image "web:2" is not present with pull policy of Never`,
+				"Warning Failed " + about + "Error: ErrImageNeverPull",
 			},
 		},
 	}

@@ -17,15 +17,15 @@ import (
 	"github.com/heraldnode/herald/kubeapi"
 )
 
-// APIServer is an API server in memory, for pods and nodes, for what pods refer to (config maps, secrets, services, tokens
-// of service accounts), and for events. Any goroutine may call it.
+// APIServer is an API server in memory, for pods, nodes and their leases, for what pods refer to (config maps, secrets,
+// services, tokens of service accounts), and for events. Any goroutine may call it.
 //
 // It listens on no socket and waits on nothing but channels and timers, so that it works inside a synctest bubble if it
 // was made there. It has no authentication, no admission and no schema validation, and sets few defaults; it knows
 // neither server-side apply nor JSON patches nor pages of a list. Every client is treated as a node: labels cannot be
 // changed through status.
 type APIServer struct {
-	pods, nodes, configMaps, secrets, services, events *resource
+	pods, nodes, configMaps, secrets, services, events, leases *resource
 
 	store  *store
 	codecs serializer.CodecFactory
@@ -41,7 +41,7 @@ type APIServer struct {
 func NewAPIServer() *APIServer {
 	s := &APIServer{
 		pods: podResource(), nodes: nodeResource(), configMaps: configMapResource(), secrets: secretResource(),
-		services: serviceResource(), events: eventResource(),
+		services: serviceResource(), events: eventResource(), leases: leaseResource(),
 		store: newStore(), codecs: kubeapi.NewCodecs(), cut: make(chan struct{}),
 	}
 	s.door = s.routes()

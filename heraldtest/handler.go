@@ -27,11 +27,11 @@ type answer func(call) (int, runtime.Object, error)
 // routes is the server's door.
 func (s *APIServer) routes() http.Handler {
 	mux := http.NewServeMux()
-	for _, r := range []*resource{s.pods, s.nodes, s.configMaps, s.secrets, s.services, s.events} {
-		collection := "/api/v1/" + r.name
+	for _, r := range []*resource{s.pods, s.nodes, s.configMaps, s.secrets, s.services, s.events, s.leases} {
+		collection := r.root() + r.name
 		if r.namespaced {
 			s.handle(mux, "GET "+collection, r, s.list)
-			collection = "/api/v1/namespaces/{namespace}/" + r.name
+			collection = r.root() + "namespaces/{namespace}/" + r.name
 		}
 		s.handle(mux, "GET "+collection, r, s.list)
 		s.handle(mux, "POST "+collection, r, s.create)

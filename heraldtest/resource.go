@@ -1,6 +1,7 @@
 package heraldtest
 
 import (
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -12,6 +13,7 @@ import (
 // is a copy, and read the other.
 type resource struct {
 	name, kind string
+	apiGroup   string // "" for the core group
 	namespaced bool
 	empty      func() object
 	emptyList  func() runtime.Object
@@ -30,8 +32,21 @@ type resource struct {
 	gracePeriod func(old object, asked *int64) int64
 }
 
-func (r *resource) group() schema.GroupResource { return schema.GroupResource{Resource: r.name} }
-func (r *resource) groupKind() schema.GroupKind { return schema.GroupKind{Kind: r.kind} }
+func (r *resource) group() schema.GroupResource {
+	return schema.GroupResource{Group: r.apiGroup, Resource: r.name}
+}
+
+func (r *resource) groupKind() schema.GroupKind {
+	return schema.GroupKind{Group: r.apiGroup, Kind: r.kind}
+}
+
+// root is what the paths of the resource begin with.
+func (r *resource) root() string {
+	if r.apiGroup == "" {
+		return "/api/v1/"
+	}
+	return "/apis/" + r.apiGroup + "/v1/"
+}
 
 func podResource() *resource {
 	return &resource{
@@ -93,4 +108,11 @@ func serviceResource() *resource {
 func eventResource() *resource {
 	return plainResource("events", "Event", func() object { return &v1.Event{} },
 		func() runtime.Object { return &v1.EventList{} })
+}
+
+func leaseResource() *resource {
+	leases := plainResource("leases", "Lease", func() object { return &coordinationv1.Lease{} },
+		func() runtime.Object { return &coordinationv1.LeaseList{} })
+	leases.apiGroup = coordinationv1.GroupName
+	return leases
 }

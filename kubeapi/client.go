@@ -16,11 +16,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/connrotation"
 )
 
-// Client talks to one API server. It holds no state of its own; any goroutine may call it.
+// Client talks to one API server, over connections that no other client shares. Any goroutine may call it.
 type Client struct {
-	rest rest.Interface
+	rest        rest.Interface
+	connections *connrotation.ConnectionTracker
 	// metadataOnly is the Accept header that asks for an object's metadata instead of the object.
 	metadataOnly string
 }
@@ -35,11 +37,15 @@ func New(cfg *rest.Config) (*Client, error) {
 		return nil, errors.New("kubeapi: no rest.Config")
 	}
 	cfg = withDefaults(cfg)
+	freshTokens(cfg)
+	own := ownConnections(cfg)
 	client, err := rest.RESTClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("kubeapi: make a client for %q: %w", cfg.Host, err)
 	}
-	return &Client{rest: client, metadataOnly: cfg.ContentType + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}, nil
+	return &Client{
+		rest: client, connections: own, metadataOnly: cfg.ContentType + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+	}, nil
 }
 
 func withDefaults(cfg *rest.Config) *rest.Config {

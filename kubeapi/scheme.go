@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,6 +16,7 @@ func NewScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(v1.AddToScheme(scheme))
 	utilruntime.Must(authenticationv1.AddToScheme(scheme)) // for tokens of service accounts
+	utilruntime.Must(coordinationv1.AddToScheme(scheme))   // for leases of nodes
 	utilruntime.Must(metav1.AddMetaToScheme(scheme))
 	return scheme
 }

@@ -127,10 +127,15 @@ func (d *decision) start(c *v1.Container, kind Kind, stopped *observed.Container
 	d.out.Start = append(d.out.Start, Start{Container: c, Kind: kind, RestartCount: d.restartCount(c.Name)})
 }
 
-// restartCount is that of the container's next instance: one more than the newest, also if that was created and never
-// started, so that no two instances have the same. When the runtime has none, the pod's status remembers (PH-36).
+// restartCount is that of the container's next instance: one more than the newest, so that no two instances have the same.
+// One that was created and never started is no instance yet, and keeps its number: an agent that died may have left its
+// start under way, and under the same name the runtime cannot run a second one beside it (F15, F22). When the runtime has
+// none, the pod's status remembers (PH-36).
 func (d *decision) restartCount(name string) int {
 	if c := d.newest(name); c != nil {
+		if d.isCurrent(c) && stateOf(c) == observed.Created {
+			return max(0, c.RestartCount)
+		}
 		return c.RestartCount + 1
 	}
 	for _, statuses := range [][]v1.ContainerStatus{d.Pod.Status.InitContainerStatuses, d.Pod.Status.ContainerStatuses} {

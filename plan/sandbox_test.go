@@ -66,7 +66,17 @@ func TestBUG40AContainerThatWasCreatedAndNeverStartedHasNotRun(t *testing.T) {
 	never := newPod(v1.RestartPolicyNever, container("a"))
 	check(t, map[string]decision{
 		"in a sandbox that is dead": {never, saw(dead(0), instance("a", observed.Created)), "kill, sandbox 1, start regular a#1"},
-		"in one that is ready":      {never, saw(ready, instance("a", observed.Created)), "start regular a#1"},
+		"in one that is ready":      {never, saw(ready, instance("a", observed.Created)), "start regular a#0"},
+	})
+}
+
+func TestF15AStartThatMayBeUnderWayIsNotMadeBesideUnderAnotherName(t *testing.T) {
+	pod := newPod(v1.RestartPolicyAlways, container("a"))
+	check(t, map[string]decision{
+		"the first":              {pod, saw(ready, instance("a", observed.Created)), "start regular a#0"},
+		"one after some ends":    {pod, saw(ready, instance("a", observed.Created, count(3)), exited("a", 1, count(2))), "start regular a#3"},
+		"of no known number":     {pod, saw(ready, instance("a", observed.Created, count(-1))), "start regular a#0"},
+		"in a sandbox of before": {pod, saw(ready, instance("a", observed.Created, in("old"))), "start regular a#1"},
 	})
 }
 

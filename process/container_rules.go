@@ -9,7 +9,7 @@ import (
 
 // containerRules is what CreateContainer refuses.
 func containerRules() []rule[*runtimeapi.ContainerConfig] {
-	return slices.Concat(programRules(), machineRules(), mountRules(), userRules(), isolationRules(), profileRules())
+	return slices.Concat(programRules(), machineRules(), mountRules(), hostPathRules(), userRules(), isolationRules(), profileRules())
 }
 
 type config = *runtimeapi.ContainerConfig
@@ -136,6 +136,11 @@ func mountRules() []rule[config] {
 				})
 			},
 		},
+	}
+}
+
+func hostPathRules() []rule[config] {
+	return []rule[config]{
 		{
 			Refusal{
 				CRI: "config.mounts[*].host_path", Pod: "spec.volumes[*].hostPath.path",
@@ -143,6 +148,17 @@ func mountRules() []rule[config] {
 			},
 			func(_ facts, c config) string {
 				return badMount(c, func(mount *runtimeapi.Mount) bool { return mount.GetImage().GetImage() == "" && missing(mount) })
+			},
+		},
+		{
+			Refusal{
+				CRI: "config.mounts[*].host_path with /volume-subpaths/", Pod: "spec.containers[*].volumeMounts[*].subPath, subPathExpr",
+				Must: "must be empty", Why: "the agent binds a part of a volume only until the container has started",
+			},
+			func(_ facts, c config) string {
+				return badMount(c, func(mount *runtimeapi.Mount) bool {
+					return strings.Contains(mount.GetHostPath(), "/volume-subpaths/")
+				})
 			},
 		},
 	}

@@ -189,10 +189,16 @@ func TestWhatAContainerCannotHaveIsRefusedByName(t *testing.T) {
 			CpuPeriod: 100000, CpuShares: 2, OomScoreAdj: 1000, HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: "2Mi"}},
 		}), nil},
 
-		"a mount":          {mount(func(*runtimeapi.Mount) {}), nil},
-		"a mount to read":  {mount(func(m *runtimeapi.Mount) { m.Readonly = true }), []string{"config.mounts[*].readonly"}},
-		"only to read":     {mount(func(m *runtimeapi.Mount) { m.RecursiveReadOnly = true }), []string{"config.mounts[*].recursive_read_only"}},
-		"a mount nowhere":  {mount(func(m *runtimeapi.Mount) { m.ContainerPath = "" }), []string{"config.mounts[*].container_path"}},
+		"a mount":         {mount(func(*runtimeapi.Mount) {}), nil},
+		"a mount to read": {mount(func(m *runtimeapi.Mount) { m.Readonly = true }), []string{"config.mounts[*].readonly"}},
+		"only to read":    {mount(func(m *runtimeapi.Mount) { m.RecursiveReadOnly = true }), []string{"config.mounts[*].recursive_read_only"}},
+		"a mount nowhere": {mount(func(m *runtimeapi.Mount) { m.ContainerPath = "" }), []string{"config.mounts[*].container_path"}},
+		"a volume's part": {mount(func(m *runtimeapi.Mount) {
+			m.HostPath = filepath.Join(folder, "volume-subpaths", "web", "0")
+			if err := os.MkdirAll(m.HostPath, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}), []string{"config.mounts[*].host_path with /volume-subpaths/"}},
 		"a mount of none":  {mount(func(m *runtimeapi.Mount) { m.HostPath += "/x" }), []string{"config.mounts[*].host_path"}},
 		"an image's files": {mount(func(m *runtimeapi.Mount) { m.Image = &runtimeapi.ImageSpec{Image: "x"} }), []string{"config.mounts[*].image"}},
 		"mapped users": {

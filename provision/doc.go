@@ -9,7 +9,8 @@
 // Mount is called again and again, and each call brings the files up to date. What cannot be read again stays as it is on
 // disk, is told as an event, and fails nothing; only what was never mounted is an error.
 //
-// Whatever containers put into their volumes, nothing is written, removed or unmounted outside of them.
+// Whatever containers put into their volumes, nothing is written, removed or unmounted outside of them. The kernel sees to
+// it (openat2, statx); it must be Linux 5.8 or newer.
 //
 // # What differs from the kubelet, or is less
 //

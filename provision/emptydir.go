@@ -40,7 +40,7 @@ func makeOnDisk(folder string, group *int64) error {
 	if err == nil && !info.IsDir() {
 		return fmt.Errorf("%s is not a folder", folder)
 	}
-	if err == nil || !errors.Is(err, os.ErrNotExist) {
+	if !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	above, err := os.OpenRoot(filepath.Dir(folder))

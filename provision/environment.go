@@ -153,7 +153,7 @@ func (e *environment) addVariables(ctx context.Context) error {
 		variable := &e.container.Env[i]
 		value, isSet, err := e.valueOf(ctx, variable)
 		if err == nil && isSet && !isVariable(variable.Name, value) {
-			err = errors.New("no variable can hold it: a NUL byte, or a name with =; mount it as a volume instead")
+			err = errors.New("no variable can hold it: a value with a NUL byte, or a name that is empty or has a =")
 		}
 		if err != nil {
 			return fmt.Errorf("env %q: %w", variable.Name, err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -310,12 +311,96 @@ func TestPlacesForMountsInsideAVolumeAreMade(t *testing.T) {
 		{Name: "conf", MountPath: "/etc/app"}, {Name: "x", MountPath: "/etc/app/tls/x"}, {Name: "x", MountPath: "/etc/app/colour"},
 	}
 	w.mount(pod)
-	w.putConfigMap("web", "colour", "blue")
+	w.putConfigMap("web", "colour", "blue", "tls", "a key that comes too late")
 	w.mount(pod)
 	if !modeOf(t, filepath.Join(w.path(pod, "conf"), "tls/x")).IsDir() {
 		t.Error("no place for the inner mount")
 	}
 	if got := visible(t, w.path(pod, "conf"))["colour"]; got != "0644 blue" {
 		t.Errorf("the file over which something is mounted: %q", got)
+	}
+}
+
+func TestFilesThatACrashCutShortAreFinished(t *testing.T) {
+	for name, prepare := range map[string]func(t *testing.T, folder, data string){
+		"names without files": func(t *testing.T, folder, _ string) {
+			makeLink(t, "..data/a", makeFolder(t, folder), "a")
+			makeLink(t, "..data/old", folder, "old")
+		},
+		"files without names":           func(t *testing.T, folder, data string) { makeFolder(t, folder, data) },
+		"a link that was not put there": func(t *testing.T, folder, data string) { makeLink(t, data, makeFolder(t, folder), "..data_tmp") },
+		"a link that leads nowhere":     func(t *testing.T, folder, data string) { makeLink(t, data, makeFolder(t, folder), "..data") },
+		"no files in the folder": func(t *testing.T, folder, data string) {
+			makeFolder(t, folder, data)
+			makeLink(t, data, folder, "..data")
+		},
+		"half a file": func(t *testing.T, folder, data string) {
+			writeText(t, "", makeFolder(t, folder, data), "a")
+			makeLink(t, data, folder, "..data")
+		},
+		"old files beside the new": func(t *testing.T, folder, data string) {
+			writeText(t, "1", makeFolder(t, folder, data), "a")
+			makeLink(t, data, folder, "..data")
+			writeText(t, "0", makeFolder(t, folder, "..2026_11_14"), "a")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.putConfigMap("web", "a", "1")
+			pod := newPod("web", configMapVolume("web"))
+			folder := w.path(pod, "conf")
+			prepare(t, folder, "..2026_11_15")
+			w.mount(pod)
+			if diff := cmp.Diff(map[string]string{"a": "0644 1"}, visible(t, folder)); diff != "" {
+				t.Error(diff)
+			}
+			if entries, err := os.ReadDir(folder); err != nil || len(entries) != 3 {
+				t.Errorf("the folder has %v, %v, want a, ..data and what it leads to", entries, err)
+			}
+		})
+	}
+}
+
+func TestAWatcherIsWokenByAChangeAndByNothingElse(t *testing.T) {
+	w := newWorld(t, func(c *provision.Config) { c.Freshness = 1 })
+	w.putConfigMap("web", "a", "1")
+	pod := newPod("web", configMapVolume("web"))
+	pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: pointer(ownGroup(t))}
+	w.mount(pod)
+	watcher, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(watcher)
+	changes := uint32(unix.IN_ATTRIB | unix.IN_CREATE | unix.IN_DELETE | unix.IN_MODIFY | unix.IN_MOVE)
+	if _, err := unix.InotifyAddWatch(watcher, w.path(pod, "conf"), changes); err != nil {
+		t.Fatal(err)
+	}
+	heard := make([]byte, 4096)
+	w.mount(pod)
+	if n, err := unix.Read(watcher, heard); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("a mount without a change was heard: %q, %v", heard[:max(n, 0)], err)
+	}
+	w.putConfigMap("web", "a", "2")
+	w.mount(pod)
+	if n, err := unix.Read(watcher, heard); err != nil || !strings.Contains(string(heard[:n]), "..data\x00") {
+		t.Errorf("the swap of ..data was not heard: %q, %v", heard[:max(n, 0)], err)
+	}
+}
+
+func BenchmarkAMountWithoutAChange(b *testing.B) {
+	folder := b.TempDir()
+	p, err := provision.New(provision.Config{Root: folder})
+	if err != nil {
+		b.Fatal(err)
+	}
+	pod := newPod("web", v1.Volume{Name: "self", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
+		Items: []v1.DownwardAPIVolumeFile{{Path: "name", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
+	}}})
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := p.Mount(b.Context(), pod); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -33,7 +33,7 @@ func prepareHostPath(source *v1.HostPathVolumeSource) error {
 	case !filepath.IsAbs(source.Path):
 		return fmt.Errorf("hostPath.path: %q is not an absolute path", source.Path)
 	case slices.Contains(strings.Split(source.Path, "/"), ".."):
-		return fmt.Errorf("hostPath.path: %q must not contain ..", source.Path)
+		return fmt.Errorf(`hostPath.path: %q must not contain ".."`, source.Path)
 	case source.Type == nil || *source.Type == v1.HostPathUnset:
 		return nil
 	}

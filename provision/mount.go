@@ -101,6 +101,9 @@ func (p *Provisioner) makeFolder(volume *v1.Volume, folder string, group *int64)
 	if err := os.Mkdir(folder, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return 0, err
 	}
+	if info, err := os.Lstat(folder); err == nil && !info.IsDir() {
+		return 0, fmt.Errorf("%s is not a folder", folder)
+	}
 	if volume.Secret == nil && volume.Projected == nil {
 		return 0o755, nil
 	}

@@ -128,19 +128,20 @@ func (s *shelf[T]) ask(ctx context.Context, key types.NamespacedName, e *entry[T
 	return chosen.value, chosen.err
 }
 
-// keep puts the answer on the shelf, unless it says only that whoever asked went away, and returns what to tell them.
+// keep puts the answer on the shelf and returns what to tell whoever asked. That they are gone says nothing of the object.
 func (s *shelf[T]) keep(e *entry[T], got *answer[T], by reader, gone bool) *answer[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(e.asking)
 	e.asking = nil
-	if got.err == nil {
+	switch {
+	case got.err == nil:
 		e.answer, e.failed = got, nil
 		return got
+	case gone:
+		return got
 	}
-	if !gone {
-		e.failed = got
-	}
+	e.failed = got
 	return e.fallback(got, by)
 }
 

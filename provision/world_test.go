@@ -6,15 +6,17 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/heraldtest"
@@ -72,7 +74,7 @@ func (w *world) restart() {
 	w.Provisioner = provisioner
 }
 
-func (w *world) Event(_ runtime.Object, eventtype, reason, message string) {
+func (w *world) Event(_ k8sruntime.Object, eventtype, reason, message string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events = append(w.events, eventtype+" "+reason+" "+message)
@@ -251,4 +253,49 @@ func isInMemory(t *testing.T, path string) bool {
 		t.Fatal(err)
 	}
 	return here.Dev != above.Dev
+}
+
+// withAndWithoutRights runs the test with what this process may do, and as a process that may nothing special.
+func withAndWithoutRights(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Run("with the rights of this process", test)
+	t.Run("without special rights", func(t *testing.T) {
+		dropRights(t)
+		test(t)
+	})
+}
+
+// dropRights takes root's rights from the test's goroutine: its thread is not used for anything else, and ends with it.
+func dropRights(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&header, &none[0]); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mayChown tries it.
+func mayChown(t *testing.T) bool {
+	t.Helper()
+	return os.Chown(t.TempDir(), 1000, 2000) == nil
+}
+
+// ownUser is a user that this process may give files to.
+func ownUser(t *testing.T) int64 {
+	t.Helper()
+	if mayChown(t) {
+		return 1000
+	}
+	return int64(os.Geteuid())
+}
+
+func ownerOf(t *testing.T, elements ...string) (int64, fs.FileMode) {
+	t.Helper()
+	info, err := os.Stat(filepath.Join(elements...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(info.Sys().(*syscall.Stat_t).Uid), info.Mode()
 }

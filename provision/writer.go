@@ -39,7 +39,11 @@ type writer struct {
 // hasFiles reports that the volume was complete at some time.
 func hasFiles(folder string) bool {
 	target, err := os.Readlink(path.Join(folder, dataLink))
-	return err == nil && isDataFolder(target)
+	if err != nil || !isDataFolder(target) {
+		return false
+	}
+	info, err := os.Lstat(path.Join(folder, target))
+	return err == nil && info.IsDir()
 }
 
 func isDataFolder(name string) bool {
@@ -88,6 +92,9 @@ func (w *writer) holds(folder string, files resolve.Files) bool {
 		file, wanted := files[strings.TrimPrefix(name, folder+"/")]
 		if !wanted || !entry.Type().IsRegular() {
 			return fs.ErrInvalid
+		}
+		if info, err := entry.Info(); err != nil || info.Size() != int64(len(file.Data)) {
+			return errors.Join(fs.ErrInvalid, err)
 		}
 		data, err := w.root.ReadFile(name)
 		if err != nil || !bytes.Equal(data, file.Data) {
@@ -169,7 +176,7 @@ func (w *writer) link(files resolve.Files) error {
 	for name := range files {
 		visible, _, _ := strings.Cut(name, "/")
 		target := path.Join(dataLink, visible)
-		if found, err := w.root.Readlink(visible); err == nil && found == target {
+		if found, err := w.root.Readlink(visible); err == nil && found == target || w.isMountedOn(visible) {
 			continue
 		}
 		if err := w.remove(visible); err != nil {
@@ -180,6 +187,13 @@ func (w *writer) link(files resolve.Files) error {
 		}
 	}
 	return nil
+}
+
+// isMountedOn says that a running container may have something mounted there, which would end with the folder.
+func (w *writer) isMountedOn(visible string) bool {
+	isNested := slices.ContainsFunc(w.nested, func(place string) bool { return strings.HasPrefix(place+"/", visible+"/") })
+	info, err := w.root.Lstat(visible)
+	return isNested && err == nil && info.IsDir()
 }
 
 func (w *writer) makeNested() error {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
@@ -89,10 +90,7 @@ func isOlder(list runtime.Object, asked string) bool {
 
 // WatchWithContext implements cache.WatcherWithContext.
 func (c *apiConnection) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	stream, err := c.server.WatchWithContext(ctx, options)
-	if streaming := options.SendInitialEvents != nil; !streaming || !apierrors.IsInvalid(err) {
-		c.desk.requested("watch", err) // a server that cannot stream a list is asked for an ordinary one
-	}
+	stream, err := c.open(ctx, options)
 	if err != nil {
 		return nil, err
 	}
@@ -101,6 +99,26 @@ func (c *apiConnection) WatchWithContext(ctx context.Context, options metav1.Lis
 	c.stopTimerLocked()
 	c.timer = time.AfterFunc(c.idle, stream.Stop) // ends it as if the server had: the reflector opens the next one
 	return stream, nil
+}
+
+// open opens a watch. One that is to begin with a list is tried again here when the server does not answer or has too much
+// to do: the reflector would do the same, but then sleeps for up to a minute whatever becomes of ctx.
+func (c *apiConnection) open(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	streaming := options.SendInitialEvents != nil
+	for pause := retries(); ; {
+		stream, err := c.server.WatchWithContext(ctx, options)
+		if !streaming || !apierrors.IsInvalid(err) {
+			c.desk.requested("watch", err) // a server that cannot stream a list is asked for an ordinary one
+		}
+		if !streaming || (!utilnet.IsConnectionRefused(err) && !apierrors.IsTooManyRequests(err)) {
+			return stream, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause.Step()):
+		}
+	}
 }
 
 // alive tells that something came over the watch.

@@ -25,7 +25,7 @@ func (r *apiReports) requested(verb string, err error) {
 	case errors.Is(err, context.Canceled), apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		return
 	default:
-		r.failure = fmt.Sprintf("cannot %s pods, so those that are known stay: %v", verb, err)
+		r.failure = fmt.Sprintf("cannot %s pods, so those that are known stay: %v", verb, withoutURL(err))
 	}
 	r.report()
 }

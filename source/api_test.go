@@ -3,7 +3,10 @@ package source_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/url"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,6 +102,28 @@ func TestF12AServerThatIsDownAtTheStartSaysNothing(t *testing.T) {
 		sink := start(t, newAPI(t, server))
 		time.Sleep(time.Hour)
 		settled(t, sink, 0, "")
+	})
+}
+
+func TestTheSourceEndsAtOnceWhileTheServerRefusesConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(pod("web", "u1"))
+		server.streams = true
+		server.fault(func() { server.down = &url.Error{Op: "Get", URL: "/?timeoutSeconds=17", Err: syscall.ECONNREFUSED} })
+		ctx, cancel := context.WithCancel(t.Context())
+		sink, ended := newRecorder(), make(chan error, 1)
+		go func() { ended <- newAPI(t, server).Run(ctx, sink) }()
+		time.Sleep(10 * time.Minute)
+		if _, _, problems := sink.told(); strings.Contains(fmt.Sprint(problems), "timeoutSeconds") {
+			t.Fatalf("problems %q: the address of a request is another one at each try, and so would be the problem", problems)
+		}
+		cancel()
+		synctest.Wait()
+		select {
+		case <-ended:
+		default:
+			t.Fatal("the source is still waiting for its next try")
+		}
 	})
 }
 

@@ -22,11 +22,12 @@ type intake struct {
 
 	mu        sync.Mutex // guards all below
 	desired   map[types.UID]*v1.Pod
-	dirty     map[types.UID]bool // changed since the last take; true: was removed meanwhile
-	order     []types.UID        // of dirty, as they came
-	complete  bool               // a complete set was told
-	announced bool               // and handed on
-	untaken   int                // batches of that first set on which the consumer has not acted yet
+	dirty     map[types.UID]bool    // changed since the last take; true: was removed meanwhile
+	last      map[types.UID]*v1.Pod // of those that were removed, the newest version before
+	order     []types.UID           // of dirty, as they came
+	complete  bool                  // a complete set was told
+	announced bool                  // and handed on
+	untaken   int                   // batches of that first set on which the consumer has not acted yet
 }
 
 func newIntake(source podid.Source, wake func(), problems *registry) *intake {
@@ -36,6 +37,7 @@ func newIntake(source podid.Source, wake func(), problems *registry) *intake {
 		problems: problems,
 		desired:  map[types.UID]*v1.Pod{},
 		dirty:    map[types.UID]bool{},
+		last:     map[types.UID]*v1.Pod{},
 	}
 }
 
@@ -65,8 +67,8 @@ func (in *intake) Apply(changed []*v1.Pod, gone []types.UID) {
 	in.mu.Lock()
 	for _, uid := range gone {
 		if _, found := in.desired[uid]; found {
-			delete(in.desired, uid)
 			in.markLocked(uid, true)
+			delete(in.desired, uid)
 		}
 	}
 	for _, pod := range changed {
@@ -132,6 +134,9 @@ func (in *intake) markLocked(uid types.UID, gone bool) {
 		in.order = append(in.order, uid)
 	}
 	in.dirty[uid] = before || gone
+	if gone {
+		in.last[uid] = in.desired[uid]
+	}
 }
 
 // take hands over what changed since the last call. It reports first when that completes the source's first set.
@@ -139,10 +144,11 @@ func (in *intake) take() (changes []change, first bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for _, uid := range in.order {
-		changes = append(changes, change{uid: uid, pod: in.desired[uid], gone: in.dirty[uid]})
+		changes = append(changes, change{uid: uid, pod: in.desired[uid], gone: in.dirty[uid], last: in.last[uid]})
 	}
 	in.order = nil
 	clear(in.dirty)
+	clear(in.last)
 	first = in.complete && !in.announced
 	return changes, first
 }

@@ -47,6 +47,8 @@ type change struct {
 	pod *v1.Pod // nil: the source no longer wants it
 	// gone tells that it was removed meanwhile, even if it is wanted again now.
 	gone bool
+	// last is the newest version before that: the consumer may not have heard of it, and it may say how the pod is to end.
+	last *v1.Pod
 }
 
 // batches collects the pods of one step by operation.
@@ -80,7 +82,7 @@ func newLedger() *ledger {
 // then is it offered to those that wait, whose batches follow.
 func (l *ledger) apply(source podid.Source, changes []change, first bool, now time.Time) []Update {
 	var step batches
-	released := l.removeGone(source, changes, &step)
+	released := l.removeGone(source, changes, &step, now)
 	for _, c := range changes {
 		if c.pod != nil {
 			l.upsert(source, c.pod, &step, now)
@@ -95,7 +97,7 @@ func (l *ledger) apply(source podid.Source, changes []change, first bool, now ti
 
 // removeGone takes out the pods that the source no longer wants, or wants as another pod under the same UID, and
 // reports whether that freed a name.
-func (l *ledger) removeGone(source podid.Source, changes []change, step *batches) (released bool) {
+func (l *ledger) removeGone(source podid.Source, changes []change, step *batches, now time.Time) (released bool) {
 	for _, c := range changes {
 		if c.pod == nil {
 			delete(l.waiting, claim{source, c.uid})
@@ -107,7 +109,7 @@ func (l *ledger) removeGone(source podid.Source, changes []change, step *batches
 		if c.pod != nil && !c.gone && podid.FullNameOf(c.pod) == podid.FullNameOf(known.pod) {
 			continue
 		}
-		step.add(OpRemove, known.pod)
+		step.add(OpRemove, known.newest(source, c.last, now))
 		delete(l.told, c.uid)
 		if name := podid.FullNameOf(known.pod); l.holders[name] == c.uid {
 			delete(l.holders, name)
@@ -115,6 +117,14 @@ func (l *ledger) removeGone(source podid.Source, changes []change, step *batches
 		released = true
 	}
 	return released
+}
+
+// newest is the pod as it was last known: as the consumer was told, or as it was after that and before it was removed.
+func (e entry) newest(source podid.Source, last *v1.Pod, now time.Time) *v1.Pod {
+	if last == nil || last == e.given || podid.FullNameOf(last) != podid.FullNameOf(e.pod) || compare(e.pod, last) == 0 {
+		return e.pod
+	}
+	return adopt(source, last, e.pod, now)
 }
 
 // upsert takes a pod that the source wants.

@@ -230,6 +230,22 @@ func TestCFG39ARemovalCarriesTheLastKnownObject(t *testing.T) {
 	})
 }
 
+func TestCFG39ARemovalCarriesHowThePodIsToEndEvenIfBothCameAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := merge(t, nil, podid.File, podid.API)
+		m.sinks[podid.API].Replace([]*v1.Pod{pod("web", "u", version("1"))})
+		m.expect("api ADD web/u")
+		m.sinks[podid.File].Replace([]*v1.Pod{pod("db", "v")}) // nobody takes it yet, so that what follows piles up
+		synctest.Wait()
+		m.sinks[podid.API].Apply([]*v1.Pod{pod("web", "u", version("2"), deleted)}, nil) // by force: grace 0
+		m.sinks[podid.API].Apply(nil, []types.UID{"u"})
+		gone := m.expect("file ADD db/v", "api REMOVE web/u")[1].Pods[0]
+		if grace := gone.DeletionGracePeriodSeconds; grace == nil || *grace != 0 {
+			t.Fatalf("removed with grace %v, want 0: what was last known of it", grace)
+		}
+	})
+}
+
 func TestCFG40TheFirstSetAnnouncesItselfEvenWhenEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := merge(t, nil, podid.File)

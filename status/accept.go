@@ -125,7 +125,7 @@ func (m *Manager) storeLocked(e *entry, p proposal, status *v1.PodStatus, now ti
 // than the caller's, and for a static pod it is in the mirror.
 func (m *Manager) publishedStatus(pod *v1.Pod) *v1.PodStatus {
 	if podid.IsStatic(pod) {
-		if mirror, found := m.config.Pods.GetMirrorPodByPod(pod); found {
+		if mirror := m.knownCopy(podid.UID(pod.UID), pod); mirror != nil { // not that of an earlier manifest
 			return &mirror.Status
 		}
 	} else if held, found := m.config.Pods.GetPodByUID(podid.UID(pod.UID)); found && newer(held.ResourceVersion, pod.ResourceVersion) {

@@ -196,6 +196,25 @@ func TestI6TransitionTimesGoOnFromWhatTheObjectShowsWhoeverWroteIt(t *testing.T)
 	})
 }
 
+func TestSM25AnEditedStaticPodDoesNotInheritTheStartOfItsPredecessor(t *testing.T) {
+	onNode(t, nil, func(t *testing.T, n *node) {
+		static, mirror := n.mirrored("etcd-n1")
+		n.SetPodStatus(static, runningStatus())
+		synctest.Wait()
+		before := n.shown(mirror).StartTime
+		time.Sleep(time.Hour)
+		successor := staticPod("etcd-n1")
+		successor.UID, successor.Annotations[podid.HashAnnotation] = "static-edited", "h2"
+		n.book.RemovePod(static)
+		n.book.AddPod(successor) // the predecessor's mirror is still there
+		status := runningStatus()
+		status.StartTime = nil
+		if kept, _ := n.SetPodStatus(successor, status); kept.StartTime.Equal(before) {
+			t.Errorf("it began at %v, as its predecessor did", kept.StartTime)
+		}
+	})
+}
+
 func TestI4AnAgentThatStartsWithoutTheAPIServerAdoptsTheStartTime(t *testing.T) {
 	onNode(t, nil, func(t *testing.T, n *node) {
 		static, mirror := n.mirrored("etcd-n1")

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/heraldtest/engine"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
@@ -212,6 +213,22 @@ func TestBUG29ARejectedStaticPodIsTriedAgain(t *testing.T) {
 		}
 		w.after(time.Hour)
 		w.wantPhase(etcd, v1.PodRunning)
+	})
+}
+
+func TestBUG29ARejectionByAnEarlierAgentIsForgotten(t *testing.T) {
+	inWorld(t, func(w *world) {
+		etcd := staticPod("etcd", "u1")
+		mirror := staticPod("etcd", "mirror")
+		mirror.Status = derive.Rejected(etcd, "OutOfmemory", "there is no room")
+		mirror.Status.Phase = v1.PodPending
+		w.book.AddPod(etcd)
+		w.UpdatePod(worker.Update{Op: plan.OpCreate, Pod: etcd, Mirror: mirror})
+		w.after(10 * time.Minute) // in which it is synced again and again with that mirror
+		s, _ := w.statuses.GetPodStatus(etcd.UID)
+		if s.Phase != v1.PodRunning || s.Reason != "" || s.Message != "" {
+			w.Fatalf("it is admitted, and its status is %s, %q, %q", s.Phase, s.Reason, s.Message)
+		}
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -50,30 +51,38 @@ func (w *Workers) syncInput(t *turn, l *look, actions plan.Actions) derive.Input
 	if actions.Fail != nil {
 		in.Evict = &derive.Eviction{Reason: actions.Fail.Reason, Message: actions.Fail.Message}
 	}
-	if t.memory.rejections > 0 {
-		in.Pod, in.Previous = withoutReason(in.Pod, in.Previous)
+	if t.life.Static() {
+		in.Pod, in.Previous = withoutRejection(in.Pod, in.Previous)
 	}
 	return in
 }
 
-// withoutReason forgets why a pod was rejected that is admitted now: Pending would carry it along (PH-18).
-func withoutReason(pod *v1.Pod, previous *v1.PodStatus) (*v1.Pod, *v1.PodStatus) {
-	admitted := *pod
-	admitted.Status.Reason, admitted.Status.Message = "", ""
-	if previous != nil {
+// withoutRejection forgets why a pod was rejected that is admitted now: the status would carry it along (PH-18). Its mirror
+// may say it for a while yet, and that of an earlier agent's pod from the beginning.
+func withoutRejection(pod *v1.Pod, previous *v1.PodStatus) (*v1.Pod, *v1.PodStatus) {
+	word := derive.Rejected(pod, "", "").Message
+	if strings.HasPrefix(pod.Status.Message, word) {
+		admitted := *pod
+		admitted.Status.Reason, admitted.Status.Message = "", ""
+		pod = &admitted
+	}
+	if previous != nil && strings.HasPrefix(previous.Message, word) {
 		status := *previous
 		status.Reason, status.Message = "", ""
 		previous = &status
 	}
-	return &admitted, previous
+	return pod, previous
 }
 
 // converge acts on a decision.
 func (w *Workers) converge(ctx context.Context, t *turn, l *look, actions plan.Actions) result {
 	if err := w.config.NetworkReady(); err != nil && !l.pod.Spec.HostNetwork {
 		err = fmt.Errorf("network is not ready: %w", err)
-		w.event(ctx, t, "NetworkNotReady", err.Error())
-		return result{after: jittered(time.Second), err: err}
+		known := t.trouble != nil && t.trouble.Error() == err.Error()
+		if !known {
+			w.event(ctx, t, "NetworkNotReady", err.Error())
+		}
+		return result{after: jittered(time.Second), err: err, known: known}
 	}
 	if err := w.mount(ctx, t); err != nil {
 		return w.failed(err)

@@ -228,6 +228,12 @@ func TestAPodWaitsForTheNetworkUnlessItUsesTheNodes(t *testing.T) { // PW-31
 			w.Fatal("nobody was told")
 		}
 		w.after(time.Minute)
+		w.mu.Lock()
+		told := len(w.events)
+		w.mu.Unlock()
+		if told != 1 {
+			w.Fatalf("the same trouble was told %d times in a minute", told)
+		}
 		ready.Store(true)
 		w.after(2 * time.Second)
 		w.wantPhase(web, v1.PodRunning)

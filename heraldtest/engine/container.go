@@ -22,6 +22,8 @@ type Script struct {
 	// Runs is how long it runs before it ends by itself with ExitCode. Zero: until it is stopped.
 	Runs     time.Duration
 	ExitCode int
+	// Message is what it leaves behind as its termination message, however it ends.
+	Message string
 	// Ending is how long it takes to end after SIGTERM. Forever: it ignores it.
 	Ending time.Duration
 }
@@ -68,7 +70,7 @@ func (e *Engine) endLocked(c *container, code int, reason string) {
 		}
 	}
 	c.seen.State = observed.Exited
-	c.seen.Exit = &observed.Exit{Code: code, Reason: reason, FinishedAt: time.Now()}
+	c.seen.Exit = &observed.Exit{Code: code, Reason: reason, Message: c.script.Message, FinishedAt: time.Now()}
 	close(c.ended)
 	e.tellLocked(c.pod.uid)
 }

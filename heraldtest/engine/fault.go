@@ -31,18 +31,23 @@ type Fault struct {
 type armed struct {
 	matches func(Call) bool
 	fault   Fault
+	healed  chan struct{} // closed when it is over
 }
 
-// Break lets the fault befall every call that matches, until heal is called. The first fault that matches counts.
+// Break lets the fault befall every call that matches, until heal is called: then those that it delays go on at once. The
+// first fault that matches counts.
 func (e *Engine) Break(matches func(Call) bool, fault Fault) (heal func()) {
-	a := &armed{matches, fault}
+	a := &armed{matches, fault, make(chan struct{})}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.faults = append(e.faults, a)
 	return func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.faults = slices.DeleteFunc(e.faults, func(other *armed) bool { return other == a })
+		if i := slices.Index(e.faults, a); i >= 0 {
+			e.faults = slices.Delete(e.faults, i, i+1)
+			close(a.healed)
+		}
 	}
 }
 
@@ -53,8 +58,8 @@ func Method(name string) func(Call) bool {
 
 // do runs the work of a call under whatever fault is armed for it.
 func (e *Engine) do(ctx context.Context, call Call, work func() error) error {
-	fault := e.strike(call)
-	if err := wait(ctx, fault.Delay, nil); err != nil {
+	fault, healed := e.strike(call)
+	if err := wait(ctx, fault.Delay, healed); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -70,14 +75,14 @@ func (e *Engine) do(ctx context.Context, call Call, work func() error) error {
 	return err
 }
 
-func (e *Engine) strike(call Call) Fault {
+func (e *Engine) strike(call Call) (Fault, <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.calls[call.Method]++
 	for _, a := range e.faults {
 		if a.matches(call) {
-			return a.fault
+			return a.fault, a.healed
 		}
 	}
-	return Fault{}
+	return Fault{}, nil
 }

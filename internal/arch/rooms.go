@@ -55,6 +55,14 @@ var Rooms = []Room{
 		Job: "what references in a pod's spec stand for: fields, resources, $(NAME), services' variables, files of a volume",
 	},
 	{Path: "table", Layer: Decisions, Job: "what kubectl get pods would print of a pod: the same columns, the same words"},
+	{
+		Path: "node/report", Layer: Decisions,
+		Job: "facts about the machine + what the Node says -> what it should say, its lease, its events",
+	},
+	{
+		Path: "probe/judge", Layer: Decisions, MayImport: []string{"derive"},
+		Job: "one probe of one container: whether to check it now, when to look again, what results mean",
+	},
 	{Path: "status/patch", Layer: Decisions, Job: "the one request by which a pod's status reaches the API server"},
 
 	{
@@ -70,8 +78,20 @@ var Rooms = []Room{
 		Job: "the Status Manager: versioned cache, priority queue, one-request writer, reconcile, final delete",
 	},
 	{Path: "worker", Layer: Stages, Job: "one ordered stream of steps per pod: sync, terminating, terminated"},
+	{
+		Path: "probe", Layer: Stages, MayImport: []string{"probe/check"},
+		Job: "how running containers are: when each probe is due, and who hears what it found",
+	},
+	{
+		Path: "probe/check", Layer: Stages,
+		Job: "one question to one container: a command, an HTTP request, a connection, gRPC's health protocol",
+	},
 	{Path: "pleg", Layer: Stages, Job: "what the runtime holds of each pod: lists, inspections, events as hints"},
 	{Path: "event", Layer: Stages, Job: "the events of the node's pods: told to the API server, the newest kept here"},
+	{
+		Path: "node", Layer: Stages, MayImport: []string{"node/report"},
+		Job: "the Node object and its lease: registered, kept true, kept alive; what the machine is and has",
+	},
 	{Path: "checkpoint", Layer: Stages, Job: "small durable state: atomic, checksummed, versioned files"},
 	{
 		Path: "kubeapi", Layer: Stages,
@@ -83,7 +103,7 @@ var Rooms = []Room{
 		Job: "what a pod's containers are given: volumes as folders, environment as variables",
 	},
 	{
-		Path: "cri", Layer: Stages, Outside: []string{"k8s.io/cri-api"},
+		Path: "cri", Layer: Stages, MayImport: []string{"provision/resolve"}, Outside: []string{"k8s.io/cri-api"},
 		Job: "the runtime's side of a pod: images, sandboxes, containers, logs, commands, over the container runtime interface",
 	},
 	{

@@ -57,7 +57,7 @@ func Full() Effort {
 
 // Calls are the cases that need no API server.
 func Calls() []Case {
-	return []Case{podManagerCalls, manifestCalls, statusCalls, bytesPerPod, idlePass}
+	return []Case{podManagerCalls, manifestCalls, statusCalls, bytesPerPod, idlePass, probeCPU}
 }
 
 // OnCluster are the cases that need one.

@@ -44,7 +44,7 @@ func TestCallsAreMeasuredWithoutAnAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"pod_by_uid", "manifests_unchanged", "set_unchanged_allocs", "bytes_per_pod", "idle1k_pass_ms"} {
+	for _, want := range []string{"pod_by_uid", "manifests_unchanged", "set_unchanged_allocs", "bytes_per_pod", "idle1k_pass_ms", "probe_cpu_http"} {
 		if !slices.Contains(names(rows), want) {
 			t.Errorf("no %s in %v", want, names(rows))
 		}

@@ -26,6 +26,10 @@ func (cp *ControlPlane) newAPIServer(config Config, files *pki, port int) *Serve
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + accountsKey,
 		"--service-account-signing-key-file=" + accountsKey, "--service-cluster-ip-range=10.0.0.0/24", "--allow-privileged",
 	}
+	if len(config.AuditPolicy) > 0 {
+		policy := files.file("audit-policy.yaml", config.AuditPolicy)
+		args = append(args, "--audit-policy-file="+policy, "--audit-log-path="+cp.AuditLog())
+	}
 	return &Server{
 		name: "kube-apiserver", binary: config.Binaries.APIServer, env: []string{mark(cp.dir)}, log: cp.path("kube-apiserver.log"),
 		ready: readyz(cp.url, cp.users.clientTLS(cp.admin())),

@@ -19,6 +19,8 @@ type Config struct {
 	Dir string
 	// APIServerArgs are put after the API server's own flags, so that they win. Default: none.
 	APIServerArgs []string
+	// AuditPolicy is the content of a policy file: the API server writes what it selects to AuditLog. Default: nothing.
+	AuditPolicy []byte
 }
 
 // ControlPlane is a running etcd and kube-apiserver.
@@ -131,5 +133,8 @@ func (cp *ControlPlane) URL() string { return cp.url }
 
 // Dir is the folder with everything that the control plane writes, the logs among it.
 func (cp *ControlPlane) Dir() string { return cp.dir }
+
+// AuditLog is the file that Config.AuditPolicy asks for. It comes to be with the first line.
+func (cp *ControlPlane) AuditLog() string { return cp.path("audit.log") }
 
 func (cp *ControlPlane) path(name string) string { return filepath.Join(cp.dir, name) }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/heraldnode/herald/kubeapi"
+	"github.com/heraldnode/herald/parity/internal/recorder"
 	"github.com/heraldnode/herald/pod"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/source"
@@ -151,7 +152,7 @@ func (b *book) mirrorName(name string) string { return name + "-" + b.node }
 func (b *book) mirror(name, image string) *v1.Pod {
 	b.t.Helper()
 	var found *v1.Pod
-	eventually(b.t, "the mirror of "+name, func() (string, bool) {
+	recorder.Eventually(b.t, "the mirror of "+name, func() (string, bool) {
 		static, known := b.pods.GetPodByName("default", b.mirrorName(name))
 		if !known {
 			return "without static pod", false

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/heraldnode/herald/heraldtest/fault"
+	"github.com/heraldnode/herald/parity/internal/recorder"
 	"github.com/heraldnode/herald/status"
 )
 
@@ -47,7 +48,7 @@ func (r *reporter) endure(trouble *fault.Rule, often int, most func(lasted time.
 	heal := r.faults.Add(trouble)
 	change := 0
 	var trace fault.Trace
-	eventually(r.t, "the node under "+r.t.Name(), func() (string, bool) {
+	recorder.Eventually(r.t, "the node under "+r.t.Name(), func() (string, bool) {
 		change++
 		for _, p := range pods {
 			r.SetPodStatus(p, restarted(p, change))
@@ -65,7 +66,7 @@ func (r *reporter) endure(trouble *fault.Rule, often int, most func(lasted time.
 		}
 	}
 	for _, p := range pods {
-		r.await(p.Name, "with its newest status", hasRestarted(change))
+		r.Await(p.Name, "with its newest status", hasRestarted(change))
 	}
 }
 
@@ -79,15 +80,15 @@ func TestF2OneSlowPodDelaysNobody(t *testing.T) {
 	for i := range 20 {
 		for _, p := range pods[1:] {
 			r.SetPodStatus(p, restarted(p, i+1))
-			r.await(p.Name, "ahead of the slow one", hasRestarted(i+1))
+			r.Await(p.Name, "ahead of the slow one", hasRestarted(i+1))
 		}
 	}
-	if hasRestarted(1)(r.await("slow-0", "at all", func(*v1.Pod) bool { return true })) {
+	if hasRestarted(1)(r.Await("slow-0", "at all", func(*v1.Pod) bool { return true })) {
 		t.Error("the slow one was not slow")
 	}
 	held()
 	close(release)
-	r.await("slow-0", "in the end", hasRestarted(1))
+	r.Await("slow-0", "in the end", hasRestarted(1))
 }
 
 func TestF3RequestsThatHangAreGivenUpAndNotRepeatedInAHurry(t *testing.T) {
@@ -98,7 +99,7 @@ func TestF3RequestsThatHangAreGivenUpAndNotRepeatedInAHurry(t *testing.T) {
 func TestF4AServerThatAsksForPatienceGetsIt(t *testing.T) {
 	t.Parallel()
 	trouble := fault.On("PATCH", "/pods/").Reply(http.StatusTooManyRequests, fault.RetryAfter(time.Second))
-	openBehindProxy(t, cluster, "patience", hasty()).endure(trouble, 2, everySecond)
+	openBehindProxy(t, cluster, "recorder.Patience", hasty()).endure(trouble, 2, everySecond)
 }
 
 func TestF5AServerThatFailsIsNotHammered(t *testing.T) {
@@ -130,12 +131,12 @@ func TestF7AnEndThatSomebodyElseWroteIsNoHotLoop(t *testing.T) {
 	t.Parallel()
 	r := openBehindProxy(t, cluster, "poison", hasty())
 	job := plots["failure"]
-	p := r.known(createPod(t, r.admin, &v1.Pod{
+	p := r.known(createPod(t, r.Admin, &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "failure-poison"},
 		Spec:       v1.PodSpec{NodeName: "poison", RestartPolicy: job.policy, Containers: []v1.Container{{Name: "main", Image: "web"}}},
 	}).UID)
 	r.SetPodStatus(p, job.status(p, 0))
-	r.await(p.Name, "running", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning })
+	r.Await(p.Name, "running", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning })
 	r.faults.Forget()
 	start := time.Now()
 	end := dawn.Add(time.Second).Format(time.RFC3339)
@@ -144,7 +145,7 @@ func TestF7AnEndThatSomebodyElseWroteIsNoHotLoop(t *testing.T) {
 	}
 	var refused fault.Trace
 	change := 1
-	eventually(t, "the node", func() (string, bool) {
+	recorder.Eventually(t, "the node", func() (string, bool) {
 		change = min(change+1, lastChapter-1)
 		r.SetPodStatus(r.known(p.UID), job.status(p, change))
 		refused = slices.DeleteFunc(r.faults.Requests().Of("PATCH", "/pods/"), func(q fault.Request) bool { return q.Status != http.StatusUnprocessableEntity })
@@ -154,7 +155,7 @@ func TestF7AnEndThatSomebodyElseWroteIsNoHotLoop(t *testing.T) {
 		t.Errorf("it was refused %d times, want %d at most", len(refused), most)
 	}
 	r.SetPodStatus(r.known(p.UID), job.status(p, lastChapter))
-	r.await(p.Name, "failed", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodFailed })
+	r.Await(p.Name, "failed", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodFailed })
 }
 
 // The node does not know yet that its pod is gone, and goes on reporting: kube-apiserver answers 404, 422 or 403.
@@ -176,36 +177,36 @@ func TestF8AndF13APodThatIsGoneIsNotWrittenToNorPolled(t *testing.T) { // I9
 // outlives has a pod disappear behind the node's back, and perhaps another one take its name.
 func (r *reporter) outlives(successorOn string) {
 	r.t.Helper()
-	name := "outlived-" + r.node
+	name := "outlived-" + r.Node
 	p := r.bind(name)
 	r.SetPodStatus(p, restarted(p, 1))
-	r.await(name, "with a status", hasRestarted(1))
+	r.Await(name, "with a status", hasRestarted(1))
 	heal := r.faults.Add(fault.On("watch", "/pods").Stall())
 	defer heal()
-	if err := r.admin.CoreV1().Pods("default").Delete(r.t.Context(), name, atOnce()); err != nil {
+	if err := r.Admin.CoreV1().Pods("default").Delete(r.t.Context(), name, atOnce()); err != nil {
 		r.t.Fatal(err)
 	}
 	if successorOn != "" {
-		if _, err := r.cluster.CreateNode(r.t.Context(), successorOn); err != nil {
+		if _, err := r.Cluster.CreateNode(r.t.Context(), successorOn); err != nil {
 			r.t.Fatal(err)
 		}
-		createPod(r.t, r.admin, &v1.Pod{
+		createPod(r.t, r.Admin, &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec:       v1.PodSpec{NodeName: successorOn, Containers: []v1.Container{{Name: "main", Image: "web"}}},
 		})
 	}
 	r.faults.Forget()
-	other := r.bindUnseen("other-" + r.node)
+	other := r.bindUnseen("other-" + r.Node)
 	for i := range 50 {
 		r.SetPodStatus(p, restarted(p, 2+i))
 		r.SetPodStatus(other, restarted(other, i))
-		r.await(other.Name, "meanwhile", hasRestarted(i))
+		r.Await(other.Name, "meanwhile", hasRestarted(i))
 	}
 	if requests := r.faults.Requests().Of("*", "/pods/"+name); len(requests) > 3 {
 		r.t.Errorf("%d requests about a pod that is gone", len(requests))
 	}
 	if successorOn != "" {
-		now, err := r.admin.CoreV1().Pods("default").Get(r.t.Context(), name, metav1.GetOptions{})
+		now, err := r.Admin.CoreV1().Pods("default").Get(r.t.Context(), name, metav1.GetOptions{})
 		if err != nil || now.Status.Message != "" {
 			r.t.Errorf("the successor shows %q, %v", now.Status.Message, err)
 		}
@@ -215,9 +216,9 @@ func (r *reporter) outlives(successorOn string) {
 // bindUnseen binds a pod while the watch is of no use, and puts it into the address book by hand.
 func (r *reporter) bindUnseen(name string) *v1.Pod {
 	r.t.Helper()
-	p := createPod(r.t, r.admin, &v1.Pod{
+	p := createPod(r.t, r.Admin, &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1.PodSpec{NodeName: r.node, Containers: []v1.Container{{Name: "main", Image: "web"}}},
+		Spec:       v1.PodSpec{NodeName: r.Node, Containers: []v1.Container{{Name: "main", Image: "web"}}},
 	})
 	r.book.UpdatePod(p)
 	return p
@@ -234,10 +235,10 @@ func TestF9ARequestThatLandsLateDoesNotUndoALaterOne(t *testing.T) {
 	for _, p := range pods {
 		r.SetPodStatus(p, restarted(p, 1))
 	}
-	eventually(t, "the proxy", func() (string, bool) { return fmt.Sprintf("holding %d", hold.Fired()), hold.Fired() == len(pods) })
+	recorder.Eventually(t, "the proxy", func() (string, bool) { return fmt.Sprintf("holding %d", hold.Fired()), hold.Fired() == len(pods) })
 	for _, p := range pods {
 		r.SetPodStatus(p, restarted(p, 2))
-		r.await(p.Name, "with its newest status", hasRestarted(2))
+		r.Await(p.Name, "with its newest status", hasRestarted(2))
 	}
 	close(release)
 	r.faults.Wait()
@@ -272,10 +273,10 @@ func TestF10AnAnswerThatIsLostOrGarbledLeavesNothingWrong(t *testing.T) {
 				for _, p := range pods {
 					r.SetPodStatus(p, restarted(p, i))
 				}
-				r.await(pods[i%len(pods)].Name, "with its newest status", hasRestarted(i))
+				r.Await(pods[i%len(pods)].Name, "with its newest status", hasRestarted(i))
 			}
 			for _, p := range pods {
-				r.await(p.Name, "with its newest status", hasRestarted(5))
+				r.Await(p.Name, "with its newest status", hasRestarted(5))
 			}
 			if rule.Fired() == 0 {
 				t.Error("nothing happened")
@@ -299,7 +300,7 @@ func TestF11AWatchThatIsCutLosesNothing(t *testing.T) {
 		}
 	}
 	for _, p := range pods {
-		r.await(p.Name, "with the node's word", func(p *v1.Pod) bool {
+		r.Await(p.Name, "with the node's word", func(p *v1.Pod) bool {
 			return hasRestarted(4)(p) && p.Status.Phase == v1.PodRunning && p.Status.Reason == ""
 		})
 	}
@@ -315,7 +316,7 @@ func TestF32AStatusThatIsTooLargeIsSentWithLessText(t *testing.T) {
 		s := restarted(p, 1)
 		s.ContainerStatuses[0].State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ErrImagePull", Message: strings.Repeat("long ", size/5)}}
 		r.SetPodStatus(p, s)
-		r.await(p.Name, "with less text", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning })
+		r.Await(p.Name, "with less text", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning })
 		if requests := r.faults.Requests().Of("PATCH", p.Name); len(requests) > 4 {
 			t.Errorf("it took %d requests", len(requests))
 		}

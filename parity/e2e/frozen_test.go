@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/heraldnode/herald/parity/internal/recorder"
 	"github.com/heraldnode/herald/status"
 )
 
@@ -15,17 +16,17 @@ import (
 // gave up long ago (F9).
 func TestF3AnAPIServerThatIsFrozenFor30Seconds(t *testing.T) {
 	t.Parallel()
-	r := openBehindProxy(t, ownCluster(t), "frozen", status.Config{})
+	r := openBehindProxy(t, recorder.ForTest(t), "frozen", status.Config{})
 	pods := r.bindAllPlots(4)
 	for _, p := range pods {
 		r.SetPodStatus(p, plotOf(p.Name).status(p, 0))
 	}
 	for _, p := range pods {
-		r.await(p.Name, "running", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning })
+		r.Await(p.Name, "running", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning })
 	}
 	r.faults.Forget()
 	start := time.Now()
-	if err := r.cluster.APIServer.Freeze(); err != nil {
+	if err := r.Cluster.APIServer.Freeze(); err != nil {
 		t.Fatal(err)
 	}
 	rounds := time.NewTicker(30 * time.Second / lastChapter)
@@ -38,7 +39,7 @@ func TestF3AnAPIServerThatIsFrozenFor30Seconds(t *testing.T) {
 	}
 	trace := r.faults.Requests().Of("*", "/pods/.+")
 	lasted := time.Since(start)
-	if err := r.cluster.APIServer.Continue(); err != nil {
+	if err := r.Cluster.APIServer.Continue(); err != nil {
 		t.Fatal(err)
 	}
 	for path, requests := range trace.ByPath() {
@@ -47,10 +48,10 @@ func TestF3AnAPIServerThatIsFrozenFor30Seconds(t *testing.T) {
 		}
 	}
 	for _, p := range pods {
-		end := r.await(p.Name, "at the end of its story", func(p *v1.Pod) bool {
-			return p.Status.Message == numbered(lastChapter, p.UID)
+		end := r.Await(p.Name, "at the end of its story", func(p *v1.Pod) bool {
+			return p.Status.Message == recorder.Numbered(lastChapter, p.UID)
 		})
-		if plot := plotOf(p.Name); isEnded(end.Status.Phase) != plot.hasEnded(lastChapter) {
+		if plot := plotOf(p.Name); recorder.IsEnded(end.Status.Phase) != plot.hasEnded(lastChapter) {
 			t.Errorf("pod %s is %s", p.Name, end.Status.Phase)
 		}
 	}
@@ -61,10 +62,10 @@ func (r *reporter) bindAllPlots(n int) (pods []*v1.Pod) {
 	r.t.Helper()
 	for _, kind := range []string{"service", "job", "failure", "leaver"} {
 		for i := range n {
-			p := createPod(r.t, r.admin, &v1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d-%s", kind, i, r.node)},
+			p := createPod(r.t, r.Admin, &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d-%s", kind, i, r.Node)},
 				Spec: v1.PodSpec{
-					NodeName: r.node, RestartPolicy: plots[kind].policy, Containers: []v1.Container{{Name: "main", Image: "web"}},
+					NodeName: r.Node, RestartPolicy: plots[kind].policy, Containers: []v1.Container{{Name: "main", Image: "web"}},
 					ReadinessGates: []v1.PodReadinessGate{{ConditionType: "example.com/gate"}},
 				},
 			})

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/heraldnode/herald/heraldtest/fault"
+	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
 // stage is a node with pods on which stories are played, and the agent that reports them.
@@ -29,7 +30,7 @@ type stage struct {
 	t        *testing.T
 	node     string
 	admin    kubernetes.Interface
-	seen     *recorder
+	seen     *recorder.Recorder
 	faults   *fault.Script
 	settings agentConfig
 
@@ -50,7 +51,7 @@ func setStage(t *testing.T, node string, seed uint64) *stage {
 		t.Fatal(err)
 	}
 	s := &stage{
-		t: t, node: node, admin: admin(t), seen: record(t, cluster, node), faults: fault.NewScript(), chapters: map[string]int{},
+		t: t, node: node, admin: admin(t), seen: recorder.Record(t, cluster, node, ""), faults: fault.NewScript(), chapters: map[string]int{},
 		settings: agentConfig{Node: node, State: filepath.Join(t.TempDir(), "state"), Manifests: t.TempDir()},
 	}
 	proxy, err := cluster.Proxy(s.faults)
@@ -161,9 +162,9 @@ func (s *stage) goOn(n int) {
 // watchFor waits until the API server has shown n more changes of the node's pods, or a time has passed.
 func (s *stage) watchFor(n int, atMost time.Duration) {
 	enough := time.After(atMost)
-	start, _ := s.seen.seen()
+	start, _ := s.seen.Seen()
 	for {
-		now, next := s.seen.seen()
+		now, next := s.seen.Seen()
 		if now >= start+n {
 			return
 		}
@@ -183,11 +184,11 @@ func (s *stage) finale() map[string]v1.PodStatus {
 	ends := map[string]v1.PodStatus{}
 	for _, name := range s.names {
 		if plotOf(name).leaves {
-			s.seen.awaitEnd(name)
+			s.seen.AwaitEnd(name)
 			continue
 		}
-		last := s.seen.await(name, "at the end of its story", func(p *v1.Pod) bool {
-			number, _, _ := numberOf(p.Status.Message)
+		last := s.seen.Await(name, "at the end of its story", func(p *v1.Pod) bool {
+			number, _, _ := recorder.NumberOf(p.Status.Message)
 			return number == lastChapter
 		})
 		ends[strings.TrimSuffix(name, "-"+s.node)] = timeless(last)
@@ -197,10 +198,10 @@ func (s *stage) finale() map[string]v1.PodStatus {
 
 // timeless is the pod's status without UIDs and the times of this run.
 func timeless(p *v1.Pod) v1.PodStatus {
-	_, of, _ := numberOf(p.Status.Message)
+	_, of, _ := recorder.NumberOf(p.Status.Message)
 	status := p.Status.DeepCopy()
 	status.StartTime = nil
-	status.Message = numbered(lastChapter, "")
+	status.Message = recorder.Numbered(lastChapter, "")
 	for i := range status.Conditions {
 		status.Conditions[i].LastTransitionTime = metav1.Time{}
 	}
@@ -228,7 +229,7 @@ func (s *stage) loseServer() (heal func()) {
 	heal = s.faults.Add(fault.On("PATCH", "/pods/").Reply(503))
 	before := s.kept()
 	s.goOn(4)
-	eventually(s.t, "the agent's checkpoint", func() (string, bool) {
+	recorder.Eventually(s.t, "the agent's checkpoint", func() (string, bool) {
 		return "as before", !bytes.Equal(before, s.kept())
 	})
 	return heal
@@ -270,14 +271,14 @@ func TestF16AnAgentThatIsStoppedSaysWhatItKnowsFirst(t *testing.T) {
 	s := setStage(t, "stopped", 16)
 	s.begin()
 	for _, name := range s.names { // mirrors too
-		s.seen.await(name, "with a status", func(p *v1.Pod) bool { return p.Status.Message != "" })
+		s.seen.Await(name, "with a status", func(p *v1.Pod) bool { return p.Status.Message != "" })
 	}
 	for len(s.script) > 80 {
 		first := s.script[slices.IndexFunc(s.script, func(name string) bool { return !plotOf(name).leaves })]
 		before := s.chapters[first]
 		s.goOn(80)
-		s.seen.await(first, "further", func(p *v1.Pod) bool { // most of the rest is still to be said
-			number, _, _ := numberOf(p.Status.Message)
+		s.seen.Await(first, "further", func(p *v1.Pod) bool { // most of the rest is still to be said
+			number, _, _ := recorder.NumberOf(p.Status.Message)
 			return number > before
 		})
 		if code := s.end(syscall.SIGTERM); code != 0 {
@@ -292,7 +293,7 @@ func TestF16AnAgentThatIsStoppedSaysWhatItKnowsFirst(t *testing.T) {
 // compareWithLastWords fails the test if the agent knew something that the API server does not.
 func (s *stage) compareWithLastWords() {
 	s.t.Helper()
-	list, err := s.seen.list(s.t.Context())
+	list, err := s.seen.List(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -301,7 +302,7 @@ func (s *stage) compareWithLastWords() {
 		s.t.Fatalf("the agent's last words were %q: %v", s.lastWords.String(), err)
 	}
 	for _, p := range list.Items {
-		if shown, _, _ := numberOf(p.Status.Message); shown < known[p.Name] {
+		if shown, _, _ := recorder.NumberOf(p.Status.Message); shown < known[p.Name] {
 			s.t.Errorf("pod %s shows %d when the agent has ended, which knew %d", p.Name, shown, known[p.Name])
 		}
 	}

@@ -10,21 +10,19 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/heraldnode/herald/parity/internal/needs"
+	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
 // cluster is the control plane that tests of this package share. A test has a node and names of its own. Parallel tests run
 // when all others have: those may end the API server, these may not.
-var cluster *audited
+var cluster *recorder.Cluster
 
 func TestMain(m *testing.M) {
 	if settings := os.Getenv(agentSettings); settings != "" {
@@ -35,7 +33,7 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) int {
 	var err error
-	if cluster, err = startAudited(context.Background()); err != nil {
+	if cluster, err = recorder.Start(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -50,16 +48,7 @@ func run(m *testing.M) int {
 // admin is a client with all rights, for what users and controllers do.
 func admin(t *testing.T) kubernetes.Interface {
 	t.Helper()
-	return clientOf(t, cluster.AdminConfig())
-}
-
-func clientOf(t *testing.T, config *rest.Config) kubernetes.Interface {
-	t.Helper()
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
+	return recorder.ClientOf(t, cluster.AdminConfig())
 }
 
 // kubectl runs the real one as the administrator and returns what it printed.
@@ -72,20 +61,6 @@ func kubectl(t *testing.T, args ...string) string {
 		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return strings.TrimSpace(string(out))
-}
-
-// eventually waits for what should become true, and fails the test with what is instead if it does not within a minute.
-func eventually(t *testing.T, what string, check func() (is string, ok bool)) {
-	t.Helper()
-	var is string
-	err := wait.PollUntilContextTimeout(context.WithoutCancel(t.Context()), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		var ok bool
-		is, ok = check()
-		return ok, nil
-	})
-	if err != nil {
-		t.Fatalf("%s: it is still %s", what, is)
-	}
 }
 
 // lives records every incarnation of a pod that a watch shows, from now on, as the UIDs in the order of their birth. The

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/heraldnode/herald/parity/internal/recorder"
 	"github.com/heraldnode/herald/podid"
 )
 
@@ -22,7 +23,7 @@ func TestAManifestIsSeenWithKubectlAsLongAsItIsThere(t *testing.T) {
 		t.Fatalf("PM-18: the mirror's owner is %+v", owner)
 	}
 	b.remove("web")
-	eventually(t, "the mirror of a manifest that was removed", func() (string, bool) {
+	recorder.Eventually(t, "the mirror of a manifest that was removed", func() (string, bool) {
 		_, err := admin(t).CoreV1().Pods("default").Get(t.Context(), "web-seen", metav1.GetOptions{})
 		return "there", apierrors.IsNotFound(err)
 	})
@@ -40,7 +41,7 @@ func TestPM26AndBUG30ADeletedMirrorComesBackExactlyOnce(t *testing.T) {
 			first := b.mirror("web", "nginx:1")
 			seen := lives(t, b.mirrorName("web"))
 			kubectl(t, append([]string{"delete", "pod", b.mirrorName("web")}, flags...)...)
-			eventually(t, "the mirror after kubectl delete", func() (string, bool) {
+			recorder.Eventually(t, "the mirror after kubectl delete", func() (string, bool) {
 				m := b.mirror("web", "nginx:1")
 				return string(m.UID), m.UID != first.UID
 			})
@@ -83,7 +84,7 @@ func TestBUG11TheAPIServersDeathDisturbsNoStaticPodAndTheEndIsTheSame(t *testing
 	b.remove("goes")
 	b.write("changes", "nginx:2")
 	b.write("comes", "nginx:1")
-	eventually(t, "the address book without an API server", func() (string, bool) {
+	recorder.Eventually(t, "the address book without an API server", func() (string, bool) {
 		_, goes := b.pods.GetPodByName("default", "goes-outage")
 		_, comes := b.pods.GetPodByName("default", "comes-outage")
 		changed, _ := b.pods.GetPodByName("default", "changes-outage")
@@ -95,7 +96,7 @@ func TestBUG11TheAPIServersDeathDisturbsNoStaticPodAndTheEndIsTheSame(t *testing
 	b.mirror("stays", "nginx:1")
 	b.mirror("changes", "nginx:2")
 	b.mirror("comes", "nginx:1")
-	eventually(t, "the pods of the node", func() (string, bool) {
+	recorder.Eventually(t, "the pods of the node", func() (string, bool) {
 		list, err := admin(t).CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=outage"})
 		if err != nil {
 			return err.Error(), false
@@ -122,7 +123,7 @@ func TestBUG15AForeignPodOfTheMirrorsNameIsLeftAloneAndReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.write("web", "nginx:1")
-	eventually(t, "the report about a name that is taken", func() (string, bool) {
+	recorder.Eventually(t, "the report about a name that is taken", func() (string, bool) {
 		conflicts := b.mirrors.Conflicts()
 		return "nothing", len(conflicts) == 1 && conflicts[0].Name == podid.FullName{Namespace: "default", Name: "web-taken"}
 	})
@@ -132,7 +133,7 @@ func TestBUG15AForeignPodOfTheMirrorsNameIsLeftAloneAndReported(t *testing.T) {
 	}
 	kubectl(t, "delete", "pod", "web-taken", "--grace-period=0", "--force")
 	b.mirror("web", "nginx:1")
-	eventually(t, "the report about a name that is free again", func() (string, bool) {
+	recorder.Eventually(t, "the report about a name that is free again", func() (string, bool) {
 		return "there", len(b.mirrors.Conflicts()) == 0
 	})
 }
@@ -144,7 +145,7 @@ func (b *book) settled() {
 	b.write("last", "nginx:1")
 	b.mirror("last", "nginx:1")
 	b.remove("last")
-	eventually(b.t, "the last mirror", func() (string, bool) {
+	recorder.Eventually(b.t, "the last mirror", func() (string, bool) {
 		_, _, orphans := b.pods.GetPodsAndMirrorPods()
 		_, err := admin(b.t).CoreV1().Pods("default").Get(b.t.Context(), b.mirrorName("last"), metav1.GetOptions{})
 		return "there", len(orphans) == 0 && apierrors.IsNotFound(err)

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/heraldnode/herald/heraldtest/fault"
+	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
 // gate is a readiness gate whose condition others write.
@@ -120,8 +121,8 @@ func (r *reporter) play(pods []*v1.Pod) {
 			continue
 		}
 		service := pods[chapter%5].Name // those do not end
-		r.await(service, "in the next chapter", func(p *v1.Pod) bool {
-			number, _, _ := numberOf(p.Status.Message)
+		r.Await(service, "in the next chapter", func(p *v1.Pod) bool {
+			number, _, _ := recorder.NumberOf(p.Status.Message)
 			return number == chapter
 		})
 	}
@@ -131,7 +132,7 @@ func (r *reporter) turnPage(p *v1.Pod, chapter int) {
 	r.t.Helper()
 	plot := plotOf(p.Name)
 	if plot.leaves && chapter == lastChapter/2 {
-		if err := r.admin.CoreV1().Pods("default").Delete(r.t.Context(), p.Name, metav1.DeleteOptions{}); err != nil {
+		if err := r.Admin.CoreV1().Pods("default").Delete(r.t.Context(), p.Name, metav1.DeleteOptions{}); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -147,11 +148,11 @@ func (r *reporter) mustEndWell(pods []*v1.Pod) {
 	for _, p := range pods {
 		plot := plotOf(p.Name)
 		if plot.leaves {
-			r.awaitEnd(p.Name)
+			r.AwaitEnd(p.Name)
 			continue
 		}
 		want := plot.status(p, lastChapter)
-		r.await(p.Name, "at the end of its story", func(p *v1.Pod) bool {
+		r.Await(p.Name, "at the end of its story", func(p *v1.Pod) bool {
 			return p.Status.Phase == want.Phase && p.Status.Message == want.Message && p.Status.Reason == "" &&
 				p.Status.ContainerStatuses[0].RestartCount == want.ContainerStatuses[0].RestartCount
 		})

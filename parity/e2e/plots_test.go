@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
 // plot is what happens to a pod over its life, chapter by chapter. The status in each chapter is the same whoever tells it
@@ -63,7 +65,7 @@ func (p plot) status(pod *v1.Pod, chapter int) v1.PodStatus {
 	}
 	ready := map[bool]v1.ConditionStatus{true: v1.ConditionTrue, false: v1.ConditionFalse}[isReady]
 	return v1.PodStatus{
-		Phase: phase, Message: numbered(chapter, pod.UID), ContainerStatuses: []v1.ContainerStatus{main},
+		Phase: phase, Message: recorder.Numbered(chapter, pod.UID), ContainerStatuses: []v1.ContainerStatus{main},
 		Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: ready}, {Type: v1.ContainersReady, Status: ready}},
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/heraldnode/herald/heraldtest/fault"
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/parity/controlplane"
+	"github.com/heraldnode/herald/parity/internal/recorder"
 	"github.com/heraldnode/herald/pod"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/source"
@@ -26,8 +27,9 @@ import (
 // reporter is the status half of an agent: a watch that feeds the address book, and the Status Manager, with a node's own
 // rights, and the recorder that watches it. What runs on the node is what the test says.
 type reporter struct {
-	*recorder
+	*recorder.Recorder
 	*status.Manager
+	t      *testing.T
 	book   *pod.Manager
 	faults *fault.Script // between the node and the API server
 	asked  *fault.Script // without faults: what the node asked for and was told
@@ -52,7 +54,7 @@ func openReporter(t *testing.T, node string) *reporter {
 
 // openBehindProxy starts a reporter with a proxy between it and the API server, which has the faults. No two pods of the
 // test's have one name: requests are known by it.
-func openBehindProxy(t *testing.T, on *audited, node string, settings status.Config) *reporter {
+func openBehindProxy(t *testing.T, on *recorder.Cluster, node string, settings status.Config) *reporter {
 	t.Helper()
 	r := newReporter(t, on, node)
 	var err error
@@ -67,13 +69,13 @@ func openBehindProxy(t *testing.T, on *audited, node string, settings status.Con
 	return r
 }
 
-func newReporter(t *testing.T, on *audited, node string) *reporter {
+func newReporter(t *testing.T, on *recorder.Cluster, node string) *reporter {
 	t.Helper()
 	if _, err := on.CreateNode(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
 	return &reporter{
-		recorder: record(t, on, node), book: pod.NewManager(), faults: fault.NewScript(), asked: fault.NewScript(),
+		Recorder: recorder.Record(t, on, node, ""), t: t, book: pod.NewManager(), faults: fault.NewScript(), asked: fault.NewScript(),
 	}
 }
 
@@ -85,7 +87,7 @@ func (r *reporter) start(config *rest.Config, settings status.Config) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	api, err := source.NewAPI(source.APIConfig{ListerWatcher: client.PodsOnNode(r.node), Node: r.node})
+	api, err := source.NewAPI(source.APIConfig{ListerWatcher: client.PodsOnNode(r.Node), Node: r.Node})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -151,9 +153,9 @@ func (r *reporter) consume(mux *source.Mux) {
 // bind creates a pod that is bound to this node, as a scheduler would, and waits until the node knows it.
 func (r *reporter) bind(name string, gates ...v1.PodReadinessGate) *v1.Pod {
 	r.t.Helper()
-	return r.known(createPod(r.t, r.admin, &v1.Pod{
+	return r.known(createPod(r.t, r.Admin, &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1.PodSpec{NodeName: r.node, ReadinessGates: gates, Containers: []v1.Container{{Name: "main", Image: "web"}}},
+		Spec:       v1.PodSpec{NodeName: r.Node, ReadinessGates: gates, Containers: []v1.Container{{Name: "main", Image: "web"}}},
 	}).UID)
 }
 
@@ -161,7 +163,7 @@ func (r *reporter) bind(name string, gates ...v1.PodReadinessGate) *v1.Pod {
 func (r *reporter) bindMany(n int) (pods []*v1.Pod) {
 	r.t.Helper()
 	for i := range n {
-		pods = append(pods, r.bind(fmt.Sprintf("%s-%d", r.node, i)))
+		pods = append(pods, r.bind(fmt.Sprintf("%s-%d", r.Node, i)))
 	}
 	return pods
 }
@@ -187,7 +189,7 @@ func atOnce() metav1.DeleteOptions { return metav1.DeleteOptions{GracePeriodSeco
 func (r *reporter) known(uid types.UID) *v1.Pod {
 	r.t.Helper()
 	var found *v1.Pod
-	eventually(r.t, "the pod on its node", func() (string, bool) {
+	recorder.Eventually(r.t, "the pod on its node", func() (string, bool) {
 		var is bool
 		found, is = r.book.GetPodByUID(podid.UID(uid))
 		return "unknown", is
@@ -197,16 +199,16 @@ func (r *reporter) known(uid types.UID) *v1.Pod {
 
 // foreignStatus is somebody else's write to the pod's status, a strategic merge patch. It is marked with its number.
 func (r *reporter) foreignStatus(name string, number int, status string) error {
-	return r.foreignWrite(name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}},"status":%s}`, foreignMark, number, status), "status")
+	return r.foreignWrite(name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}},"status":%s}`, recorder.ForeignMark, number, status), "status")
 }
 
 // foreignLabel is somebody else's label on the pod. It is marked with its number.
 func (r *reporter) foreignLabel(name string, number int, key, value string) error {
-	return r.foreignWrite(name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"},"labels":{%q:%q}}}`, foreignMark, number, key, value))
+	return r.foreignWrite(name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"},"labels":{%q:%q}}}`, recorder.ForeignMark, number, key, value))
 }
 
 func (r *reporter) foreignWrite(name, patch string, subresources ...string) error {
-	_, err := r.admin.CoreV1().Pods("default").Patch(
+	_, err := r.Admin.CoreV1().Pods("default").Patch(
 		r.t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
 	return err
 }
@@ -226,16 +228,18 @@ func running(ready v1.ConditionStatus) v1.PodStatus {
 // restarted is the status of a pod whose container runs for the n-th time.
 func restarted(p *v1.Pod, n int) v1.PodStatus {
 	s := running(map[bool]v1.ConditionStatus{true: v1.ConditionTrue, false: v1.ConditionFalse}[n%2 == 0])
-	s.Message = numbered(n, p.UID)
+	s.Message = recorder.Numbered(n, p.UID)
 	s.ContainerStatuses[0].RestartCount = int32(n)
 	return s
 }
 
-func isReady(p *v1.Pod) bool { return conditionOf(&p.Status, v1.PodReady).Status == v1.ConditionTrue }
+func isReady(p *v1.Pod) bool {
+	return recorder.ConditionOf(&p.Status, v1.PodReady).Status == v1.ConditionTrue
+}
 
 // hasRestarted tells whether the pod shows the status that restarted made.
 func hasRestarted(n int) func(*v1.Pod) bool {
 	return func(p *v1.Pod) bool {
-		return p.Status.Message == numbered(n, p.UID) && len(p.Status.ContainerStatuses) == 1 && int(p.Status.ContainerStatuses[0].RestartCount) == n
+		return p.Status.Message == recorder.Numbered(n, p.UID) && len(p.Status.ContainerStatuses) == 1 && int(p.Status.ContainerStatuses[0].RestartCount) == n
 	}
 }

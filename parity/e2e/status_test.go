@@ -5,6 +5,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
 func TestBUG2APodsLifeIsOneRequestForEachChangeAndIsSeenWithKubectl(t *testing.T) {
@@ -12,16 +14,16 @@ func TestBUG2APodsLifeIsOneRequestForEachChangeAndIsSeenWithKubectl(t *testing.T
 	p := r.bind("life")
 	r.faults.Forget()
 	r.SetPodStatus(p, running(v1.ConditionFalse))
-	r.await("life", "running", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning && !isReady(p) })
+	r.Await("life", "running", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning && !isReady(p) })
 	r.SetPodStatus(p, running(v1.ConditionTrue))
-	r.await("life", "ready", isReady)
+	r.Await("life", "ready", isReady)
 	if got := kubectl(t, "get", "pod", "life", "--no-headers"); got[:len("life   1/1   Running")] != "life   1/1   Running" {
 		t.Fatalf("kubectl prints %q", got)
 	}
 	kubectl(t, "delete", "pod", "life", "--wait=false")
-	eventually(t, "the deletion on the node", func() (string, bool) { return "unknown", r.known(p.UID).DeletionTimestamp != nil })
+	recorder.Eventually(t, "the deletion on the node", func() (string, bool) { return "unknown", r.known(p.UID).DeletionTimestamp != nil })
 	r.TerminatePod(r.known(p.UID))
-	r.awaitEnd("life")
+	r.AwaitEnd("life")
 	trace := r.faults.Requests()
 	if patches, gets := len(trace.Of("PATCH", "/pods/life/status")), len(trace.Of("get", "/pods/life")); patches != 3 || gets != 0 {
 		t.Fatalf("three changes took %d patches and %d gets", patches, gets)
@@ -40,8 +42,8 @@ func TestI7WhatOthersWriteSurvivesThousandsOfUpdates(t *testing.T) {
 	for i := range 2000 {
 		r.SetPodStatus(p, restarted(p, i))
 	}
-	got := r.await("foreign", "with its last status", hasRestarted(1999))
-	gate := conditionOf(&got.Status, "example.com/gate")
+	got := r.Await("foreign", "with its last status", hasRestarted(1999))
+	gate := recorder.ConditionOf(&got.Status, "example.com/gate")
 	if got.Labels["team"] != "shop" || gate.Status != v1.ConditionTrue || gate.Reason != "Theirs" {
 		t.Fatalf("labels %v, gate %+v", got.Labels, gate)
 	}
@@ -51,12 +53,12 @@ func TestF31APhaseThatSomebodyElseWroteIsPutRight(t *testing.T) {
 	r := openReporter(t, "drift")
 	p := r.bind("drift")
 	r.SetPodStatus(p, running(v1.ConditionTrue))
-	r.await("drift", "ready", isReady)
+	r.Await("drift", "ready", isReady)
 	if err := r.foreignStatus("drift", 1, `{"phase":"Pending"}`); err != nil {
 		t.Fatal(err)
 	}
-	r.await("drift", "as somebody else wrote it", func(p *v1.Pod) bool { return p.Annotations[foreignMark] == "1" })
-	r.await("drift", "running again", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning })
+	r.Await("drift", "as somebody else wrote it", func(p *v1.Pod) bool { return p.Annotations[recorder.ForeignMark] == "1" })
+	r.Await("drift", "running again", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning })
 }
 
 func TestF13APodThatIsRecreatedNeverShowsTheOldOnesStatus(t *testing.T) { // I9
@@ -64,7 +66,7 @@ func TestF13APodThatIsRecreatedNeverShowsTheOldOnesStatus(t *testing.T) { // I9
 	for range 20 {
 		p := r.bind("recreated")
 		r.SetPodStatus(p, restarted(p, 1)) // may still be under way when the pod is gone
-		if err := r.admin.CoreV1().Pods("default").Delete(t.Context(), "recreated", atOnce()); err != nil {
+		if err := r.Admin.CoreV1().Pods("default").Delete(t.Context(), "recreated", atOnce()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -90,7 +92,7 @@ func TestF1AfterTheAPIServersDeathEveryPodShowsItsNewestStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range pods {
-		r.await(p.Name, "with its newest status", hasRestarted(5))
+		r.Await(p.Name, "with its newest status", hasRestarted(5))
 	}
 	const alive = 3 // one that was under way, one that the end of the outage woke, one that succeeded
 	for path, requests := range r.faults.Requests().Of("PATCH", "/pods/").ByPath() {

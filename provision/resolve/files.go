@@ -52,7 +52,7 @@ func cleanPath(at string) (string, error) {
 	case path.IsAbs(at):
 		return "", fmt.Errorf("path %q: must be relative to the volume", at)
 	case slices.Contains(elements, ".."):
-		return "", fmt.Errorf("path %q: must not contain ..", at)
+		return "", fmt.Errorf(`path %q: must not contain ".."`, at)
 	case strings.HasPrefix(path.Clean(at), ".."):
 		return "", fmt.Errorf("path %q: must not begin with two dots", at)
 	case strings.ContainsRune(at, 0):

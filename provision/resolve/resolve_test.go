@@ -203,6 +203,7 @@ func TestResourcesOfAContainer(t *testing.T) {
 		"no huge pages":                   {"free", "limits.hugepages-2Mi", "", "0", ""},
 		"an init container":               {"init", "limits.cpu", "", "3", ""},
 		"a container that is not there":   {"gone", "limits.cpu", "", "", `"gone"`},
+		"no container is named":           {"", "limits.cpu", "", "", "containerName: required"},
 		"an unknown resource":             {"web", "limits.gpu", "", "", `"limits.gpu"`},
 		"an unknown half":                 {"web", "wishes.cpu", "", "", `"wishes.cpu"`},
 		"a divisor that makes no sense":   {"web", "limits.cpu", "-1", "", "divisor"},

@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -18,7 +19,10 @@ func ContainerResource(
 	if ref.ContainerName != "" && (container == nil || container.Name != ref.ContainerName) {
 		container = containerNamed(pod, ref.ContainerName)
 	}
-	if container == nil {
+	switch {
+	case container == nil && ref.ContainerName == "":
+		return "", errors.New("resourceFieldRef.containerName: required")
+	case container == nil:
 		return "", fmt.Errorf("resourceFieldRef.containerName: the pod has no container %q", ref.ContainerName)
 	}
 	which, name, _ := strings.Cut(ref.Resource, ".")
@@ -99,14 +103,13 @@ func MemorySize(pod *v1.Pod, volume *v1.EmptyDirVolumeSource, allocatable v1.Res
 // run; the other init containers run alone.
 func podMemoryLimit(pod *v1.Pod) int64 {
 	together, alone := int64(0), int64(0)
-	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+	for i, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		limit := container.Resources.Limits.Memory().Value()
 		if limit == 0 {
 			return 0
 		}
-		isInit := slices.ContainsFunc(pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == container.Name })
 		isSidecar := container.RestartPolicy != nil && *container.RestartPolicy == v1.ContainerRestartPolicyAlways
-		if isInit && !isSidecar {
+		if i < len(pod.Spec.InitContainers) && !isSidecar {
 			alone = max(alone, limit)
 		} else {
 			together += limit

@@ -18,7 +18,12 @@ const usage = `usage: testpod COMMAND
 
   pause                                    wait for SIGTERM
   sleep DURATION [--ignore-term]           wait, or until SIGTERM
-  exit CODE [--after D] [--message TEXT]   end with CODE, TEXT in /dev/termination-log
+  exit CODE [--after D] [--message TEXT] [--print TEXT]
+                                           end with CODE, TEXT in /dev/termination-log or on standard output
+  work FILE NAME [--exit CODE] [--after D] [--on-term D] [--ignore-term]
+                                           append "NAME started" and "NAME ended" to FILE; end after D, or D after SIGTERM
+  note FILE TEXT                           append TEXT to FILE
+  flip FILE                                fail and make FILE; succeed if it is there
   serve [--port N]                         HTTP: /healthz and /readyz answer 200, or what POST ?code=N asked for
   cat FILE                                 print a file
   env                                      print the environment`
@@ -40,6 +45,9 @@ func run(args []string) (int, error) {
 		"serve": serve,
 		"cat":   cat,
 		"env":   env,
+		"work":  work,
+		"note":  note,
+		"flip":  flip,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
 		return 2, fmt.Errorf("no such command\n%s", usage)
@@ -95,10 +103,14 @@ func exit(args []string) (int, error) {
 	flags := flag.NewFlagSet("exit", flag.ContinueOnError)
 	after := flags.Duration("after", 0, "how long to run before")
 	message := flags.String("message", "", "what to leave in /dev/termination-log")
+	words := flags.String("print", "", "what to print")
 	if err := flags.Parse(args[1:]); err != nil {
 		return 2, err
 	}
 	time.Sleep(*after)
+	if *words != "" {
+		fmt.Println(*words)
+	}
 	if *message != "" {
 		if err := os.WriteFile("/dev/termination-log", []byte(*message), 0o644); err != nil {
 			return 1, err

@@ -1,4 +1,4 @@
-package e2e_test
+package recorder
 
 import (
 	"fmt"
@@ -15,13 +15,14 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// foreignMark is an annotation that a foreign writer changes with each write, so that it is known whose step it was.
-const foreignMark = "example.com/foreign-writes"
+// ForeignMark is an annotation that a foreign writer changes with each write, so that it is known whose step it was.
+const ForeignMark = "example.com/foreign-writes"
 
-// numbered is a message by which the recorder knows that no older status came after a newer one, and whose it is.
-func numbered(number int, of types.UID) string { return fmt.Sprintf("status %d of %s", number, of) }
+// Numbered is a message by which the recorder knows that no older status came after a newer one, and whose it is.
+func Numbered(number int, of types.UID) string { return fmt.Sprintf("status %d of %s", number, of) }
 
-func numberOf(message string) (number int, of types.UID, found bool) {
+// NumberOf reads what Numbered wrote.
+func NumberOf(message string) (number int, of types.UID, found bool) {
 	_, err := fmt.Sscanf(message, "status %d of %s", &number, &of)
 	return number, of, err == nil
 }
@@ -29,14 +30,14 @@ func numberOf(message string) (number int, of types.UID, found bool) {
 // misdeeds lists the invariants that the step from one version of a pod to the next breaks. Of a foreign writer's steps
 // nothing is expected.
 func misdeeds(before, after *v1.Pod, now time.Time) (wrong []string) {
-	if before.Annotations[foreignMark] != after.Annotations[foreignMark] {
+	if before.Annotations[ForeignMark] != after.Annotations[ForeignMark] {
 		return nil
 	}
 	say := func(rule string, was, is any) {
 		wrong = append(wrong, fmt.Sprintf("at version %s: %s: %v became %v", after.ResourceVersion, rule, was, is))
 	}
 	was, is := &before.Status, &after.Status
-	if isEnded(was.Phase) && is.Phase != was.Phase {
+	if IsEnded(was.Phase) && is.Phase != was.Phase {
 		say("I1, a terminal phase was left", was.Phase, is.Phase)
 	}
 	if was.StartTime != nil && !was.StartTime.Equal(is.StartTime) {
@@ -48,7 +49,7 @@ func misdeeds(before, after *v1.Pod, now time.Time) (wrong []string) {
 	messageMisdeeds(before, after, say)
 	containerMisdeeds(before, after, say)
 	for i := range was.Conditions {
-		conditionMisdeeds(was.Conditions[i], conditionOf(is, was.Conditions[i].Type), say)
+		conditionMisdeeds(was.Conditions[i], ConditionOf(is, was.Conditions[i].Type), say)
 	}
 	for _, c := range is.Conditions {
 		if derive.IsOwned(c.Type) && c.LastTransitionTime.After(now.Add(time.Second)) {
@@ -59,11 +60,12 @@ func misdeeds(before, after *v1.Pod, now time.Time) (wrong []string) {
 	return wrong
 }
 
-func isEnded(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
+// IsEnded tells whether a phase is the last one.
+func IsEnded(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
 
 func messageMisdeeds(before, after *v1.Pod, say func(string, any, any)) {
-	last, was, found := numberOf(before.Status.Message)
-	next, is, still := numberOf(after.Status.Message)
+	last, was, found := NumberOf(before.Status.Message)
+	next, is, still := NumberOf(after.Status.Message)
 	switch {
 	case still && !podid.IsMirror(after) && is != after.UID:
 		say("I9, the status of another pod", after.UID, is)
@@ -74,7 +76,8 @@ func messageMisdeeds(before, after *v1.Pod, say func(string, any, any)) {
 	}
 }
 
-func containersOf(status *v1.PodStatus) []v1.ContainerStatus {
+// ContainersOf are all containers of a status, those that run first at the beginning.
+func ContainersOf(status *v1.PodStatus) []v1.ContainerStatus {
 	return slices.Concat(status.InitContainerStatuses, status.ContainerStatuses, status.EphemeralContainerStatuses)
 }
 
@@ -90,8 +93,8 @@ func stateOf(c v1.ContainerStatus) string {
 }
 
 func containerMisdeeds(before, after *v1.Pod, say func(string, any, any)) {
-	now := containersOf(&after.Status)
-	for _, was := range containersOf(&before.Status) {
+	now := ContainersOf(&after.Status)
+	for _, was := range ContainersOf(&before.Status) {
 		i := slices.IndexFunc(now, func(c v1.ContainerStatus) bool { return c.Name == was.Name })
 		if i < 0 {
 			say("I2, a container disappeared", was.Name, "nothing")
@@ -102,7 +105,7 @@ func containerMisdeeds(before, after *v1.Pod, say func(string, any, any)) {
 			say("I3, a restart count went back", was.RestartCount, is.RestartCount)
 		}
 		end, still := was.State.Terminated, is.State.Terminated
-		if end == nil || (before.Spec.RestartPolicy == v1.RestartPolicyAlways && !isEnded(before.Status.Phase)) {
+		if end == nil || mayRunAgain(before, was.Name, end.ExitCode) && !IsEnded(before.Status.Phase) {
 			continue
 		}
 		if still == nil || still.ExitCode != end.ExitCode || !still.FinishedAt.Equal(&end.FinishedAt) {
@@ -111,7 +114,19 @@ func containerMisdeeds(before, after *v1.Pod, say func(string, any, any)) {
 	}
 }
 
-func conditionOf(status *v1.PodStatus, kind v1.PodConditionType) v1.PodCondition {
+// mayRunAgain tells whether a container that ended so is started again.
+func mayRunAgain(pod *v1.Pod, name string, exitCode int32) bool {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if c.Name == name && c.RestartPolicy != nil {
+			return *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+		}
+	}
+	policy := pod.Spec.RestartPolicy
+	return policy == v1.RestartPolicyAlways || policy == v1.RestartPolicyOnFailure && exitCode != 0
+}
+
+// ConditionOf is the condition of that type, or an empty one.
+func ConditionOf(status *v1.PodStatus, kind v1.PodConditionType) v1.PodCondition {
 	for _, c := range status.Conditions {
 		if c.Type == kind {
 			return c
@@ -178,10 +193,10 @@ func isAboutUID(answer metav1.Status) bool {
 }
 
 // isForeign tells that others wrote to the pod: what they wrote may be why.
-func isForeign(l *life) bool { return l != nil && l.pod.Annotations[foreignMark] != "" }
+func isForeign(l *life) bool { return l != nil && l.pod.Annotations[ForeignMark] != "" }
 
 // mayBeDeleted tells whether a node may delete the object: somebody asked for it, and nothing of the pod runs.
 func mayBeDeleted(pod *v1.Pod) bool {
-	return pod.DeletionTimestamp != nil && isEnded(pod.Status.Phase) &&
-		!slices.ContainsFunc(containersOf(&pod.Status), func(c v1.ContainerStatus) bool { return c.State.Running != nil })
+	return pod.DeletionTimestamp != nil && IsEnded(pod.Status.Phase) &&
+		!slices.ContainsFunc(ContainersOf(&pod.Status), func(c v1.ContainerStatus) bool { return c.State.Running != nil })
 }

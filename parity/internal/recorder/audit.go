@@ -1,14 +1,14 @@
-package e2e_test
+package recorder
 
 import (
 	"bufio"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -18,36 +18,26 @@ import (
 	"github.com/heraldnode/herald/parity/controlplane"
 )
 
-// audited is a control plane whose API server writes down what nodes ask of it, before it answers.
-type audited struct {
-	*controlplane.ControlPlane
-	log string
-}
+// Cluster is a control plane whose API server writes down what nodes ask of it, before it answers.
+type Cluster struct{ *controlplane.ControlPlane }
 
-func startAudited(ctx context.Context) (*audited, error) {
+//go:embed audit-policy.yaml
+var policy []byte
+
+// Start starts a control plane.
+func Start(ctx context.Context) (*Cluster, error) {
 	binaries, err := controlplane.Build(ctx, os.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	policy, err := filepath.Abs(filepath.Join("testdata", "audit-policy.yaml"))
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "herald-e2e-")
-	if err != nil {
-		return nil, err
-	}
-	log := filepath.Join(dir, "audit.log")
-	cp, err := controlplane.Start(ctx, controlplane.Config{
-		Binaries: binaries, Dir: dir, APIServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + log},
-	})
-	return &audited{ControlPlane: cp, log: log}, err
+	cp, err := controlplane.Start(ctx, controlplane.Config{Binaries: binaries, AuditPolicy: policy})
+	return &Cluster{cp}, err
 }
 
-// ownCluster is a control plane for one test, which may do to it what would disturb others.
-func ownCluster(t *testing.T) *audited {
+// ForTest starts a control plane for one test, which may do to it what would disturb others.
+func ForTest(t *testing.T) *Cluster {
 	t.Helper()
-	own, err := startAudited(t.Context())
+	own, err := Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +83,8 @@ func (w write) String() string {
 }
 
 // writes is what the node asked for since that place in the log, in the order of the answers.
-func (a *audited) writes(node string, since int64) ([]write, error) {
-	file, err := os.Open(a.log)
+func (c *Cluster) writes(node string, since int64) ([]write, error) {
+	file, err := os.Open(c.AuditLog())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -112,7 +102,7 @@ func (a *audited) writes(node string, since int64) ([]write, error) {
 		if err := lines.Decode(&w); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return all, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("read %s: %w", a.log, err)
+			return nil, fmt.Errorf("read %s: %w", c.AuditLog(), err)
 		}
 		if w.User.Username == "system:node:"+node {
 			all = append(all, w)
@@ -121,8 +111,8 @@ func (a *audited) writes(node string, since int64) ([]write, error) {
 }
 
 // place is where the log ends now.
-func (a *audited) place() int64 {
-	if info, err := os.Stat(a.log); err == nil {
+func (c *Cluster) place() int64 {
+	if info, err := os.Stat(c.AuditLog()); err == nil {
 		return info.Size()
 	}
 	return 0

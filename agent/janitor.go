@@ -1,0 +1,55 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/heraldnode/herald/cri"
+	"github.com/heraldnode/herald/podid"
+)
+
+// Janitor is a Runtime that can be tidied up. It is asked for by what it can do.
+type Janitor interface {
+	// CollectGarbage removes what ended and nobody needs any more.
+	CollectGarbage(ctx context.Context, keep cri.Keep) error
+	// RotateLogs keeps the logs of containers from growing without end.
+	RotateLogs(ctx context.Context) error
+}
+
+// The kubelet's beats.
+const (
+	collectEvery = time.Minute
+	rotateEvery  = 10 * time.Second
+)
+
+// tidy keeps the runtime tidy.
+func (a *Agent) tidy(ctx context.Context, runtime Janitor) error {
+	collect, rotate := time.NewTicker(collectEvery), time.NewTicker(rotateEvery)
+	defer collect.Stop()
+	defer rotate.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-collect.C:
+			err = runtime.CollectGarbage(ctx, cri.Keep{Wanted: a.wantedNow()})
+		case <-rotate.C:
+			err = runtime.RotateLogs(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			a.config.Logger.Warn("The runtime is not as tidy as it should be", "err", err)
+		}
+	}
+}
+
+// wantedNow tells the pods whose remains somebody may still want to see: while a source has not spoken, all of them.
+func (a *Agent) wantedNow() func(podid.UID) bool {
+	if !a.Sources.AllReady() {
+		return func(podid.UID) bool { return true }
+	}
+	known := a.known()
+	return func(uid podid.UID) bool { return known[types.UID(uid)] }
+}

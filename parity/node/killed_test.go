@@ -1,0 +1,227 @@
+package node_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/heraldnode/herald/parity/internal/recorder"
+)
+
+// victim is what is killed while pods start, run and end.
+type victim struct {
+	kill, revive func() error
+}
+
+func (tr *trial) theAgent() victim {
+	return victim{func() error { return tr.machine.end(syscall.SIGKILL) }, tr.begin}
+}
+
+func (tr *trial) theRuntime() victim {
+	return victim{tr.containerd.Kill, func() error { return tr.containerd.Restart(tr.t.Context()) }}
+}
+
+func (tr *trial) theServer() victim {
+	server := tr.machine.cluster.APIServer
+	return victim{server.Kill, func() error { return server.Start(tr.t.Context()) }}
+}
+
+// strike kills the victim, lets a moment pass and revives it.
+func (tr *trial) strike(v victim, pause time.Duration) {
+	tr.t.Helper()
+	if err := v.kill(); err != nil {
+		tr.t.Fatal(err)
+	}
+	time.Sleep(pause) // nothing is there that could be waited for
+	if err := v.revive(); err != nil {
+		tr.t.Fatal(err)
+	}
+}
+
+// worker is a pod that writes down each start and end of its two containers.
+func (tr *trial) worker(name string) *v1.Pod {
+	diary := diaryPath + "/" + name
+	p := newPod(name, runs("main", "work", diary, "main", "--on-term", "1500ms"))
+	p.Spec.InitContainers = []v1.Container{runs("init", "work", diary, "init", "--after", "200ms")}
+	return tr.keepsDiary(p)
+}
+
+// goThrough has pods start, run and end, and the victim killed meanwhile.
+func (tr *trial) goThrough(v victim) {
+	tr.t.Helper()
+	const pods = 3
+	names := make([]string, pods)
+	for i := range names {
+		names[i] = fmt.Sprintf("starting-%d", i)
+		tr.bind(tr.worker(names[i]))
+		time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond) // the moment is any
+	}
+	tr.strike(v, 0)
+	before := map[string]v1.PodStatus{}
+	for _, name := range names {
+		before[name] = tr.Await(name, "ready", isReady).Status
+		tr.mustHaveWritten(name, "init started", "init ended", "main started")
+	}
+
+	tr.strike(v, time.Second)
+	tr.bind(tr.worker("later"))
+	tr.Await("later", "ready", isReady)
+	for _, name := range names {
+		if diff := cmp.Diff(before[name], tr.Await(name, "ready", isReady).Status); diff != "" {
+			tr.t.Errorf("%s changed although nothing happened to it (-before +after):\n%s", name, diff)
+		}
+		tr.mustHaveWritten(name, "init started", "init ended", "main started")
+	}
+
+	for _, name := range names {
+		tr.delete(name)
+		time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond) // the moment is any
+	}
+	tr.strike(v, 0)
+	for _, name := range names {
+		tr.AwaitEnd(name)
+		tr.mustHaveWritten(name, "init started", "init ended", "main started", "main ended")
+	}
+}
+
+func TestF1TheAPIServerIsKilledWhilePodsStartRunAndEnd(t *testing.T) {
+	tr := tryAlone(t, "severed")
+	tr.goThrough(tr.theServer())
+}
+
+func TestF15TheAgentIsKilledWhilePodsStartRunAndEnd(t *testing.T) {
+	t.Parallel()
+	tr := tryAlone(t, "headless")
+	tr.goThrough(tr.theAgent())
+}
+
+func TestF22ContainerdIsKilledWhilePodsStartRunAndEnd(t *testing.T) {
+	t.Parallel()
+	tr := tryAlone(t, "bodiless")
+	tr.goThrough(tr.theRuntime())
+}
+
+func TestF15ManyKillsAtRandomMomentsStartNothingTwice(t *testing.T) {
+	t.Parallel()
+	const lives = 25
+	tr := tryAlone(t, "immortal")
+	policies := []v1.RestartPolicy{v1.RestartPolicyNever, v1.RestartPolicyOnFailure}
+	for life := range lives {
+		name := fmt.Sprintf("job-%d", life)
+		job := newPod(name, runs("main", "work", diaryPath+"/"+name, "main", "--after", "500ms"))
+		job.Spec.RestartPolicy = policies[life%2]
+		tr.bind(tr.keepsDiary(job))
+		time.Sleep(time.Duration(rand.IntN(700)) * time.Millisecond) // the moment is any
+		tr.strike(tr.theAgent(), 0)
+	}
+	unlucky := 0
+	for life := range lives {
+		name := fmt.Sprintf("job-%d", life)
+		p := tr.Await(name, "ended", func(p *v1.Pod) bool { return recorder.IsEnded(p.Status.Phase) })
+		if end := containerOf(p, "main").State.Terminated; p.Status.Phase == v1.PodFailed && wasNeverRun(end) {
+			unlucky++
+			tr.mustHaveWritten(name)
+			continue
+		}
+		tr.mustHaveWritten(name, "main started", "main ended")
+	}
+	if unlucky > lives/5 {
+		t.Errorf("%d jobs did not run", unlucky)
+	}
+}
+
+// wasNeverRun tells that containerd gave up a start because the caller had gone. A job that may not be tried again has failed
+// then, as the kubelet's would have.
+func wasNeverRun(end *v1.ContainerStateTerminated) bool {
+	return end != nil && end.Reason == "StartError" && end.StartedAt.IsZero()
+}
+
+func TestWhatHappensWhileTheAgentIsAwayIsMadeUpFor(t *testing.T) {
+	t.Parallel()
+	tr := tryAlone(t, "absent")
+	tr.bind(tr.worker("doomed"))
+	tr.bind(tr.keepsDiary(newPod("fragile", runs("main", "work", diaryPath+"/fragile", "main", "--after", "3s", "--exit", "1"))))
+	tr.Await("doomed", "ready", isReady)
+	before := tr.Await("fragile", "ready", isReady)
+	if err := tr.theAgent().kill(); err != nil {
+		t.Fatal(err)
+	}
+	tr.delete("doomed")
+	tr.mustHaveWritten("fragile", "main started", "main ended")
+	tr.bind(tr.worker("new"))
+	if err := tr.theAgent().revive(); err != nil {
+		t.Fatal(err)
+	}
+	tr.AwaitEnd("doomed")
+	tr.mustHaveWritten("doomed", "init started", "init ended", "main started", "main ended")
+	tr.Await("new", "ready", isReady)
+	after := tr.Await("fragile", "started again", func(p *v1.Pod) bool { return containerOf(p, "main").RestartCount == 1 })
+	if !after.Status.StartTime.Equal(before.Status.StartTime) || after.Status.PodIP != before.Status.PodIP {
+		t.Errorf("it became %+v", after.Status)
+	}
+}
+
+func TestAPodThatWasDeletedByForceWhileTheAgentWasAwayEnds(t *testing.T) {
+	t.Parallel()
+	tr := tryAlone(t, "forced")
+	tr.bind(tr.worker("forced"))
+	tr.Await("forced", "ready", isReady)
+	if err := tr.theAgent().kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.Admin.CoreV1().Pods(tr.Namespace).Delete(t.Context(), "forced", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.theAgent().revive(); err != nil {
+		t.Fatal(err)
+	}
+	tr.mustHaveWritten("forced", "init started", "init ended", "main started", "main ended")
+	tr.mustLeaveNothing()
+}
+
+func TestF26APodWhoseShimIsKilledRunsAgain(t *testing.T) {
+	t.Parallel()
+	tr := tryOn(t, quiet.node(t))
+	tr.bind(tr.keepsDiary(newPod("shimless", runs("main", "work", diaryPath+"/main", "main"))))
+	p := tr.Await("shimless", "ready", isReady)
+	tr.mustHaveWritten("main", "main started")
+	if err := killShim(tr.containerd.Folder(), tr.sandboxOf(p)); err != nil {
+		t.Fatal(err)
+	}
+	again := tr.Await("shimless", "running again", func(p *v1.Pod) bool {
+		return isReady(p) && containerOf(p, "main").RestartCount == 1
+	})
+	if last := containerOf(again, "main").LastTerminationState.Terminated; last == nil || last.ExitCode == 0 {
+		t.Errorf("its first life ended with %+v", last)
+	}
+	tr.mustHaveWritten("main", "main started", "main started")
+}
+
+// killShim kills the shim of one sandbox, which is told by its command line.
+func killShim(folder, sandbox string) error {
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return err
+	}
+	for _, file := range lines {
+		line, _ := os.ReadFile(file) // it may have ended
+		if strings.Contains(string(line), "shim") && strings.Contains(string(line), sandbox) && strings.Contains(string(line), folder) {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			if err != nil {
+				return err
+			}
+			return syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	return fmt.Errorf("no shim of sandbox %s", sandbox)
+}

@@ -1,0 +1,63 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+)
+
+// network opens connections.
+type network struct {
+	// guarded refuses addresses that belong to the node alone.
+	guarded bool
+}
+
+// refusedError is about an address that the pod must not reach through its probes.
+type refusedError struct{ address netip.Addr }
+
+func (e *refusedError) Error() string {
+	return fmt.Sprintf("%s is refused: a pod with a network of its own must not reach the node's loopback and link-local "+
+		"addresses by its probes; leave host empty, or set hostNetwork", e.address)
+}
+
+// dial opens a connection that leaves nothing behind when it is closed: a reset instead of a TIME_WAIT, of which
+// thousands of probes would make enough to use up all ports (PRB-29, F25). Nothing that we sent can get lost by it, for
+// by then the answer is there.
+func (n network) dial(ctx context.Context, kind, address string) (net.Conn, error) {
+	dialer := net.Dialer{KeepAlive: -1}
+	if n.guarded {
+		dialer.Control = refuseLocal
+	}
+	if to, err := netip.ParseAddrPort(address); err == nil { // nothing to look up, which is the usual case
+		conn, err := dialer.DialTCP(ctx, kind, netip.AddrPort{}, to)
+		return resetting(conn, err)
+	}
+	conn, err := dialer.DialContext(ctx, kind, address)
+	if err != nil {
+		return nil, err
+	}
+	return resetting(conn.(*net.TCPConn), nil)
+}
+
+// resetting is the connection if there is one, never a nil that looks like one.
+func resetting(conn *net.TCPConn, err error) (net.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	return conn, conn.SetLinger(0)
+}
+
+// refuseLocal sees the address that a name was resolved to, so that no name leads around it.
+func refuseLocal(_, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	ip := to.Addr().Unmap()
+	if ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsUnspecified() {
+		return &refusedError{ip}
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package judge
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/observed"
+)
+
+// Kind is what a probe decides about.
+type Kind int
+
+// The kinds. Startup gates the others (PRB-17).
+const (
+	Startup Kind = iota
+	Readiness
+	Liveness
+)
+
+// String is the kubelet's word, as metrics and events show it.
+func (k Kind) String() string { return [...]string{"Startup", "Readiness", "Liveness"}[k] }
+
+// Of is the container's probe of that kind, or nil.
+func (k Kind) Of(c *v1.Container) *v1.Probe {
+	switch k {
+	case Startup:
+		return c.StartupProbe
+	case Readiness:
+		return c.ReadinessProbe
+	default:
+		return c.LivenessProbe
+	}
+}
+
+// Rules are what the spec says about a probe.
+type Rules struct {
+	Kind                               Kind
+	InitialDelay, Period               time.Duration
+	FailureThreshold, SuccessThreshold int
+}
+
+// RulesOf reads a spec. What the API server would have filled in counts where nothing, or nonsense, stands.
+func RulesOf(kind Kind, spec *v1.Probe) Rules {
+	return Rules{
+		Kind:             kind,
+		InitialDelay:     seconds(spec.InitialDelaySeconds, 0),
+		Period:           seconds(spec.PeriodSeconds, 10),
+		FailureThreshold: int(positive(spec.FailureThreshold, 3)),
+		SuccessThreshold: int(positive(spec.SuccessThreshold, 1)),
+	}
+}
+
+// Timeout is how long one check of the probe may take.
+func Timeout(spec *v1.Probe) time.Duration { return seconds(spec.TimeoutSeconds, 1) }
+
+func seconds(n, otherwise int32) time.Duration {
+	return time.Duration(positive(n, otherwise)) * time.Second
+}
+
+func positive(n, otherwise int32) int32 {
+	if n > 0 {
+		return n
+	}
+	return otherwise
+}
+
+// Probe is what is known of one probe. It is a value: methods return the next one. Make one with New.
+type Probe struct {
+	rules Rules
+
+	// About the container that was seen last:
+	container observed.ContainerID
+	verdict   derive.Verdict
+	// held: nothing is checked until another container is seen.
+	held bool
+	// ended: the container was seen to have exited, so that a check that was under way speaks of nothing.
+	ended bool
+	// streak counts how often last was found in a row, errors the rounds in a row that found nothing out.
+	last           Result
+	streak, errors int
+	// earliest is when the next check may begin.
+	earliest time.Time
+}
+
+// New is a probe that has seen no container.
+func New(rules Rules) Probe { return Probe{rules: rules} }
+
+// Verdict is what the probe says of that container.
+func (p Probe) Verdict(of observed.ContainerID) derive.Verdict {
+	if of != p.container {
+		return derive.ProbeUndecided
+	}
+	return p.verdict
+}
+
+// Decided is the container that the probe has a verdict about, if any.
+func (p Probe) Decided() (observed.ContainerID, derive.Verdict) {
+	return p.container, p.verdict
+}
+
+// Under is the probe under other rules: what was decided stands, counting starts anew.
+func (p Probe) Under(rules Rules) Probe {
+	p.rules, p.last, p.streak, p.errors = rules, 0, 0, 0
+	return p
+}
