@@ -52,6 +52,8 @@ type memory struct {
 	notBefore time.Time
 	// stopBy is when the grace of the stop that was interrupted is over; zero: none was.
 	stopBy time.Time
+	// waits is until when each container in a crash loop is known, and was told, to wait.
+	waits map[string]time.Time
 	// started tells that the pod was seen to run: its start was measured (BUG-34).
 	started bool
 }

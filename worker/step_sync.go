@@ -29,6 +29,7 @@ func (w *Workers) sync(ctx context.Context, t *turn) result {
 	t.memory.backoff = actions.Backoff
 	status := w.publish(t, w.syncInput(t, l, actions))
 	t.memory.rejections = 0
+	w.tellCrashLoops(t, actions.Waiting)
 	if actions.Done || actions.Fail != nil || status.Phase == v1.PodSucceeded || status.Phase == v1.PodFailed {
 		w.move(t, plan.Lifecycle.End) // PW-27
 		return result{}
@@ -41,6 +42,21 @@ func (w *Workers) sync(ctx context.Context, t *turn) result {
 		got.after = min(got.after, max(0, time.Until(actions.Wake)))
 	}
 	return got
+}
+
+// tellCrashLoops tells once of each time that a container has to wait until it is started again.
+func (w *Workers) tellCrashLoops(t *turn, waiting map[string]plan.Waiting) {
+	for name, why := range waiting {
+		if t.memory.waits[name].Equal(why.Until) {
+			continue
+		}
+		if t.memory.waits == nil {
+			t.memory.waits = map[string]time.Time{}
+		}
+		t.memory.waits[name] = why.Until
+		w.config.Events.Event(t.life.Pod, v1.EventTypeWarning, "BackOff",
+			fmt.Sprintf("Back-off restarting failed container %s in pod %s", name, t.identity()))
+	}
 }
 
 func (w *Workers) syncInput(t *turn, l *look, actions plan.Actions) derive.Input {

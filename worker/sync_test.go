@@ -190,8 +190,12 @@ func TestACrashLoopIsToldAndWaitedFor(t *testing.T) {
 			w.Fatalf("it waits because of %q", got)
 		}
 		w.after(10 * time.Minute)
-		if starts := w.engine.Calls("StartContainer"); starts < 6 || starts > 9 {
+		starts := w.engine.Calls("StartContainer")
+		if starts < 6 || starts > 9 {
 			w.Fatalf("%d starts in 10 min", starts)
+		}
+		if told := w.countTold("BackOff"); told < starts-2 || told > starts {
+			w.Fatalf("%d events of %d starts", told, starts)
 		}
 	})
 }

@@ -162,6 +162,18 @@ func (w *world) heard(reason string) bool {
 	return slices.ContainsFunc(w.events, func(e string) bool { return strings.Contains(e, " "+reason+": ") })
 }
 
+func (w *world) countTold(reason string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	told := 0
+	for _, e := range w.events {
+		if strings.Contains(e, " "+reason+": ") {
+			told++
+		}
+	}
+	return told
+}
+
 func (w *world) phase(p *v1.Pod) v1.PodPhase {
 	s, _ := w.statuses.GetPodStatus(p.UID)
 	return s.Phase

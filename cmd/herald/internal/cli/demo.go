@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +20,7 @@ again and again. It shows the table of their statuses as they change, until Ctrl
 
 With --for it ends by itself, with exit status 0 if the pods came to what they should and 1 if not.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			signal.Ignore(syscall.SIGPIPE) // who reads along may leave, but the pods must be ended
 			return demo.Run(cmd.Context(), demo.Options{For: lasts, Out: cmd.OutOrStdout()})
 		},
 	}

@@ -147,6 +147,9 @@ func (d *demo) watch(ctx context.Context, ended <-chan error) error {
 		case <-tick.C:
 		}
 		screen.draw(d.node.Agent.LocalPods(), time.Now())
+		if screen.gone {
+			return errors.New("nobody reads this any more")
+		}
 	}
 }
 

@@ -19,6 +19,13 @@ type screen struct {
 	live  bool
 	head  string
 	shown map[string]string // the line last shown of each pod
+	gone  bool              // nobody reads any more
+}
+
+func (s *screen) print(text string) {
+	if _, err := io.WriteString(s.out, text); err != nil {
+		s.gone = true
+	}
 }
 
 func newScreen(out io.Writer, head string) *screen {
@@ -28,7 +35,7 @@ func newScreen(out io.Writer, head string) *screen {
 		s.live = err == nil
 	}
 	if !s.live {
-		fmt.Fprint(out, head)
+		s.print(head)
 	}
 	return s
 }
@@ -46,7 +53,7 @@ func (s *screen) draw(pods []*v1.Pod, now time.Time) {
 	}
 	_ = table.NewPrinter(&text, table.Options{}).Print(rows...)
 	const home, clearLine, clearBelow = "\x1b[H", "\x1b[K", "\x1b[J"
-	fmt.Fprint(s.out, home+strings.ReplaceAll(text.String(), "\n", clearLine+"\n")+clearBelow)
+	s.print(home + strings.ReplaceAll(text.String(), "\n", clearLine+"\n") + clearBelow)
 }
 
 // tell shows that a pod changed where there is no terminal.
@@ -61,12 +68,12 @@ func (s *screen) tell(p *v1.Pod, since time.Duration, now time.Time) {
 		return
 	}
 	s.shown[row.Name] = line
-	fmt.Fprintf(s.out, "%5.1fs  %s\n", since.Seconds(), line)
+	s.print(fmt.Sprintf("%5.1fs  %s\n", since.Seconds(), line))
 }
 
 // clear makes room on a terminal.
 func (s *screen) clear() {
 	if s.live {
-		fmt.Fprint(s.out, "\x1b[2J")
+		s.print("\x1b[2J")
 	}
 }
