@@ -117,5 +117,8 @@ func (a *Agent) registerMetrics() error {
 	return a.config.Metrics.Register(a.Pods.Collector())
 }
 
+// NetworkReady says what keeps pods from getting a network, or nil.
+func (a *Agent) NetworkReady() error { return a.health.network() }
+
 // Healthy says what keeps the agent from doing its work, or nil.
 func (a *Agent) Healthy() error { return errors.Join(a.Pleg.Healthy(), a.health.runtime()) }

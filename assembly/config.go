@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -50,8 +51,14 @@ type Config struct {
 
 	// PodLogsDir is where containers' logs go. Default: /var/log/pods, or logs in DataDir for a RuntimeProcess.
 	PodLogsDir string
-	// NodeIP is the address that pods in the machine's network have. Default: the machine's first that is not loopback.
+	// NodeIP is the node's address, and that of pods in its network. Default: that of the interface that leads out.
 	NodeIP netip.Addr
+	// NodeLabels and RegisterWithTaints are given to the Node object when it is made. NoRegistration leaves that to others.
+	NodeLabels         map[string]string
+	RegisterWithTaints []v1.Taint
+	NoRegistration     bool
+	// Version is the agent's own, for the Node object.
+	Version string
 	// ClusterDNS and ClusterDomain are for the pods' name resolution. Default: none, pods use the machine's.
 	ClusterDNS    []netip.Addr
 	ClusterDomain string
@@ -100,9 +107,6 @@ func (c Config) withDefaults() (Config, error) {
 		complain("MaxPods must not be negative")
 	}
 	setDefault(&c.MaxPods, 110)
-	if !c.NodeIP.IsValid() {
-		c.NodeIP = firstAddress()
-	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/event"
 	"github.com/heraldnode/herald/kubeapi"
+	"github.com/heraldnode/herald/node"
+	"github.com/heraldnode/herald/node/machine"
 	"github.com/heraldnode/herald/process"
 	"github.com/heraldnode/herald/provision"
 	"github.com/heraldnode/herald/source"
@@ -25,6 +27,7 @@ import (
 type Node struct {
 	Agent  *agent.Agent
 	Events *event.Recorder
+	Node   *node.Node
 
 	config  Config
 	api     *kubeapi.Client
@@ -47,7 +50,7 @@ func New(config Config) (_ *Node, err error) {
 		}
 	}()
 	for _, build := range []func() error{
-		n.makeFolders, n.makeAPI, n.makeEvents, n.makeVolumes, n.makeServer, n.makeRuntime, n.makeAgent,
+		n.makeFolders, n.makeAPI, n.makeEvents, n.makeNode, n.makeVolumes, n.makeServer, n.makeRuntime, n.makeAgent,
 	} {
 		if err := build(); err != nil {
 			return nil, err
@@ -84,6 +87,7 @@ func (n *Node) Run(ctx context.Context) error {
 		})
 	}
 	servers.Go(func() { _ = n.Events.Run(serving) })
+	servers.Go(func() { _ = n.Node.Run(serving) })
 	n.awaitServer(ctx)
 	err := n.Agent.Run(ctx)
 	stopServing()
@@ -153,10 +157,40 @@ func (n *Node) makeEvents() (err error) {
 	return err
 }
 
+// makeNode gives the Node object and its lease connections of their own, so that no flood of statuses can make the node
+// look dead.
+func (n *Node) makeNode() error {
+	facts := machine.Config{Data: n.config.DataDir, Version: n.config.Version}
+	if n.config.NodeIP.IsValid() {
+		facts.Addresses = []netip.Addr{n.config.NodeIP}
+	}
+	here, err := machine.New(facts)
+	if err != nil {
+		return err
+	}
+	config := node.Config{
+		Name: n.config.NodeName, Machine: here.Facts, MaxPods: int64(n.config.MaxPods),
+		Labels: n.config.NodeLabels, Taints: n.config.RegisterWithTaints, NoRegistration: n.config.NoRegistration,
+		Ready:          func() error { return n.Agent.Healthy() },
+		NetworkReady:   func() error { return n.Agent.NetworkReady() },
+		RuntimeVersion: func(ctx context.Context) (string, string, error) { return n.runtime.Version(ctx) },
+		Events:         n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
+	}
+	if n.config.API != nil {
+		own, err := kubeapi.New(n.config.API)
+		if err != nil {
+			return err
+		}
+		config.API, config.Reconnect = own, own.CloseConnections
+	}
+	n.Node, err = node.New(config)
+	return err
+}
+
 func (n *Node) makeVolumes() (err error) {
 	config := provision.Config{
 		Root: n.path("pods"), Events: n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
-		Node: func() provision.Facts { return provision.Facts{HostIPs: n.addresses()} },
+		Node: func() provision.Facts { return provision.Facts{HostIPs: n.Node.HostIPs()} },
 	}
 	if n.api != nil {
 		config.Objects = n.api
@@ -181,7 +215,7 @@ func (n *Node) makeRuntime() (err error) {
 	config := cri.Config{
 		Endpoint: n.config.ContainerRuntimeEndpoint, ImageEndpoint: n.config.ImageServiceEndpoint,
 		Provision: n.volumes, Events: n.Events, Root: n.path("pods"), LogDir: n.config.PodLogsDir,
-		ClusterDNS: n.config.ClusterDNS, ClusterDomain: n.config.ClusterDomain, NodeIPs: n.addresses,
+		ClusterDNS: n.config.ClusterDNS, ClusterDomain: n.config.ClusterDomain, NodeIPs: n.Node.HostIPs,
 		CgroupParent: n.config.CgroupRoot, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
 	if n.api != nil {
@@ -198,13 +232,11 @@ func (n *Node) makeAgent() error {
 	}
 	n.Agent, err = agent.New(agent.Config{
 		NodeName: n.config.NodeName, Sources: sources, Runtime: n.runtime, Events: n.Events, API: n.api, Volumes: n.volumes,
-		State: n.state, Admit: n.admit, Node: func() derive.Node { return derive.Node{HostIPs: n.addresses()} },
+		State: n.state, Admit: n.admit, Node: func() derive.Node { return derive.Node{HostIPs: n.Node.HostIPs()} },
 		Logger: n.config.Logger, Metrics: n.config.Metrics,
 	})
 	return err
 }
-
-func (n *Node) addresses() []netip.Addr { return []netip.Addr{n.config.NodeIP} }
 
 func (n *Node) sources() ([]source.Source, error) {
 	var sources []source.Source
@@ -229,6 +261,7 @@ func (n *Node) sources() ([]source.Source, error) {
 	if n.api != nil {
 		bound, err := source.NewAPI(source.APIConfig{
 			ListerWatcher: n.api.PodsOnNode(n.config.NodeName), Node: n.config.NodeName, Logger: n.config.Logger,
+			AwaitNode: n.Node.AwaitNode,
 		})
 		if err != nil {
 			return nil, err

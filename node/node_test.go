@@ -244,6 +244,13 @@ func TestANodeThatIsNotToRegisterWaitsForTheObject(t *testing.T) {
 		if c := w.condition(v1.NodeReady); c.Status != v1.ConditionTrue {
 			t.Errorf("%+v", c)
 		}
+		w.server.DeleteNode("a")
+		pass(time.Minute)
+		w.server.DeleteLease("a")
+		pass(time.Minute)
+		if w.server.Node("a") != nil || w.server.Lease("a") != nil {
+			t.Error("a node that others had registered and deleted came back")
+		}
 	})
 }
 

@@ -23,14 +23,14 @@ var (
 	errDeleted       = errors.New("the Node was deleted; it is registered again when the agent is started again")
 )
 
-// register creates the object. A node that was deleted while its agent ran stays deleted, as with the kubelet: it comes
+// register creates the object that is not there. A node that was deleted while its agent ran stays deleted, as with the kubelet: it comes
 // back without its taints and open to pods, which is not what somebody wants who has just emptied and removed it.
 func (r *reporter) register(ctx context.Context, facts report.Facts) error {
+	r.seen(nil)
 	switch {
 	case r.config.NoRegistration:
 		return errNotRegistered
-	case r.adopted != nil:
-		r.seen(nil)
+	case r.adopted != "":
 		return errDeleted
 	}
 	created, err := r.config.API.CreateNode(ctx, report.NewNode(r.registration(), facts.Hostname, r.wanted(facts, nil)))
@@ -46,7 +46,7 @@ func (r *reporter) register(ctx context.Context, facts report.Facts) error {
 // adopt makes an object that was there before this agent, or is another than before, this node's. That it may not be
 // labelled is no reason not to be alive.
 func (r *reporter) adopt(ctx context.Context, object *v1.Node, facts report.Facts) (*v1.Node, error) {
-	if r.adopted != nil && r.adopted.UID == object.UID {
+	if r.adopted == object.UID {
 		return object, nil
 	}
 	patch, err := report.AdoptionPatch(object, r.registration(), facts.Hostname, facts.System)
@@ -70,8 +70,8 @@ func (r *reporter) adopt(ctx context.Context, object *v1.Node, facts report.Fact
 
 // take makes the object this node's: from now on the lease can have it for an owner.
 func (r *reporter) take(object *v1.Node) {
-	first := r.adopted == nil
-	r.adopted = object
+	first := r.adopted == ""
+	r.adopted = object.UID
 	if first {
 		r.seen(object)
 		close(r.registered)

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/heraldnode/herald/node/report"
@@ -21,7 +22,7 @@ type reporter struct {
 	pressures report.Pressures
 	runtime   string            // the newest known version
 	due       time.Time         // when the status is told even if it did not change
-	adopted   *v1.Node          // the object that is taken for this node's; nil: none yet
+	adopted   types.UID         // of the object that is this node's; empty: none yet
 	told      v1.NodeSystemInfo // by this agent; empty: nothing yet
 	rivals    rivalry
 }
@@ -42,14 +43,14 @@ func (r *reporter) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if ready := r.notReady() == ""; ready != wasReady || !time.Now().Before(next) {
 			wasReady = ready
-			wait := r.config.UpdateFrequency
+			again := r.config.UpdateFrequency
 			if err := r.keep(ctx); err != nil {
-				wait = pause.Step()
-				r.failed(ctx, err, wait)
+				again = pause.Step()
+				r.failed(ctx, err, again)
 			} else {
 				pause = r.backoff()
 			}
-			next = time.Now().Add(wait)
+			next = time.Now().Add(again)
 		}
 		select {
 		case <-ctx.Done():
@@ -189,7 +190,7 @@ func (r *reporter) update(ctx context.Context, object *v1.Node, facts report.Fac
 // together for ever.
 func (r *reporter) acknowledged(before *v1.NodeStatus, now *v1.Node) {
 	r.metrics.reports.WithLabelValues("told").Inc()
-	r.due = time.Now().Add(r.config.ReportFrequency + rand.N(r.config.ReportFrequency/2))
+	r.due = time.Now().Add(r.config.ReportFrequency + rand.N(r.config.ReportFrequency/2+1))
 	r.told = now.Status.NodeInfo
 	r.seen(now)
 	r.tell(report.Events(now.Name, before, &now.Status)...)

@@ -46,6 +46,7 @@ type Config struct {
 
 	PodLogsDir    string       `yaml:"podLogsDir"`
 	NodeIP        netip.Addr   `yaml:"nodeIP"`
+	RegisterNode  *bool        `yaml:"registerNode"`
 	ClusterDNS    []netip.Addr `yaml:"clusterDNS"`
 	ClusterDomain string       `yaml:"clusterDomain"`
 	CgroupRoot    string       `yaml:"cgroupRoot"`
@@ -102,6 +103,7 @@ func (c *Config) assembly() (assembly.Config, error) {
 		AllowAPIPods: c.AllowAPIPods, PodLogsDir: c.PodLogsDir, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS,
 		ClusterDomain: c.ClusterDomain, CgroupRoot: c.CgroupRoot, MaxPods: c.MaxPods,
 	}
+	m.NoRegistration = c.RegisterNode != nil && !*c.RegisterNode
 	var err error
 	if m.DataDir, err = filepath.Abs(c.DataDir); err != nil {
 		return m, usage("the data folder %q: %w", c.DataDir, err)

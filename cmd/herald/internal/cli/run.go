@@ -122,7 +122,7 @@ func runMachine(ctx context.Context, stderr io.Writer, c Config) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	config.Logger, config.Metrics = logger, registry
+	config.Logger, config.Metrics, config.Version = logger, registry, version()
 	m, err := assembly.New(config)
 	if err != nil {
 		return explain(err)

@@ -21,8 +21,8 @@ func newVersion() *cobra.Command {
 // version is what the build knows of itself: a released version, or a commit.
 func version() string {
 	build, ok := debug.ReadBuildInfo()
-	if !ok || build.Main.Version == "" {
-		return "(devel)"
+	if !ok || build.Main.Version == "" || build.Main.Version == "(devel)" {
+		return "devel"
 	}
 	return build.Main.Version
 }
