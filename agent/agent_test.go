@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/agent"
+	"github.com/heraldnode/herald/heraldtest/engine"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
 )
@@ -128,7 +128,7 @@ func TestBUG14ADeletedMirrorIsReplacedAtOnce(t *testing.T) {
 func TestPM16AListOfPodsShowsWhatTheNodeKnows(t *testing.T) {
 	inStory(t, func(s *story) {
 		s.do("alone", "start agent", "manifest web.yaml", "wait 1s")
-		pods := s.node.PodsWithStatus()
+		pods := s.node.LocalPods()
 		if len(pods) != 1 || pods[0].Status.Phase != v1.PodRunning {
 			s.Fatalf("got %v, want one that is Running", pods)
 		}
@@ -188,18 +188,13 @@ func TestRunEndsWithinTheFlushTimeWhoeverDoesNotAnswer(t *testing.T) {
 	}
 }
 
-func TestHousekeepingDoesNotTakeAPodThatJustArrivedForOneThatNobodyWants(t *testing.T) {
+func TestNobodyComplainsOfANetworkThatNobodyHasAskedAbout(t *testing.T) {
 	inStory(t, func(s *story) {
-		s.configure = func(c *agent.Config) { c.Housekeeping = moment / 10 }
-		s.do("start agent")
-		for i := range 200 {
-			s.server.AddPod(apiPod("web-"+strconv.Itoa(i), time.Now()))
-			time.Sleep(moment / 5)
-		}
-		time.Sleep(busy)
-		s.do("stop agent")
-		if stops := s.engine.Calls("StopContainer") + s.engine.Calls("StopSandbox"); stops > 0 {
-			s.Errorf("%d times something was stopped, though all pods are wanted", stops)
+		heal := s.engine.Break(engine.Method("Ready"), engine.Fault{Delay: 3 * time.Second})
+		told := slices.Concat(s.play("bind web.yaml"), s.play("start agent"), s.play("wait 10s"))
+		heal()
+		if text := strings.Join(told, "\n"); strings.Contains(text, "NetworkNotReady") || !strings.Contains(text, "3.0s  runtime  start") {
+			s.Errorf("the runtime answered after 3 s, and this happened:\n%s", text)
 		}
 	})
 }

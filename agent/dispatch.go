@@ -20,7 +20,7 @@ import (
 // It begins when the runtime has answered once or is known not to: pods that were told of the network before anybody asked
 // about it would all complain that it is not there.
 func (a *Agent) dispatch(ctx context.Context) error {
-	_ = a.health.await
+	a.health.await(ctx)
 	housekeeping := time.NewTicker(a.config.Housekeeping)
 	defer housekeeping.Stop()
 	for {

@@ -93,9 +93,27 @@ func (w *watcher) tell(who, pod, what string) {
 	w.lines = append(w.lines, line{at, who, pod, what})
 }
 
+// isHalfTold reports whether all of the pod has stopped and its end is about to be told: a look may find it so or not.
+func isHalfTold(p *v1.Pod) bool {
+	if p.Status.Phase != v1.PodRunning || podid.IsMirror(p) || len(p.Status.ContainerStatuses) == 0 {
+		return false
+	}
+	for _, c := range p.Status.ContainerStatuses {
+		if c.State.Terminated == nil {
+			return false
+		}
+	}
+	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.PodReadyToStartContainers && c.Status == v1.ConditionFalse
+	})
+}
+
 func (w *watcher) lookAt(p *v1.Pod) {
 	name := podid.FullNameOf(p)
 	before := w.seen[name]
+	if isHalfTold(p) && before.uid == p.UID {
+		return
+	}
 	if before.uid != "" && before.uid != p.UID {
 		w.tell(w.place(), name.Name, name.Name+" is another pod now")
 		before = sighting{}

@@ -217,7 +217,7 @@ func (s *story) visible() []*v1.Pod {
 	if s.node == nil {
 		return slices.Clone(s.files.last)
 	}
-	pods := s.node.PodsWithStatus()
+	pods := s.node.LocalPods()
 	slices.SortFunc(pods, func(a, b *v1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	s.files.last = pods
 	return pods

@@ -115,7 +115,8 @@ func (c *apiConnection) open(ctx context.Context, options metav1.ListOptions) (w
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			// The one answer after which the reflector looks whether it is to end, before it asks for a list.
+			return nil, apierrors.NewResourceExpired("the agent ends")
 		case <-time.After(pause.Step()):
 		}
 	}

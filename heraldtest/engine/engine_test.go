@@ -209,3 +209,32 @@ func TestAWatcherHearsOfEveryPodThatChanges(t *testing.T) {
 		}
 	})
 }
+
+func TestACallThatHangsGoesOnWhenTheFaultIsHealed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := engine.New()
+		heal := e.Break(func(engine.Call) bool { return true }, engine.Fault{Delay: engine.Forever})
+		answers := make(chan error, 1)
+		go func() {
+			runtime, network := e.Ready(t.Context())
+			answers <- errors.Join(runtime, network)
+		}()
+		time.Sleep(time.Hour)
+		if len(answers) > 0 {
+			t.Fatal("it answered")
+		}
+		heal()
+		heal() // once more changes nothing
+		if err := <-answers; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestARuntimeThatFailsIsReadyForNothing(t *testing.T) {
+	e, broken := engine.New(), errors.New("out of order")
+	e.Break(engine.Method("Ready"), engine.Fault{Err: broken})
+	if runtime, network := e.Ready(t.Context()); !errors.Is(runtime, broken) || !errors.Is(network, broken) {
+		t.Fatalf("got %v and %v", runtime, network)
+	}
+}
