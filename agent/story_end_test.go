@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/podid"
@@ -30,8 +31,28 @@ func (s *story) end() {
 			s.compareWithCache(p)
 		}
 	}
+	s.checkForgotten()
 	if err := s.stopAgent(); err != nil {
 		s.Errorf("the agent ended with: %v", err)
+	}
+}
+
+// checkForgotten is PW-46: nothing is kept of pods that nobody wants and that are gone from the node.
+func (s *story) checkForgotten() {
+	s.Helper()
+	wanted := map[types.UID]bool{}
+	for _, p := range s.node.LocalPods() {
+		wanted[p.UID] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uid := range s.asked {
+		if _, known := s.node.Statuses.GetPodStatus(uid); known && !wanted[uid] {
+			s.Errorf("PW-46: the status of pod %s, which is gone, is still kept", uid)
+		}
+		if facts, _ := s.node.Prober.Results(podid.UID(uid)); len(facts) > 0 && !wanted[uid] {
+			s.Errorf("PW-46: pod %s, which is gone, is still probed", uid)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/heraldnode/herald/agent"
@@ -49,6 +50,7 @@ type story struct {
 
 	mu       sync.Mutex // guards what is below
 	rejected map[string]string
+	asked    map[types.UID]bool // the pods that an agent wanted to run
 }
 
 // node is one agent with what is its own.
@@ -65,7 +67,7 @@ func newStory(t *testing.T, manifests map[string]string, state string) *story {
 	t.Helper()
 	s := &story{
 		T: t, manifests: manifests, server: heraldtest.NewAPIServer(), engine: engine.New(), state: state,
-		files: newFiles(), rejected: map[string]string{},
+		files: newFiles(), rejected: map[string]string{}, asked: map[types.UID]bool{},
 		configure: func(*agent.Config) {},
 		stir:      make(chan struct{}, 1),
 		watch:     watcher{began: time.Now(), seen: map[podid.FullName]sighting{}},
@@ -155,6 +157,7 @@ func (s *story) killAgent() error {
 func (s *story) admit(p *v1.Pod) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.asked[p.UID] = true
 	if reason, rejected := s.rejected[p.Name]; rejected {
 		return rejection(reason)
 	}

@@ -316,7 +316,7 @@ func TestPLEG16AListThatIsOlderThanAnInspectionChangesNothing(t *testing.T) {
 	})
 }
 
-func TestPLEG19EventsAreHints(t *testing.T) {
+func TestPLEG19AndBUG39EventsAreHints(t *testing.T) {
 	within(t, func() *runtime {
 		r := newRuntime()
 		r.events, r.broken = make(chan podid.UID), make(chan struct{})

@@ -290,7 +290,7 @@ func TestPM25AMirrorOutlivesItsPodsShutdown(t *testing.T) {
 	}
 }
 
-func TestPM25NoOrphanIsDeletedBeforeAllStaticSourcesWereHeard(t *testing.T) {
+func TestPM25AndPW47NoOrphanIsDeletedBeforeAllStaticSourcesWereHeard(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.sourcesReady = false
 		w.kubectlCreate(mirrorPod("early", "", "s1"))

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Named finds which rules the tests below a folder name: in the name of a test (TestSM58...), or in its text (SM-58). A
-// rule that is named in a part that several tests share counts for that part.
+// Named finds which rules the tests below a folder name: in the name of a test (TestSM58...), in its text (SM-58), or in a
+// story under testdata/scenarios. A rule that is named in a part that several tests share counts for that part.
 func Named(root string) (map[string][]string, error) {
 	named := map[string][]string{}
 	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
@@ -23,14 +23,18 @@ func Named(root string) (map[string][]string, error) {
 		if entry.IsDir() && file != root && (strings.HasPrefix(entry.Name(), ".") || isWorkshop(root, file)) {
 			return fs.SkipDir
 		}
-		if !strings.HasSuffix(file, "_test.go") {
-			return nil
-		}
 		folder, err := filepath.Rel(root, filepath.Dir(file))
 		if err != nil {
 			return err
 		}
-		return namedIn(named, file, filepath.ToSlash(folder))
+		switch folder = filepath.ToSlash(folder); {
+		case strings.HasSuffix(file, "_test.go"):
+			return namedIn(named, file, folder)
+		case path.Base(folder) == "scenarios":
+			return namedInStory(named, file, folder)
+		default:
+			return nil
+		}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the tests of %s: %w", root, err)
@@ -61,6 +65,18 @@ func namedIn(named map[string][]string, file, folder string) error {
 		for _, id := range idsIn(part, text) {
 			named[id] = append(named[id], path.Join(folder, part))
 		}
+	}
+	return nil
+}
+
+// namedInStory takes a transcript for the test that it is.
+func namedInStory(named map[string][]string, file, folder string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for _, id := range idsIn("", string(text)) {
+		named[id] = append(named[id], path.Join(folder, filepath.Base(file)))
 	}
 	return nil
 }
