@@ -23,6 +23,9 @@ func Named(root string) (map[string][]string, error) {
 		if entry.IsDir() && file != root && (strings.HasPrefix(entry.Name(), ".") || isWorkshop(root, file)) {
 			return fs.SkipDir
 		}
+		if entry.IsDir() {
+			return nil
+		}
 		folder, err := filepath.Rel(root, filepath.Dir(file))
 		if err != nil {
 			return err
