@@ -3,6 +3,7 @@ package probe_test
 import (
 	"context"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,7 +116,7 @@ func TestPRB20AfterAVerdictForRestartNothingIsAskedUntilTheNextContainer(t *test
 					t.Fatal(diff)
 				}
 				if got := w.heard("wake"); len(got) != 1 {
-					t.Fatalf("woken %d times", len(got))
+					t.Fatalf("PRB-13: woken %d times", len(got))
 				}
 				w.run(pod, "app", "a2")
 				w.AddPod(pod)
@@ -180,7 +181,7 @@ func TestBUG25ReadinessFallsWhileAPodStops(t *testing.T) {
 		w.AddPod(pod) // a sync that was under way
 		w.after(2 * time.Second)
 		if got := w.heard("ready"); len(got) != 2 || !slices.Contains(got, "ready a1 false") || !slices.Contains(got, "ready s1 false") {
-			t.Fatalf("told %q", got)
+			t.Fatalf("PRB-8: told %q", got)
 		}
 		if live, side := w.times("live"), w.times("sidelive"); len(live) != 2 || len(side) != 2 {
 			t.Fatalf("PRB-37, BUG-35: liveness went on: %v, %v", live, side)
@@ -208,13 +209,17 @@ func TestPRB21AContainerThatWasUnhealthyStopsInPeace(t *testing.T) {
 func TestF24AContainerThatHangsDelaysNoOther(t *testing.T) {
 	inWorld(t, func(w *world) {
 		hanging := podOf()
+		seen := &observed.Pod{}
 		for i := range 1000 {
-			name := "c" + string(rune('0'+i%10)) + string(rune('0'+i/10%10)) + string(rune('0'+i/100))
+			name := "c" + strconv.Itoa(i)
 			c := v1.Container{Name: name, LivenessProbe: command("hang")}
 			c.LivenessProbe.TimeoutSeconds = 600
 			hanging.Spec.Containers = append(hanging.Spec.Containers, c)
-			w.run(hanging, name, name)
+			seen.Containers = append(seen.Containers, observed.Container{
+				Name: name, ID: named(name), State: observed.Running, StartedAt: time.Now(),
+			})
 		}
+		w.seen["u"] = seen
 		w.answer("hang", hangs)
 		well := podOf(v1.Container{Name: "app", LivenessProbe: command("live")})
 		well.UID, well.Name = "v", "well"
@@ -227,6 +232,53 @@ func TestF24AContainerThatHangsDelaysNoOther(t *testing.T) {
 		}
 		if got := len(w.times("hang")); got != 1000 {
 			t.Fatalf("%d checks of 1000 probes that hang", got)
+		}
+	})
+}
+
+func TestPRB36ASyncDoesNotMakeProbesRunMoreOften(t *testing.T) {
+	inWorld(t, func(w *world) {
+		pod := podOf(v1.Container{Name: "app", ReadinessProbe: command("ready")})
+		pod.Spec.Containers[0].ReadinessProbe.PeriodSeconds = 10
+		w.answer("ready", fails)
+		w.run(pod, "app", "a1")
+		for range 250 {
+			w.AddPod(pod)
+			w.after(100 * time.Millisecond)
+		}
+		if diff := cmp.Diff([]float64{0, 10, 20}, w.times("ready")); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+func TestASyncDuringALookIsNotLost(t *testing.T) {
+	inWorld(t, func(w *world) {
+		pod := podOf(v1.Container{Name: "app", ReadinessProbe: command("ready")})
+		pod.Spec.Containers[0].ReadinessProbe.PeriodSeconds = 100
+		w.looking = func() {
+			w.run(pod, "app", "a1")
+			w.AddPod(pod)
+		}
+		w.AddPod(pod)
+		synctest.Wait()
+		if got := w.times("ready"); len(got) != 1 {
+			t.Fatalf("the container that appeared during the look was asked at %v", got)
+		}
+	})
+}
+
+func TestASyncDuringALookDoesNotMakeTwoChecksOfOne(t *testing.T) {
+	inWorld(t, func(w *world) {
+		pod := podOf(v1.Container{Name: "app", ReadinessProbe: command("ready")})
+		pod.Spec.Containers[0].ReadinessProbe.TimeoutSeconds = 10
+		w.answer("ready", hangs)
+		w.run(pod, "app", "a1")
+		w.looking = func() { w.AddPod(pod) }
+		w.AddPod(pod)
+		w.after(15 * time.Second)
+		if diff := cmp.Diff([]float64{0, 10}, w.times("ready")); diff != "" {
+			t.Fatal(diff)
 		}
 	})
 }

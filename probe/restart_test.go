@@ -147,7 +147,7 @@ func TestPRB14AContainerThatEndedIsNotReadyAndIsNotAsked(t *testing.T) {
 			t.Fatal("it is")
 		}
 		if got := w.times("ready"); len(got) != 1 {
-			t.Fatalf("asked at %v", got)
+			t.Fatalf("PRB-10: asked at %v", got)
 		}
 	})
 }
@@ -207,7 +207,7 @@ func TestPRB6APodThatWasRemovedLeavesNothing(t *testing.T) {
 			t.Errorf("PRB-42: %d series", got)
 		}
 		if got := w.times("ready"); len(got) != 3 {
-			t.Errorf("asked at %v", got)
+			t.Errorf("PRB-38: asked at %v", got)
 		}
 		w.AddPod(pod) // a static pod begins again under its UID
 		synctest.Wait()

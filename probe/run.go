@@ -8,6 +8,10 @@ import (
 	"github.com/heraldnode/herald/probe/judge"
 )
 
+// breath is the least time between two looks at the clock, so that probes that are due at nearly the same time begin
+// together: to wake up for each costs a good part of what a check does.
+const breath = 10 * time.Millisecond
+
 // Run probes until ctx ends, and returns when all checks have. Checks hang on ctx alone, not on a pod's sync: what ends a
 // sync does not end probing (PRB-8, BUG-25).
 func (p *Prober) Run(ctx context.Context) error {
@@ -23,7 +27,7 @@ func (p *Prober) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		if next := p.work(ctx, &checks); !next.IsZero() {
-			timer.Reset(time.Until(next))
+			timer.Reset(max(time.Until(next), breath))
 		}
 	}
 }
@@ -67,7 +71,12 @@ func (p *Prober) lookLocked(probe *probe, s sight) (check, changed bool) {
 	verdict := probe.state.Verdict(container.ID)
 	var again time.Time
 	probe.state, check, again = probe.state.Look(container, now)
-	if !check {
+	poked := probe.place >= 0 // since it was taken: what was seen may be old by now
+	switch {
+	case check:
+		probe.poked = poked
+		p.due.remove(probe)
+	case !poked:
 		p.due.set(probe, again)
 	}
 	changed = verdict != probe.state.Verdict(container.ID)

@@ -35,6 +35,7 @@ type world struct {
 	statuses map[types.UID]v1.PodStatus
 	answers  map[string]func(context.Context) (int, error) // by the command's first word
 	asked    []question
+	looking  func()   // what happens during the next look
 	told     []string // what the status manager, the workers and the operator hear, in order
 }
 
@@ -106,11 +107,16 @@ func (w *world) heard(prefix string) []string {
 // Get implements probe.Observations.
 func (w *world) Get(uid podid.UID) *observed.Pod {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if seen := w.seen[uid]; seen != nil {
-		return seen
+	seen, meanwhile := w.seen[uid], w.looking
+	w.looking = nil
+	w.mu.Unlock()
+	if meanwhile != nil {
+		meanwhile()
 	}
-	return &observed.Pod{UID: uid}
+	if seen == nil {
+		return &observed.Pod{UID: uid}
+	}
+	return seen
 }
 
 // GetPodStatus implements probe.Statuses.

@@ -46,7 +46,11 @@ func resetting(conn *net.TCPConn, err error) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return conn, conn.SetLinger(0)
+	if err := conn.SetLinger(0); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
 }
 
 // refuseLocal sees the address that a name was resolved to, so that no name leads around it.

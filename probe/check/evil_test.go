@@ -126,6 +126,32 @@ func TestF24EvilTargetsAreAnsweredInTimeAndLeaveNothingBehind(t *testing.T) {
 	}
 }
 
+func TestF24OfAnEndlessAnswerOnlyTheBeginningIsRead(t *testing.T) {
+	for name, begins := range map[string]string{
+		"headers": "HTTP/1.1 200 OK\r\nX: ", "status line": "HTTP/1.1 200 ", "body": "HTTP/1.1 200 OK\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			written := make(chan int, 1)
+			target, port := behaving(t, func(conn net.Conn) {
+				total := 0
+				_, err := io.WriteString(conn, begins)
+				for piece := make([]byte, 64<<10); err == nil; {
+					var n int
+					n, err = conn.Write(piece)
+					total += n
+				}
+				written <- total
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			check.New(nil).Check(ctx, httpGet(intstr.FromInt32(port)), target)
+			if total := <-written; total > 16<<20 { // most of which the kernel holds
+				t.Fatalf("the server was rid of %d MiB", total>>20)
+			}
+		})
+	}
+}
+
 func TestF24GarbageInsteadOfTLSIsAFailure(t *testing.T) {
 	for name, does := range map[string]func(net.Conn){
 		"nothing":        untilClosed,
@@ -216,7 +242,7 @@ func descriptors(t *testing.T) int {
 	return len(open)
 }
 
-func TestF25AConnectionLeavesNoPortWaiting(t *testing.T) {
+func TestPRB29F25AConnectionLeavesNoPortWaiting(t *testing.T) {
 	target, port := behaving(t, func(c net.Conn) { // closes after us, so that we would wait
 		request(c)
 		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
