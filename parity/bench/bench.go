@@ -31,6 +31,8 @@ type Effort struct {
 	// Calls is how many rounds calls are measured in, CallTime about how long one side of a round takes.
 	Calls    int
 	CallTime time.Duration
+	// Probes is how many rounds probes are measured in; one takes about 6 s.
+	Probes int
 	// Bursts is how many rounds bursts are measured in, BurstPods how many pods change at once.
 	Bursts, BurstPods int
 	// Waiting is how many changes a readiness change finds before it. Tries and KubeletTries are how many are made.
@@ -42,7 +44,7 @@ type Effort struct {
 // Short takes less than three minutes.
 func Short() Effort {
 	return Effort{
-		Calls: 5, CallTime: 100 * time.Millisecond, Bursts: 1, BurstPods: 300,
+		Calls: 5, CallTime: 100 * time.Millisecond, Probes: 1, Bursts: 1, BurstPods: 300,
 		Waiting: 500, Tries: 200, KubeletTries: 1, IdlePods: 10_000, MemoryPods: 2000,
 	}
 }
@@ -50,7 +52,7 @@ func Short() Effort {
 // Full measures the same things more often, in about a quarter of an hour with Workers and Curve.
 func Full() Effort {
 	return Effort{
-		Calls: 9, CallTime: 200 * time.Millisecond, Bursts: 3, BurstPods: 300,
+		Calls: 9, CallTime: 200 * time.Millisecond, Probes: 3, Bursts: 3, BurstPods: 300,
 		Waiting: 500, Tries: 400, KubeletTries: 2, IdlePods: 10_000, MemoryPods: 2000,
 	}
 }

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 // tiny is enough to see that both sides do the work.
 func tiny(t *testing.T) *bench.Lab {
 	return &bench.Lab{Folder: t.TempDir(), Progress: t.Output(), Effort: bench.Effort{
-		Calls: 1, CallTime: 1, Bursts: 1, BurstPods: 10, Waiting: 10, Tries: 3, KubeletTries: 1, IdlePods: 1000, MemoryPods: 10,
+		Calls: 1, CallTime: 1, Probes: 1, Bursts: 1, BurstPods: 10, Waiting: 10, Tries: 3, KubeletTries: 1, IdlePods: 1000, MemoryPods: 10,
 	}}
 }
 
@@ -44,7 +44,7 @@ func TestCallsAreMeasuredWithoutAnAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"pod_by_uid", "manifests_unchanged", "set_unchanged_allocs", "bytes_per_pod", "idle1k_pass_ms", "probe_cpu_http"} {
+	for _, want := range []string{"pod_by_uid", "manifests_unchanged", "set_unchanged_allocs", "bytes_per_pod", "idle1k_pass_ms", "probe_cpu"} {
 		if !slices.Contains(names(rows), want) {
 			t.Errorf("no %s in %v", want, names(rows))
 		}

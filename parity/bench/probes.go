@@ -24,14 +24,15 @@ type startProber func(ctx context.Context, p *v1.Pod) (end func(), err error)
 // probeCPU measures what 1,000 probes a second cost: the processor time of the whole process, without the server's.
 func probeCPU(ctx context.Context, lab *Lab) ([]Row, error) {
 	var rows []Row
-	for _, name := range []string{"http", "tcp"} {
+	for _, probed := range []struct{ name, handler string }{{"probe_cpu", "http"}, {"probe_cpu_tcp", "tcp"}} {
+		name := probed.handler
 		lab.say("%d %s probes a second", probedContainers, name)
-		took, err := inTurns(min(lab.Effort.Calls, 3), timeProbes(ctx, name, startKubeletProber), timeProbes(ctx, name, startHeraldProber))
+		took, err := inTurns(lab.Effort.Probes, timeProbes(ctx, name, startKubeletProber), timeProbes(ctx, name, startHeraldProber))
 		if err != nil {
 			return nil, fmt.Errorf("%d %s probes a second: %w", probedContainers, name, err)
 		}
 		rows = append(rows, Row{
-			Name: "probe_cpu_" + name,
+			Name: probed.name,
 			What: fmt.Sprintf("%d %s probes a second of a server on the same machine: Herald's processor time for one divided by the kubelet's",
 				probedContainers, name),
 			Kubelet: duration(median(took[0])), Herald: duration(median(took[1])), Value: ratio(took[1], took[0]), Goal: AtMost(1),
