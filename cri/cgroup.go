@@ -24,7 +24,7 @@ func (r *Runtime) removeCgroup(ctx context.Context, uid podid.UID) error {
 		if driver == driverSystemd {
 			err = errors.Join(err, stopSlice(ctx, name))
 		} else {
-			err = errors.Join(err, removeCgroupfs(name))
+			err = errors.Join(err, removeCgroupfs(ctx, name))
 		}
 	}
 	return err
@@ -32,14 +32,18 @@ func (r *Runtime) removeCgroup(ctx context.Context, uid podid.UID) error {
 
 // removeCgroupfs removes the cgroup from the one hierarchy of version 2, and from each of version 1. A cgroup can be
 // removed only when no process is in it, and a child only before its parent.
-func removeCgroupfs(name string) error {
+func removeCgroupfs(ctx context.Context, name string) error {
 	found, err := filepath.Glob(filepath.Join(cgroupMount, "*", name))
 	if err != nil {
 		return err
 	}
 	var failed []error
 	for _, dir := range append(found, filepath.Join(cgroupMount, name)) {
-		failed = append(failed, removeTree(dir))
+		err := killLost(ctx, dir)
+		if err == nil {
+			err = removeTree(dir)
+		}
+		failed = append(failed, err)
 	}
 	return errors.Join(failed...)
 }

@@ -71,7 +71,7 @@ func TestSidecarsStartInOrderAndAreKeptUp(t *testing.T) {
 		"first of all":                        {pod, saw(ready), "start sidecar s#0"},
 		"running, the next may begin":         {pod, saw(ready, running("s")), "start init i#0"},
 		"ended before the next began":         {pod, saw(ready, exited("s", 0)), "start sidecar s#1"},
-		"restarted beside an init container":  {pod, saw(ready, exited("s", 1), running("i")), "start sidecar s#0"},
+		"restarted beside an init container":  {pod, saw(ready, exited("s", 1), running("i")), "start sidecar s#1"},
 		"created, never started":              {pod, saw(ready, instance("s", observed.Created), running("i")), "start sidecar s#0"},
 		"unknown":                             {pod, saw(ready, instance("s", observed.Unknown), running("i")), "stop s#0 Unknown, start sidecar s#1"},
 		"the last one runs":                   {pod, saw(ready, running("s"), exited("i", 0), running("z")), "start regular a#0"},

@@ -18,6 +18,7 @@ func TestHooksRunAfterTheStartAndBeforeTheEnd(t *testing.T) {
 	c.Lifecycle = &v1.Lifecycle{PostStart: noteHook("hooked on"), PreStop: noteHook("hooked off")}
 	tr.bind(tr.keepsDiary(newPod("hooked", c)))
 	tr.Await("hooked", "ready", isReady)
+	tr.awaitLine("all", "main started")
 	tr.delete("hooked")
 	tr.AwaitEnd("hooked")
 	got := tr.written("all")
@@ -30,7 +31,8 @@ func TestAPostStartHookThatFailsEndsItsContainer(t *testing.T) {
 	t.Parallel()
 	tr := tryOn(t, quiet.node(t))
 	c := runs("main", "work", diaryPath+"/all", "main")
-	c.Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"/testpod", "exit", "1"}}}}
+	fails := &v1.ExecAction{Command: []string{"/testpod", "exit", "1"}}
+	c.Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: fails}}
 	tr.bind(tr.keepsDiary(newPod("unhooked", c)))
 	tr.Await("unhooked", "waiting after its hook", func(p *v1.Pod) bool {
 		waiting := containerOf(p, "main").State.Waiting
@@ -46,6 +48,7 @@ func TestAContainerThatIgnoresItsEndIsKilledAfterTheGrace(t *testing.T) {
 	p.Spec.TerminationGracePeriodSeconds = new(int64(2))
 	tr.bind(tr.keepsDiary(p))
 	tr.Await("stubborn", "ready", isReady)
+	tr.mustHaveWritten("all", "main started")
 	tr.delete("stubborn")
 	tr.AwaitEnd("stubborn")
 	tr.mustHaveWritten("all", "main started")
@@ -81,9 +84,10 @@ func TestNamesInsideAPod(t *testing.T) {
 	p.Spec.DNSConfig = &v1.PodDNSConfig{Options: []v1.PodDNSConfigOption{{Name: "ndots", Value: new("3")}}}
 	tr.bind(p)
 	got := tr.Await("named", "ready", isReady)
+	services := tr.Namespace + ".svc." + clusterDomain
 	for file, want := range map[string][]string{
-		"/etc/hosts":                {"10.1.2.3\toracle\tdelphi\n", got.Status.PodIP + "\ttill.shop." + tr.Namespace + ".svc." + clusterDomain + "\ttill\n"},
-		"/etc/resolv.conf":          {"nameserver " + clusterDNS.String() + "\n", tr.Namespace + ".svc." + clusterDomain + " svc." + clusterDomain, "ndots:3"},
+		"/etc/hosts":                {"10.1.2.3\toracle\tdelphi\n", got.Status.PodIP + "\ttill.shop." + services + "\ttill\n"},
+		"/etc/resolv.conf":          {"nameserver " + clusterDNS.String() + "\n", services + " svc." + clusterDomain, "ndots:3"},
 		"/proc/sys/kernel/hostname": {"till\n"},
 	} {
 		content := tr.exec(got, "main", "cat", file)

@@ -122,7 +122,7 @@ func everyVolume(machine string) []v1.Volume {
 // mustAuthenticate fails the test unless the API server takes the token for the pod's service account.
 func (tr *trial) mustAuthenticate(token string, p *v1.Pod) {
 	tr.t.Helper()
-	config := rest.AnonymousClientConfig(tr.machine.cluster.AdminConfig())
+	config := rest.AnonymousClientConfig(tr.cluster.AdminConfig())
 	config.BearerToken = token
 	review, err := recorder.ClientOf(tr.t, config).AuthenticationV1().SelfSubjectReviews().Create(
 		tr.t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -149,9 +149,11 @@ func TestEveryKindOfVariableIsSeenInside(t *testing.T) {
 	}
 	from := func(name string, source v1.EnvVarSource) v1.EnvVar { return v1.EnvVar{Name: name, ValueFrom: &source} }
 	c.Env = []v1.EnvVar{
-		{Name: "PLAIN", Value: "1"}, {Name: "REFERS", Value: "$(PLAIN)$(IP)$$(PLAIN)"}, from("IP", v1.EnvVarSource{FieldRef: fieldRef("status.podIP")}),
+		{Name: "PLAIN", Value: "1"}, {Name: "REFERS", Value: "$(PLAIN)$(IP)$$(PLAIN)"},
+		from("IP", v1.EnvVarSource{FieldRef: fieldRef("status.podIP")}),
 		{Name: "AT", Value: "http://$(IP)"}, from("NODE", v1.EnvVarSource{FieldRef: fieldRef("spec.nodeName")}),
-		from("HOST", v1.EnvVarSource{FieldRef: fieldRef("status.hostIP")}), from("TEAM", v1.EnvVarSource{FieldRef: fieldRef("metadata.labels['team']")}),
+		from("HOST", v1.EnvVarSource{FieldRef: fieldRef("status.hostIP")}),
+		from("TEAM", v1.EnvVarSource{FieldRef: fieldRef("metadata.labels['team']")}),
 		from("COLOUR", v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: named("settings"), Key: "colour"}}),
 		from("DOOR", v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: named("passwords"), Key: "door"}}),
 		from("CPU", v1.EnvVarSource{ResourceFieldRef: &v1.ResourceFieldSelector{Resource: "requests.cpu", Divisor: resource.MustParse("1m")}}),

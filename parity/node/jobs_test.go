@@ -53,12 +53,14 @@ func TestAContainerThatCrashesIsStartedAgainAfterABackOff(t *testing.T) {
 		return func(p *v1.Pod) bool {
 			c := containerOf(p, "main")
 			waiting := c.State.Waiting
-			return c.RestartCount == restarts && waiting != nil && waiting.Reason == "CrashLoopBackOff" && strings.HasPrefix(waiting.Message, message)
+			return c.RestartCount == restarts && waiting != nil && waiting.Reason == "CrashLoopBackOff" &&
+				strings.HasPrefix(waiting.Message, message+" restarting failed container=main pod=crash_")
 		}
 	}
-	first := tr.Await("crash", "in its first back-off", backingOff(1, "back-off 10s restarting failed container=main pod=crash_"))
-	second := tr.Await("crash", "in its second back-off", backingOff(2, "back-off 20s restarting failed container=main pod=crash_"))
-	before, after := containerOf(first, "main").LastTerminationState.Terminated, containerOf(second, "main").LastTerminationState.Terminated
+	first := tr.Await("crash", "in its first back-off", backingOff(1, "back-off 10s"))
+	second := tr.Await("crash", "in its second back-off", backingOff(2, "back-off 20s"))
+	before := containerOf(first, "main").LastTerminationState.Terminated
+	after := containerOf(second, "main").LastTerminationState.Terminated
 	if before == nil || after == nil || before.ExitCode != 7 || after.StartedAt.Sub(before.FinishedAt.Time).Seconds() < 9 {
 		t.Errorf("its ends were %+v and %+v", before, after)
 	}

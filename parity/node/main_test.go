@@ -5,6 +5,7 @@ package node_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"sync"
@@ -17,6 +18,10 @@ import (
 func TestMain(m *testing.M) {
 	if settings := os.Getenv(agentSettings); settings != "" {
 		os.Exit(beAgent(settings))
+	}
+	// Tests wait much more than they work.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
 	}
 	code := m.Run()
 	if err := quiet.close(); err != nil {

@@ -26,6 +26,7 @@ func TestInitContainersAndSidecarsKeepTheirOrderAlsoAtTheEnd(t *testing.T) {
 	}
 	tr.bind(tr.keepsDiary(p))
 	tr.Await("orderly", "ready", isReady)
+	tr.awaitLine("all", "main started")
 	tr.delete("orderly")
 	tr.AwaitEnd("orderly")
 	got := tr.written("all")

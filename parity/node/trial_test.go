@@ -64,7 +64,7 @@ func tryAlone(t *testing.T, name string) *trial {
 // createNamespace does what the controller manager would.
 func (tr *trial) createNamespace(name string) {
 	tr.t.Helper()
-	admin := recorder.ClientOf(tr.t, tr.machine.cluster.AdminConfig()).CoreV1()
+	admin := recorder.ClientOf(tr.t, tr.cluster.AdminConfig()).CoreV1()
 	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := admin.Namespaces().Create(tr.t.Context(), namespace, metav1.CreateOptions{}); err != nil {
 		tr.t.Fatal(err)
@@ -205,7 +205,7 @@ func (tr *trial) kubectl(args ...string) string {
 }
 
 func (tr *trial) kubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
-	own := []string{"--kubeconfig", tr.machine.cluster.AdminKubeconfig(), "--namespace", tr.Namespace}
+	own := []string{"--kubeconfig", tr.cluster.AdminKubeconfig(), "--namespace", tr.Namespace}
 	return exec.CommandContext(ctx, "kubectl", append(own, args...)...)
 }
 
@@ -235,5 +235,14 @@ func (tr *trial) mustHaveWritten(file string, want ...string) {
 	recorder.Eventually(tr.t, "what containers wrote into "+file, func() (string, bool) {
 		got := tr.written(file)
 		return fmt.Sprintf("%q, want %q", got, want), slices.Equal(got, want)
+	})
+}
+
+// awaitLine waits until a line is in the diary's file: a container that is ready may not have done anything yet.
+func (tr *trial) awaitLine(file, line string) {
+	tr.t.Helper()
+	recorder.Eventually(tr.t, "what containers wrote into "+file, func() (string, bool) {
+		got := tr.written(file)
+		return fmt.Sprintf("%q, without %q", got, line), slices.Contains(got, line)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -60,6 +61,41 @@ func TestAPodsCgroupHasItsContainersAndGoesWithIt(t *testing.T) {
 		t.Errorf("its memory is limited to %q: %v", limit, err)
 	}
 	remove(t, r, pod)
+	if left := podCgroups(t, pod); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestF22WhatTheRuntimeHasLostEndsWithThePodsCgroup(t *testing.T) {
+	c := containerd.ForTest(t)
+	parent := "/" + filepath.Base(c.Folder())
+	r, _ := newRuntime(t, c, func(config *cri.Config) { config.CgroupParent = parent })
+	t.Cleanup(func() { removeParents(t, parent) })
+	pod := newPod("pause")
+	run(t, r, pod)
+	lost := exec.CommandContext(t.Context(), "sleep", "1h")
+	if err := lost.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range podCgroups(t, pod) {
+		below := filepath.Join(group, "lost")
+		if err := os.Mkdir(below, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		// A new cpuset has neither, and takes no process.
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+			if content, err := os.ReadFile(filepath.Join(group, file)); err == nil {
+				_ = os.WriteFile(filepath.Join(below, file), content, 0o644)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(below, "cgroup.procs"), fmt.Append(nil, lost.Process.Pid), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove(t, r, pod)
+	if err := lost.Wait(); err == nil {
+		t.Error("it was not killed")
+	}
 	if left := podCgroups(t, pod); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
