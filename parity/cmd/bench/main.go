@@ -20,18 +20,19 @@ import (
 const docs = "../docs"
 
 func main() {
-	mode := flag.String("mode", "full", "how much to measure: short (under three minutes) or full")
-	write := flag.Bool("write", false, "write "+docs+"/benchmarks.md and benchmarks.svg also in short mode; full always does")
-	flag.Usage = func() {
-		fmt.Fprint(flag.CommandLine.Output(), `bench measures Herald beside the kubelet's own code, in one process, in turns.
+	flags := flag.NewFlagSet("bench", flag.ExitOnError) // the kubelet's code has put its own into the program's
+	mode := flags.String("mode", "full", "how much to measure: short (under three minutes) or full")
+	write := flags.Bool("write", false, "write "+docs+"/benchmarks.md and benchmarks.svg also in short mode; full always does")
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), `bench measures Herald beside the kubelet's own code, in one process, in turns.
 
 Ratios are the kubelet's time divided by Herald's, where the table does not say otherwise: above 1, Herald is faster.
 Absolute times depend on the machine.
 
 `)
-		flag.PrintDefaults()
+		flags.PrintDefaults()
 	}
-	flag.Parse()
+	_ = flags.Parse(os.Args[1:]) // it exits
 	effort, known := map[string]bench.Effort{"short": bench.Short(), "full": bench.Full()}[*mode]
 	if !known {
 		fmt.Fprintf(os.Stderr, "bench: -mode=%s: want short or full\n", *mode)
