@@ -19,18 +19,18 @@ func plot(points []Point) string {
 	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="title">
 <title id="title">Time until a burst of status changes is visible, kubelet and Herald</title>
 <style>
-  svg { --ground: #ffffff; --ink: #1f2328; --faint: #d1d9e0; --kubelet: #bc4c00; --herald: #0969da }
+  .ground { fill: #ffffff } .grid { stroke: #d1d9e0 }
+  text { fill: #1f2328; font: 13px system-ui, sans-serif } .head { font-size: 15px; font-weight: 600 }
+  .kubelet { stroke: #bc4c00 } circle.kubelet { fill: #bc4c00 }
+  .herald { stroke: #0969da } circle.herald { fill: #0969da }
+  .kubelet, .herald { stroke-width: 2.5 } polyline.kubelet, polyline.herald { fill: none }
   @media (prefers-color-scheme: dark) {
-    svg { --ground: #0d1117; --ink: #e6edf3; --faint: #3d444d; --kubelet: #f0883e; --herald: #58a6ff }
+    .ground { fill: #0d1117 } .grid { stroke: #3d444d } text { fill: #e6edf3 }
+    .kubelet { stroke: #f0883e } circle.kubelet { fill: #f0883e }
+    .herald { stroke: #58a6ff } circle.herald { fill: #58a6ff }
   }
-  text { fill: var(--ink); font: 13px system-ui, sans-serif }
-  .head { font-size: 15px; font-weight: 600 }
-  .grid { stroke: var(--faint) }
-  .kubelet { stroke: var(--kubelet) } circle.kubelet { fill: var(--kubelet) }
-  .herald { stroke: var(--herald) } circle.herald { fill: var(--herald) }
-  .kubelet, .herald { stroke-width: 2.5 } polyline { fill: none }
 </style>
-<rect width="100%%" height="100%%" rx="6" fill="var(--ground)"/>
+<rect width="100%%" height="100%%" rx="6" class="ground"/>
 <text class="head" x="%g" y="28">Pods turn Running at once, 5 ms added to each request</text>
 `, plotWidth, plotHeight, left)
 	axes := newAxes(points)
