@@ -36,18 +36,19 @@ func (n *Node) admit(pod *v1.Pod) error {
 	if err := n.runtime.Unsupported(pod); err != nil {
 		return &rejection{reasonUnsupported, err}
 	}
-	if running := n.running(); running >= n.config.MaxPods {
-		return &rejection{reasonTooMany, fmt.Errorf("this node has %d pods, and %d is the most that it may have", running, n.config.MaxPods)}
+	if others := n.othersOf(podid.UID(pod.UID)); others >= n.config.MaxPods {
+		return &rejection{reasonTooMany, fmt.Errorf("this node has %d pods, and %d is the most that it may have", others, n.config.MaxPods)}
 	}
 	return nil
 }
 
-func (n *Node) running() int {
-	running := 0
+// othersOf counts the pods that run, or may run yet, but for that one.
+func (n *Node) othersOf(uid podid.UID) int {
+	others := 0
 	for _, state := range n.Agent.Workers.Pods() {
-		if state.Began && state.Stage < plan.Terminated {
-			running++
+		if state.UID != uid && state.Began && state.Stage < plan.Terminated {
+			others++
 		}
 	}
-	return running
+	return others
 }
