@@ -99,7 +99,7 @@ func TestF3RequestsThatHangAreGivenUpAndNotRepeatedInAHurry(t *testing.T) {
 func TestF4AServerThatAsksForPatienceGetsIt(t *testing.T) {
 	t.Parallel()
 	trouble := fault.On("PATCH", "/pods/").Reply(http.StatusTooManyRequests, fault.RetryAfter(time.Second))
-	openBehindProxy(t, cluster, "recorder.Patience", hasty()).endure(trouble, 2, everySecond)
+	openBehindProxy(t, cluster, "patience", hasty()).endure(trouble, 2, everySecond)
 }
 
 func TestF5AServerThatFailsIsNotHammered(t *testing.T) {
