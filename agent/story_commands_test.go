@@ -65,7 +65,9 @@ func (s *story) play(line string) []string {
 	if err := do(s, words[1:]); err != nil {
 		s.Errorf("%s: %v", line, err)
 	}
-	if !slices.Contains(settings, words[0]) {
+	// How soon something is noticed is chance in a story that is told roughly, so it is told with the wait that follows.
+	chance := s.watch.timeless && words[0] == "up"
+	if !slices.Contains(settings, words[0]) && !chance {
 		s.pass(busy)
 	}
 	return s.watch.told()
