@@ -135,9 +135,6 @@ func watch(s *scene) {
 }
 
 func restart(s *scene) {
-	if s.Restart == nil {
-		s.Skip("the fixture cannot restart its runtime")
-	}
 	before := s.run(s.Programs.Wait)
 	if err := s.Restart(); err != nil {
 		s.Fatal(err)
