@@ -25,7 +25,7 @@ func (m *machine) leftovers() []string {
 	}
 	folder := m.containerd.Folder()
 	for kind, pattern := range map[string]string{
-		"folder of a pod":      m.settings.Pods + "/*",
+		"folder of a pod":      m.settings.pods() + "/*",
 		"logs of a pod":        m.settings.Logs + "/*",
 		"network namespace":    folder + "/state/*.cri/netns/*",
 		"network namespace ":   folder + "/state/netns/*",

@@ -3,7 +3,6 @@ package node_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -21,7 +20,7 @@ import (
 	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
-// machine is one node: a Node object, a containerd and the agent, which is a process of its own.
+// machine is one node: a containerd, and herald as its agent.
 //
 // begin, end and close are for one goroutine; the rest may be used by all.
 type machine struct {
@@ -29,20 +28,18 @@ type machine struct {
 	cluster    *recorder.Cluster
 	containerd *containerd.Containerd
 	runtime    *cri.Runtime // the tests' own view of containerd
-	settings   agentConfig
+	settings   settings
+	program    string    // herald
 	agent      *exec.Cmd // nil while none runs
 }
 
 // startMachine makes a node and its agent.
-func startMachine(ctx context.Context, cluster *recorder.Cluster, name string) (*machine, error) {
-	if _, err := cluster.CreateNode(ctx, name); err != nil {
-		return nil, err
-	}
+func startMachine(ctx context.Context, cluster *recorder.Cluster, herald, name string) (*machine, error) {
 	c, err := containerd.Start(ctx, containerd.Config{})
 	if err != nil {
 		return nil, err
 	}
-	m := &machine{name: name, cluster: cluster, containerd: c}
+	m := &machine{name: name, cluster: cluster, containerd: c, program: herald}
 	err = m.configure()
 	if err == nil {
 		err = m.begin()
@@ -55,9 +52,9 @@ func startMachine(ctx context.Context, cluster *recorder.Cluster, name string) (
 
 func (m *machine) configure() (err error) {
 	folder := m.containerd.Folder()
-	m.settings = agentConfig{
-		Node: m.name, Endpoint: m.containerd.Endpoint(), Pods: filepath.Join(folder, "pods"), Logs: filepath.Join(folder, "logs"),
-		State: filepath.Join(folder, "agent"), Manifests: filepath.Join(folder, "manifests"), CgroupParent: "/" + filepath.Base(folder),
+	m.settings = settings{
+		Node: m.name, Endpoint: m.containerd.Endpoint(), Data: filepath.Join(folder, "agent"),
+		Manifests: filepath.Join(folder, "manifests"), Logs: filepath.Join(folder, "logs"), CgroupParent: "/" + filepath.Base(folder),
 	}
 	if err := os.Mkdir(m.settings.Manifests, 0o700); err != nil {
 		return err
@@ -68,9 +65,14 @@ func (m *machine) configure() (err error) {
 	if m.settings.Address, err = gateway(folder); err != nil {
 		return err
 	}
-	m.runtime, err = cri.New(cri.Config{Endpoint: m.settings.Endpoint, Provision: runtimesuite.Provision{}, Root: m.settings.Pods})
+	if err := m.settings.write(m.configFile()); err != nil {
+		return err
+	}
+	m.runtime, err = cri.New(cri.Config{Endpoint: m.settings.Endpoint, Provision: runtimesuite.Provision{}, Root: m.settings.pods()})
 	return err
 }
+
+func (m *machine) configFile() string { return filepath.Join(m.containerd.Folder(), "herald.yaml") }
 
 // gateway is the machine's address on the bridge of its pods.
 func gateway(folder string) (netip.Addr, error) {
@@ -96,17 +98,13 @@ func gateway(folder string) (netip.Addr, error) {
 
 // begin starts the agent.
 func (m *machine) begin() error {
-	settings, err := json.Marshal(m.settings)
-	if err != nil {
-		return err
-	}
 	log, err := os.OpenFile(m.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close() // the process has its own
-	m.agent = exec.CommandContext(context.Background(), os.Args[0])
-	m.agent.Env = append(os.Environ(), agentSettings+"="+string(settings), "GORACE=atexit_sleep_ms=0")
+	m.agent = exec.CommandContext(context.Background(), m.program, "run", "--config", m.configFile())
+	m.agent.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 	m.agent.Stdout, m.agent.Stderr = log, log
 	m.agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return m.agent.Start()

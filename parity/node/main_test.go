@@ -1,5 +1,5 @@
-// Package node_test runs the whole agent on real parts: etcd, kube-apiserver and kubectl on one side, containerd, runc and CNI
-// on the other, with the rights of a node and nothing more.
+// Package node_test runs `herald run` on real parts: etcd, kube-apiserver and kubectl on one side, containerd, runc and CNI on
+// the other, with the rights of a node and nothing more.
 package node_test
 
 import (
@@ -12,13 +12,11 @@ import (
 	"testing"
 
 	"github.com/heraldnode/herald/parity/internal/needs"
+	"github.com/heraldnode/herald/parity/internal/program"
 	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
 func TestMain(m *testing.M) {
-	if settings := os.Getenv(agentSettings); settings != "" {
-		os.Exit(beAgent(settings))
-	}
 	// Tests wait much more than they work.
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
@@ -40,6 +38,26 @@ type shared struct {
 	mu      sync.Mutex // guards what follows
 	cluster *recorder.Cluster
 	machine *machine
+	folder  string // has the program
+	program string
+}
+
+// herald is the program that users run.
+func (s *shared) herald(t *testing.T) string {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.program != "" {
+		return s.program
+	}
+	var err error
+	if s.folder, err = os.MkdirTemp("", "herald-program-"); err != nil {
+		t.Fatal(err)
+	}
+	if s.program, err = program.Herald(t.Context(), s.folder); err != nil {
+		t.Fatal(err)
+	}
+	return s.program
 }
 
 func (s *shared) controlPlane(t *testing.T) *recorder.Cluster {
@@ -60,11 +78,11 @@ func (s *shared) controlPlane(t *testing.T) *recorder.Cluster {
 
 func (s *shared) node(t *testing.T) *machine {
 	t.Helper()
-	cluster := s.controlPlane(t)
+	herald, cluster := s.herald(t), s.controlPlane(t)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.machine == nil {
-		started, err := startMachine(context.WithoutCancel(t.Context()), cluster, "shared")
+		started, err := startMachine(context.WithoutCancel(t.Context()), cluster, herald, "shared")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,5 +101,5 @@ func (s *shared) close() error {
 	if s.cluster != nil {
 		errs = append(errs, s.cluster.Stop())
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, os.RemoveAll(s.folder))...)
 }

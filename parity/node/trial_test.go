@@ -3,7 +3,6 @@ package node_test
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,10 +20,6 @@ import (
 	"github.com/heraldnode/herald/parity/internal/recorder"
 	"github.com/heraldnode/herald/podid"
 )
-
-const clusterDomain = "cluster.test"
-
-var clusterDNS = netip.MustParseAddr("10.0.0.10")
 
 // trial is one test on a node: its own namespace, and the recorder of all that happens in it.
 type trial struct {
@@ -49,7 +44,7 @@ func tryOn(t *testing.T, m *machine) *trial {
 // tryAlone begins a trial on a node of its own, which the test may do to what it likes.
 func tryAlone(t *testing.T, name string) *trial {
 	t.Helper()
-	m, err := startMachine(t.Context(), quiet.controlPlane(t), name)
+	m, err := startMachine(t.Context(), quiet.controlPlane(t), quiet.herald(t), name)
 	if err != nil {
 		t.Fatal(err)
 	}

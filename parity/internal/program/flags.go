@@ -1,0 +1,5 @@
+//go:build !race
+
+package program
+
+var flags = []string{"-ldflags=-s -w"}
