@@ -33,7 +33,7 @@ type trial struct {
 func tryOn(t *testing.T, m *machine) *trial {
 	t.Helper()
 	namespace := strings.Trim(regexp.MustCompile("[^a-z0-9]+").ReplaceAllString(strings.ToLower(t.Name()), "-"), "-")
-	namespace = strings.Trim(namespace[:min(50, len(namespace))], "-")
+	namespace = strings.Trim(namespace[max(0, len(namespace)-50):], "-") // its end: subtests begin alike
 	tr := &trial{machine: m, t: t, diary: t.TempDir()}
 	tr.createNamespace(namespace)
 	tr.Recorder = recorder.Record(t, m.cluster, m.name, namespace)

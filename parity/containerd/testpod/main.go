@@ -24,7 +24,9 @@ const usage = `usage: testpod COMMAND
                                            append "NAME started" and "NAME ended" to FILE; end after D, or D after SIGTERM
   note FILE TEXT                           append TEXT to FILE
   flip FILE                                fail and make FILE; succeed if it is there
-  serve [--port N]                         HTTP: /healthz and /readyz answer 200, or what POST ?code=N asked for
+  serve [--port N] [--tls N] [--tcp N] [--grpc N]
+                                           HTTP: /healthz and /readyz answer 200, or what POST ?code=N asked for; over TLS
+                                           the same; the TCP port is open, and gRPC's health SERVING, while /readyz is well
   cat FILE                                 print a file
   env                                      print the environment`
 
