@@ -42,6 +42,26 @@ func TestF22ALostAnswerStartsNothingTwice(t *testing.T) {
 	}
 }
 
+func TestF15WhatARuntimeIsStillAtIsAskedForSoonAndWithoutAnAlarm(t *testing.T) {
+	for name, words := range map[string]string{
+		"containerd": `failed to reserve sandbox name "web_0": name "web_0" is reserved for "4f5e"`,
+		"CRI-O":      "error reserving pod name web_0 for id 4f5e: name is reserved",
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.fake.next("RunPodSandbox", refuses(codes.Unknown, words))
+				_, err := w.StartSandbox(w.Context(), newPod(), 0)
+				if again := retryAfter(err); again != time.Second {
+					w.Errorf("it is asked for again after %s: %v", again, err)
+				}
+				if told := w.events(); len(told) > 0 {
+					w.Errorf("told was %q", told)
+				}
+			})
+		})
+	}
+}
+
 func TestF22WhatWasMadeBeforeIsFoundByItsNumber(t *testing.T) {
 	inWorld(t, func(w *world) {
 		pod := newPod()

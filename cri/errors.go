@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -58,3 +59,10 @@ func messageOf(err error) string {
 
 func isGone(err error) bool          { return grpcstatus.Code(err) == codes.NotFound }
 func isUnimplemented(err error) bool { return grpcstatus.Code(err) == codes.Unimplemented }
+
+// underWayRetry is how soon to ask again for what a runtime is still at, usually for a moment only.
+const underWayRetry = time.Second
+
+// isUnderWay tells that the runtime still works on an earlier request for the same name, one that an agent made which was
+// killed meanwhile. CRI has no code for it; containerd and CRI-O say it in the same words.
+func isUnderWay(err error) bool { return strings.Contains(err.Error(), "is reserved") }

@@ -22,13 +22,17 @@ func (r *Runtime) StartSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 	id, err := r.startSandbox(ctx, pod, attempt)
 	if err != nil {
 		r.metrics.startedPodErrors.Inc()
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && !isUnderWay(err) {
 			r.warnPod(pod, eventFailedSandbox, "Failed to create pod sandbox: %v", messageOf(err))
 		}
-		return "", &startError{
+		failure := &startError{
 			reason: reasonPodSandbox, cause: err,
 			message: fmt.Sprintf("Failed to create sandbox for pod %q: %v", describe(pod), messageOf(err)),
 		}
+		if isUnderWay(err) {
+			failure.retry = underWayRetry
+		}
+		return "", failure
 	}
 	return id, nil
 }

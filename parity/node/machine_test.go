@@ -136,6 +136,10 @@ func (m *machine) close() error {
 	if bytes.Contains(log, []byte("DATA RACE")) {
 		err = errors.Join(err, errors.New("the agent has a data race"))
 	}
+	refused, unread := m.cluster.Refused(m.name)
+	if err = errors.Join(err, unread); len(refused) > 0 {
+		err = errors.Join(err, fmt.Errorf("node %s asked for what it may not: %s", m.name, strings.Join(refused, "\n")))
+	}
 	if left := m.leftovers(); len(left) > 0 {
 		err = errors.Join(err, fmt.Errorf("left behind on node %s: %s", m.name, strings.Join(left, ", ")))
 	}

@@ -1,14 +1,9 @@
 package node_test
 
 import (
-	"bytes"
-	"fmt"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
-
-	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
 func TestAPodRunsIsReachedAndIsDeletedInPeace(t *testing.T) {
@@ -30,50 +25,4 @@ func TestAPodRunsIsReachedAndIsDeletedInPeace(t *testing.T) {
 	tr.AwaitEnd("web")
 	tr.mustHaveWritten("main", "main started", "main ended")
 	watch.mustHaveSeen(t, "Running", "Terminating", "Completed")
-}
-
-// kubectlWatch is what kubectl get -w prints.
-type kubectlWatch struct {
-	mu     sync.Mutex // guards output
-	output bytes.Buffer
-}
-
-func (w *kubectlWatch) Write(line []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.output.Write(line)
-}
-
-func (w *kubectlWatch) lines() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.output.String()
-}
-
-func (tr *trial) watchWithKubectl(name string) *kubectlWatch {
-	tr.t.Helper()
-	w := &kubectlWatch{}
-	cmd := tr.kubectlCommand(tr.t.Context(), "get", "pod", "--watch", "--no-headers", "--field-selector", "metadata.name="+name)
-	cmd.Stdout, cmd.Stderr = w, w
-	if err := cmd.Start(); err != nil {
-		tr.t.Fatal(err)
-	}
-	tr.t.Cleanup(func() { _ = cmd.Wait() }) // it ends with the test's context
-	return w
-}
-
-// mustHaveSeen fails the test unless kubectl has shown these words in this order.
-func (w *kubectlWatch) mustHaveSeen(t *testing.T, words ...string) {
-	t.Helper()
-	recorder.Eventually(t, "kubectl's watch", func() (string, bool) {
-		rest := w.lines()
-		for _, word := range words {
-			_, after, found := strings.Cut(rest, word)
-			if !found {
-				return fmt.Sprintf("without %s in order: %s", word, w.lines()), false
-			}
-			rest = after
-		}
-		return "", true
-	})
 }

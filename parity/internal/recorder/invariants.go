@@ -159,7 +159,7 @@ func foreignMisdeeds(before, after *v1.Pod, say func(string, any, any)) {
 }
 
 // unlawful lists the writes of a node's agent that no agent may ask for. Lives are what became of the pods.
-func unlawful(writes []write, lives map[types.UID]*life) (wrong []string) {
+func unlawful(writes []request, lives map[types.UID]*life) (wrong []string) {
 	ended := map[types.UID]bool{}
 	for _, w := range writes {
 		done := w.Response.Code == http.StatusOK

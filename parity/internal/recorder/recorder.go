@@ -258,8 +258,10 @@ func (r *Recorder) Story(name string) string {
 // judge fails the test for everything that went wrong, once the recorder has seen all that there is to see.
 func (r *Recorder) judge() {
 	Eventually(r.t, "the recorder of node "+r.Node, r.hasCaughtUp)
-	writes, err := r.Cluster.writes(r.Node, r.since)
-	writes = slices.DeleteFunc(writes, func(w write) bool { return r.Namespace != "" && w.Object.Namespace != r.Namespace })
+	writes, err := r.Cluster.requests(r.Node, r.since)
+	writes = slices.DeleteFunc(writes, func(w request) bool {
+		return !w.isWrite() || r.Namespace != "" && w.Object.Namespace != r.Namespace
+	})
 	if err != nil {
 		r.t.Error(err)
 	}
