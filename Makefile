@@ -7,8 +7,9 @@ MAKEFLAGS += --no-print-directory
 tool := go tool -modfile=$(CURDIR)/tools/go.mod
 FUZZTIME ?= 30s
 BENCH ?= full
+DIR ?= /tmp/herald
 
-.PHONY: help run build test check fmt lint unit controlplane e2e bench fuzz update rules
+.PHONY: help run build test check fmt lint unit controlplane containerd e2e bench fuzz update rules
 
 help: ## this list
 	@echo 'Herald: the pods of a node, and what the cluster is told about them.'
@@ -17,6 +18,7 @@ help: ## this list
 	@echo
 	@echo '  FUZZTIME=30s    how long make fuzz spends on each target'
 	@echo '  BENCH=short     a quick make bench'
+	@echo '  DIR=/tmp/herald where make controlplane and make containerd keep what they have, while they run'
 
 run: ## the main job: an agent and four pods as plain processes, live, until Ctrl-C; no root, no containers
 	@hack/build
@@ -41,7 +43,11 @@ unit: ## the lean module's tests, with the race detector
 	@go test -race -shuffle=on ./...
 
 controlplane: ## a real etcd and kube-apiserver in the foreground, until Ctrl-C
-	@cd parity && go build -o ../.build/controlplane ./cmd/controlplane && ../.build/controlplane
+	@cd parity && go build -o ../.build/controlplane ./cmd/controlplane && ../.build/controlplane -dir $(DIR)/controlplane
+
+containerd: ## a real containerd of its own in the foreground, until Ctrl-C; needs root
+	@hack/install-containers
+	@cd parity && go build -o ../.build/containerd ./cmd/containerd && ../.build/containerd -dir $(DIR)/containerd
 
 e2e: ## the tests against real parts only
 	@hack/install-containers

@@ -35,6 +35,8 @@ type Config struct {
 	// Dir is where the containerd's folder is made. Its path must be short, for it becomes part of a socket's, and its
 	// file system must carry an overlay. Default: os.TempDir().
 	Dir string
+	// Folder is the containerd's folder itself, which must be empty or not exist. Default: a new one in Dir.
+	Folder string
 }
 
 // Containerd is one containerd and all that belongs to it.
@@ -51,7 +53,7 @@ type Containerd struct {
 // Start starts a containerd with SandboxImage and TestpodImage in it and returns when it can run pods. ctx bounds the
 // start, not the containerd's life. The working directory must be in this module: testpod is built with the go command.
 func Start(ctx context.Context, config Config) (*Containerd, error) {
-	folder, err := makeFolder(config.Dir)
+	folder, err := config.makeFolder()
 	if err != nil {
 		return nil, fmt.Errorf("containerd: making its folder: %w", err)
 	}
@@ -136,8 +138,13 @@ func (c *Containerd) destroy() error {
 func (c *Containerd) socket() string { return filepath.Join(c.folder, "containerd.sock") }
 
 // makeFolder resolves links: the kernel's list of mounts, which the leash reads, has them resolved.
-func makeFolder(dir string) (string, error) {
-	folder, err := os.MkdirTemp(dir, "herald-containerd-")
+func (c Config) makeFolder() (string, error) {
+	folder, err := c.Folder, error(nil)
+	if folder == "" {
+		folder, err = os.MkdirTemp(c.Dir, "herald-containerd-")
+	} else if err = os.MkdirAll(folder, 0o700); err == nil {
+		err = mustBeEmpty(folder)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -150,4 +157,12 @@ func makeFolder(dir string) (string, error) {
 		return "", errors.Join(err, os.Remove(folder))
 	}
 	return resolved, nil
+}
+
+func mustBeEmpty(folder string) error {
+	entries, err := os.ReadDir(folder)
+	if err == nil && len(entries) > 0 {
+		err = fmt.Errorf("%s is not empty; name another, or remove what is in it", folder)
+	}
+	return err
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -99,6 +100,7 @@ func (c *Containerd) launch(ctx context.Context) error {
 	config := filepath.Join(c.folder, configFile)
 	command := exec.CommandContext(context.WithoutCancel(ctx), "containerd", "--config", config)
 	command.Stdout, command.Stderr = log, log
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for who stops it in good order
 	if err := command.Start(); err != nil {
 		return err
 	}
