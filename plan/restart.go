@@ -57,6 +57,12 @@ func restartsWhenKilled(spec *v1.PodSpec, c *v1.Container) bool {
 	return policyOf(spec, c) != v1.ContainerRestartPolicyNever
 }
 
+// RunsOnce reports whether a container that was begun and lost must not be started again: nobody knows whether it has done its
+// work, and its pod's policy allows no second time (BUG-41).
+func RunsOnce(pod *v1.Pod, start Start) bool {
+	return start.Kind == Regular && !restartsWhenKilled(&pod.Spec, start.Container)
+}
+
 func policyOf(spec *v1.PodSpec, c *v1.Container) v1.ContainerRestartPolicy {
 	if c.RestartPolicy != nil {
 		return *c.RestartPolicy

@@ -43,6 +43,9 @@ func (w *Workers) reject(t *turn) result {
 	}
 	status.Phase = v1.PodPending
 	w.config.Statuses.SetPodStatus(t.life.Pod, status)
+	w.mu.Lock()
+	w.rejected[t.uid] = true
+	w.mu.Unlock()
 	after := jittered(w.config.Backoff << min(t.memory.rejections, maxRejections))
 	t.memory.rejections++
 	return result{after: after, rest: after, err: t.admission.err}

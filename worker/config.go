@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
@@ -108,6 +109,8 @@ type Config struct {
 	Stopped func(podid.FullName)
 	// Events. Default: nobody hears them.
 	Events EventRecorder
+	// State is where it is written down, before it is done, what must not be done twice (BUG-41). Default: nothing is.
+	State *checkpoint.Dir
 
 	// Resync is how often a pod is looked at although nothing happened; up to half of it is added (PW-32). Default: 1 min.
 	Resync time.Duration

@@ -42,6 +42,11 @@ func (w *Workers) Housekeep(desired []*v1.Pod, held []*observed.Pod, ready func(
 		h.endLeftover(pod)
 	}
 	h.conclude()
+	if h.all {
+		if err := h.journal.keep(h.concerns); err != nil {
+			h.config.Logger.Error("What was begun of pods that are gone stays written down", "err", err)
+		}
+	}
 }
 
 // housekeeping is one pass.
@@ -129,6 +134,12 @@ func (h *housekeeping) endLeftover(seen *observed.Pod) {
 	}
 	h.metrics.orphaned()
 	h.UpdatePod(Update{Op: plan.OpKill, Leftover: seen})
+}
+
+// concerns reports whether anything may still be to do with the pod.
+func (h *housekeeping) concerns(uid podid.UID) bool {
+	_, wanted := h.desired[uid]
+	return wanted || h.knows(uid)
 }
 
 func (h *housekeeping) knows(uid podid.UID) bool {

@@ -37,6 +37,9 @@ func (w *Workers) look(ctx context.Context, t *turn) (*look, error) {
 	if status, known := w.config.Statuses.GetPodStatus(t.life.Pod.UID); known {
 		l.previous = &status
 	}
+	if recalled := w.journal.recall(l.pod, l.status(), seen); recalled != l.status() {
+		l.previous = recalled
+	}
 	l.probes, l.unhealthy = w.config.Probes.Results(t.uid)
 	return l, nil
 }

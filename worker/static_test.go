@@ -216,6 +216,31 @@ func TestBUG29ARejectedStaticPodIsTriedAgain(t *testing.T) {
 	})
 }
 
+func TestBUG29ARejectedStaticPodComesAtOnceWhenAPlaceIsFree(t *testing.T) {
+	var workers *worker.Workers
+	config := func(c *worker.Config) {
+		c.Admit = func(p *v1.Pod) error {
+			for _, state := range workers.Pods() {
+				if state.UID != podid.UID(p.UID) && state.Began && state.Stage < plan.Terminated {
+					return full{}
+				}
+			}
+			return nil
+		}
+	}
+	inWorldWith(t, config, func(w *world) {
+		workers = w.Workers
+		web, etcd := apiPod("web"), staticPod("etcd", "u1")
+		w.create(web)
+		w.create(etcd)
+		w.after(10 * time.Minute) // by now it is asked about every few minutes only
+		w.wantPhase(etcd, v1.PodPending)
+		w.delete(web, 0)
+		w.after(time.Second)
+		w.wantPhase(etcd, v1.PodRunning)
+	})
+}
+
 func TestBUG29ARejectionByAnEarlierAgentIsForgotten(t *testing.T) {
 	inWorld(t, func(w *world) {
 		etcd := staticPod("etcd", "u1")

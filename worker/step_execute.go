@@ -121,7 +121,10 @@ func (w *Workers) start(ctx context.Context, t *turn, sandbox string, starts []p
 // startOne starts a container, and remembers for its status why it could not.
 func (w *Workers) startOne(ctx context.Context, t *turn, sandbox string, start plan.Start) failedStart {
 	name := start.Container.Name
-	err := w.config.Runtime.StartContainer(ctx, t.life.Pod, sandbox, start)
+	err := w.journal.begin(t.life.Pod, sandbox, start, t.now)
+	if err == nil {
+		err = w.config.Runtime.StartContainer(ctx, t.life.Pod, sandbox, start)
+	}
 	if err == nil {
 		delete(t.memory.failed, name)
 		return failedStart{}

@@ -17,13 +17,15 @@ type Workers struct {
 	config  Config
 	metrics *metrics
 	wake    chan struct{} // capacity 1: look at asleep
+	journal *journal
 
 	mu        sync.Mutex // guards all below
 	running   bool       // Run is
 	records   map[podid.UID]*record
 	names     names
 	asleep    []*record // want a goroutine and have none
-	housekept bool      // a pass knew every source (PW-41)
+	rejected  map[podid.UID]bool
+	housekept bool // a pass knew every source (PW-41)
 }
 
 // New checks the config and registers the metrics. The error names the field that is wrong.
@@ -32,7 +34,12 @@ func New(config Config) (*Workers, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Workers{config: config, wake: make(chan struct{}, 1), records: map[podid.UID]*record{}, names: newNames()}
+	w := &Workers{
+		config: config, wake: make(chan struct{}, 1), records: map[podid.UID]*record{}, names: newNames(), rejected: map[podid.UID]bool{},
+	}
+	if w.journal, err = openJournal(config.State); err != nil {
+		config.Logger.Error("What was begun before is not known", "err", err)
+	}
 	if w.metrics, err = newMetrics(config.Metrics, w); err != nil {
 		return nil, err
 	}

@@ -77,7 +77,10 @@ var Rooms = []Room{
 		Path: "status", Layer: Stages, MayImport: []string{"status/patch", "checkpoint"},
 		Job: "the Status Manager: versioned cache, priority queue, one-request writer, reconcile, final delete",
 	},
-	{Path: "worker", Layer: Stages, Job: "one ordered stream of steps per pod: sync, terminating, terminated"},
+	{
+		Path: "worker", Layer: Stages, MayImport: []string{"checkpoint"},
+		Job: "one ordered stream of steps per pod: sync, terminating, terminated",
+	},
 	{
 		Path: "probe", Layer: Stages, MayImport: []string{"probe/check"},
 		Job: "how running containers are: when each probe is due, and who hears what it found",
