@@ -25,13 +25,23 @@ const (
 	reasonTooMany     = "OutOfpods"
 	reasonUnsupported = "UnsupportedField"
 	reasonForbidden   = "ForbiddenSource"
+	reasonTooLarge    = "TooManyContainers"
 )
+
+// maxContainers is how many containers a pod may have that start with it. An object has room for thousands, each with three
+// probes that may all be asked at once, and no pod needs them.
+const maxContainers = 100
 
 // admit says whether the node runs the pod.
 func (n *Node) admit(pod *v1.Pod) error {
 	if n.config.Runtime == RuntimeProcess && !n.config.AllowAPIPods && !podid.IsStatic(pod) {
 		return &rejection{reasonForbidden, fmt.Errorf("the %s runtime isolates nothing, so it runs pods of this machine's manifests only; "+
 			"--allow-api-pods lets it run those of the API server", RuntimeProcess)}
+	}
+	if containers := len(pod.Spec.InitContainers) + len(pod.Spec.Containers); containers > maxContainers {
+		return &rejection{
+			reasonTooLarge, fmt.Errorf("it has %d containers, and %d is the most that a pod may have", containers, maxContainers),
+		}
 	}
 	if err := n.runtime.Unsupported(pod); err != nil {
 		return &rejection{reasonUnsupported, err}

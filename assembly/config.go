@@ -24,7 +24,8 @@ const (
 type Config struct {
 	// NodeName is the name of the node.
 	NodeName string
-	// DataDir is where everything is kept that must survive the agent, an absolute path.
+	// DataDir is where everything is kept that must survive the agent, an absolute path. It is made for its owner alone;
+	// one that others can write to is refused.
 	DataDir string
 
 	// API is how to reach the API server. Default: there is none, the node is alone.
@@ -35,6 +36,10 @@ type Config struct {
 	// StaticPodURL is where a manifest is read from, with StaticPodURLHeader. Default: none.
 	StaticPodURL       string
 	StaticPodURLHeader http.Header
+	// StaticPodURLCAFile has the authorities that may vouch for the URL's server; StaticPodURLCertFile and
+	// StaticPodURLKeyFile are what the agent shows it. All are PEM, and read again when they change. Default: the system's
+	// authorities, and nothing is shown.
+	StaticPodURLCAFile, StaticPodURLCertFile, StaticPodURLKeyFile string
 	// FileCheckFrequency and HTTPCheckFrequency are how often they are looked at when nothing seems to happen. Default 20 s.
 	FileCheckFrequency, HTTPCheckFrequency time.Duration
 

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/heraldnode/herald/agent"
@@ -111,18 +115,46 @@ func (n *Node) awaitServer(ctx context.Context) {
 	}
 }
 
+// checkTimeout is how long a container runtime may take to say its version.
+const checkTimeout = 5 * time.Second
+
 // CheckRuntime says what is wrong with the container runtime, and what to do about it.
 func (n *Node) CheckRuntime(ctx context.Context) error {
 	if n.config.Runtime == RuntimeProcess {
 		return nil
 	}
-	if _, _, err := n.runtime.Version(ctx); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	err := n.askRuntime(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("the container runtime at %s does not let us in: %w\n"+
+			"Run this as root, or run plain processes with --runtime=process", n.config.ContainerRuntimeEndpoint, err)
+	default:
 		return fmt.Errorf("no container runtime answers at %s: %w\n"+
 			"Install one (Debian and Ubuntu: apt-get install containerd runc containernetworking-plugins; systemctl start containerd),\n"+
 			"name another socket with --runtime-endpoint, or run plain processes with --runtime=process",
 			n.config.ContainerRuntimeEndpoint, err)
 	}
-	return nil
+}
+
+// askRuntime calls the socket by hand first: the machine's own words say more than gRPC's.
+func (n *Node) askRuntime(ctx context.Context) error {
+	connection, err := new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(n.config.ContainerRuntimeEndpoint, "unix://"))
+	if err != nil {
+		return err
+	}
+	_ = connection.Close()
+	_, _, err = n.runtime.Version(ctx)
+	return err
+}
+
+// Empty reports whether the runtime holds nothing of any pod.
+func (n *Node) Empty(ctx context.Context) (bool, error) {
+	pods, err := n.runtime.ListPods(ctx)
+	return err == nil && len(pods) == 0, err
 }
 
 func (n *Node) path(parts ...string) string {
@@ -130,13 +162,32 @@ func (n *Node) path(parts ...string) string {
 }
 
 func (n *Node) makeFolders() (err error) {
-	for _, folder := range []string{n.config.DataDir, n.path("pods")} {
-		if err := os.MkdirAll(folder, 0o750); err != nil {
-			return fmt.Errorf("make the data folder: %w", err)
-		}
+	if err := os.MkdirAll(n.path("pods"), 0o700); err != nil {
+		return fmt.Errorf("make the data folder: %w", err)
+	}
+	if err := checkOwnership(n.config.DataDir); err != nil {
+		return err
 	}
 	n.state, err = checkpoint.Open(n.path("state"), checkpoint.Options{})
 	return err
+}
+
+// checkOwnership refuses a data folder that others can write to: what the agent did and what pods are given is in it.
+func checkOwnership(folder string) error {
+	info, err := os.Stat(folder)
+	if err != nil {
+		return fmt.Errorf("look at the data folder: %w", err)
+	}
+	owner, own := info.Sys().(*syscall.Stat_t).Uid, os.Geteuid()
+	switch {
+	case owner != 0 && owner != uint32(own):
+		return fmt.Errorf("the data folder %s belongs to user %d, and not to root or to user %d, whom the agent runs as "+
+			"(chown %d %s, or name another)", folder, owner, own, own, folder)
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("the data folder %s has mode %04o, so others can write to it (chmod go-w %s, or name another)",
+			folder, info.Mode().Perm(), folder)
+	}
+	return nil
 }
 
 func (n *Node) makeAPI() (err error) {
@@ -252,6 +303,7 @@ func (n *Node) sources() ([]source.Source, error) {
 	if n.config.StaticPodURL != "" {
 		url, err := source.NewHTTP(source.HTTPConfig{
 			URL: n.config.StaticPodURL, Node: n.config.NodeName, Header: n.config.StaticPodURLHeader, Period: n.config.HTTPCheckFrequency,
+			CAFile: n.config.StaticPodURLCAFile, CertFile: n.config.StaticPodURLCertFile, KeyFile: n.config.StaticPodURLKeyFile,
 		})
 		if err != nil {
 			return nil, err

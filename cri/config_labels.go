@@ -84,11 +84,12 @@ func noteJSON(notes map[string]string, name string, value any) error {
 	return err
 }
 
-// owner tells whose pod the labels speak of. What lacks them was not made for a pod, and is left alone.
+// owner tells whose pod the labels speak of. What lacks them, or has a UID that can be no pod's folder, was not made
+// for a pod, and is left alone.
 func owner(labels map[string]string) (uid podid.UID, name podid.FullName, ours bool) {
 	uid = podid.UID(labels[labelPodUID])
 	name = podid.FullName{Namespace: labels[labelPodNamespace], Name: labels[labelPodName]}
-	return uid, name, uid != "" && name.Name != ""
+	return uid, name, isName(string(uid)) && name.Name != ""
 }
 
 // notedHash is the hash of the spec that an instance was made from; what is missing or broken is 0, which means unknown.

@@ -8,6 +8,9 @@ import (
 // sandboxConfig is the pod's environment in the runtime's terms. It must come out the same for every container of a
 // sandbox, so it depends on the pod, the attempt and the configuration alone; the DNS part is for its making only.
 func (c *Config) sandboxConfig(pod *v1.Pod, attempt uint32, driver string) (*runtimeapi.PodSandboxConfig, error) {
+	if err := checkNames(pod); err != nil {
+		return nil, err
+	}
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{
 			Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -24,7 +23,7 @@ func (s *starting) create(ctx context.Context, list []*runtimeapi.Container) (id
 	if err != nil {
 		return "", release, failed(reasonContainerConfig, err)
 	}
-	if err := os.MkdirAll(filepath.Dir(s.logFile()), 0o755); err != nil {
+	if err := s.config.makeLogFolder(filepath.Dir(s.logFile())); err != nil {
 		return "", release, failed(reasonContainerConfig, fmt.Errorf("making the folder for the logs: %w", err))
 	}
 	answer, err := s.pods.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{

@@ -19,12 +19,12 @@ import (
 const longestMessage = 4096
 
 // exit is how the container ended, with what it left to say.
-func exit(status *runtimeapi.ContainerStatus) *observed.Exit {
+func (r *Runtime) exit(status *runtimeapi.ContainerStatus) *observed.Exit {
 	ended := &observed.Exit{Code: int(status.ExitCode), Reason: status.Reason, Message: status.Message}
 	if status.FinishedAt > 0 {
 		ended.FinishedAt = time.Unix(0, status.FinishedAt)
 	}
-	if left := lastWords(status); left != "" {
+	if left := r.lastWords(status); left != "" {
 		if ended.Message != "" {
 			ended.Message += ": "
 		}
@@ -35,7 +35,7 @@ func exit(status *runtimeapi.ContainerStatus) *observed.Exit {
 
 // lastWords are what the container wrote into its termination message file, or the end of its log when it wrote nothing,
 // failed, and its policy allows that.
-func lastWords(status *runtimeapi.ContainerStatus) string {
+func (r *Runtime) lastWords(status *runtimeapi.ContainerStatus) string {
 	notes := status.Annotations
 	message := ""
 	if inside := notes[noteMessagePath]; inside != "" {
@@ -49,7 +49,7 @@ func lastWords(status *runtimeapi.ContainerStatus) string {
 	if message != "" || !fallback || status.ExitCode == 0 || status.Reason == "ContainerCannotRun" {
 		return message
 	}
-	end, err := logTail(status.LogPath)
+	end, err := r.logTail(status.LogPath)
 	if err != nil {
 		return "Error on reading termination message from logs: " + err.Error()
 	}
@@ -59,9 +59,14 @@ func lastWords(status *runtimeapi.ContainerStatus) string {
 // readMessage reads the end of the file: what is said last says most. The container owns its content, so nothing is
 // trusted but its size.
 func readMessage(file string) string {
-	content, err := readEnd(file, longestMessage)
+	opened, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return ""
+	}
+	var content []byte
+	if err == nil {
+		defer opened.Close()
+		content, err = readEnd(opened, longestMessage)
 	}
 	if err != nil {
 		return "Error on reading termination log " + file + ": " + err.Error()
@@ -69,19 +74,14 @@ func readMessage(file string) string {
 	return string(content)
 }
 
-// readEnd reads at most size bytes from the end of a regular file.
-func readEnd(path string, size int) ([]byte, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
+// readEnd reads at most size bytes from the end of a regular file, which was opened so that a pipe blocks nobody.
+func readEnd(file *os.File, size int) ([]byte, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New(path + " is not a regular file")
+		return nil, errors.New(file.Name() + " is not a regular file")
 	}
 	if _, err := file.Seek(max(0, info.Size()-int64(size)), io.SeekStart); err != nil {
 		return nil, err

@@ -107,7 +107,7 @@ func (f *fake) ExecSync(_ context.Context, request *runtimeapi.ExecSyncRequest) 
 	if f.containers[request.ContainerId] == nil {
 		return nil, status.Error(codes.NotFound, "no such container")
 	}
-	return &runtimeapi.ExecSyncResponse{Stdout: []byte("out"), Stderr: []byte("err"), ExitCode: f.exitCode}, nil
+	return &runtimeapi.ExecSyncResponse{Stdout: []byte(f.output + "out"), Stderr: []byte("err"), ExitCode: f.exitCode}, nil
 }
 
 func (f *fake) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runtimeapi.RuntimeService_GetContainerEventsServer) error {

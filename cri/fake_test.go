@@ -30,7 +30,8 @@ type fake struct {
 	asked      []any
 	events     []*runtimeapi.ContainerEventResponse
 	features   *runtimeapi.StatusResponse
-	exitCode   int32 // of commands
+	exitCode   int32  // of commands
+	output     string // of commands, before what they always say
 
 	forgetsSignals bool
 }

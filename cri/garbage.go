@@ -82,11 +82,27 @@ func (r *Runtime) removeInstanceFiles(c deadContainer) error {
 	if !filepath.IsLocal(log) || !filepath.IsLocal(message) { // labels may hold anything
 		return fmt.Errorf("container %s: its labels name no files: %q, %q", c.ID, log, message)
 	}
-	files, err := rotatedLogs(filepath.Join(r.config.LogDir, log))
+	err := os.Remove(filepath.Join(r.config.Root, message))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, r.removeLog(filepath.Join(r.config.LogDir, log)))
+}
+
+// removeLog removes a log with its older parts.
+func (r *Runtime) removeLog(log string) error {
+	root, name, err := r.config.openLogs(log)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	files, err := rotatedLogs(root, name)
 	failures := []error{err}
-	files = append(files, filepath.Join(r.config.LogDir, log), filepath.Join(r.config.Root, message))
-	for _, file := range files {
-		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
+	for _, file := range append(files, name) {
+		if err := root.Remove(file); !errors.Is(err, fs.ErrNotExist) {
 			failures = append(failures, err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,6 +20,9 @@ import (
 
 	"github.com/heraldnode/herald/observed"
 )
+
+// maxHookOutput is how many bytes of what a failed command said are told.
+const maxHookOutput = 1 << 10
 
 // hook is a postStart or preStop handler of a running container.
 type hook struct {
@@ -39,7 +43,7 @@ func (r *Runtime) runHook(ctx context.Context, h hook) error {
 		}
 		if err != nil {
 			return fmt.Errorf("Exec lifecycle hook (%v) for Container %q in Pod %q failed - error: %w, message: %q",
-				h.handler.Exec.Command, h.container.Name, describe(h.pod), err, output)
+				h.handler.Exec.Command, h.container.Name, describe(h.pod), err, output[:min(len(output), maxHookOutput)])
 		}
 		return nil
 	case h.handler.HTTPGet != nil:
@@ -73,10 +77,7 @@ func (r *Runtime) runHTTPHook(ctx context.Context, h hook) error {
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Transport: &http.Transport{
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // pods have no certificate that the node could know
-		DisableKeepAlives: true,
-	}}
+	client := hookClient(h)
 	err = get(ctx, client, target, h.handler.HTTPGet.HTTPHeaders, true)
 	if err == nil || !strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
 		return err
@@ -87,6 +88,44 @@ func (r *Runtime) runHTTPHook(ctx context.Context, h hook) error {
 	}
 	r.metrics.hookHTTPFallbacks.Inc()
 	r.warnPod(h.pod, eventHTTPFallback, "request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", target.Host)
+	return nil
+}
+
+// hookClient makes requests as far as a pod's hook may: not to the node's own addresses by a name that the spec gives,
+// and nowhere else than where the spec says, however often the server sends it on.
+func hookClient(h hook) *http.Client {
+	dialer := &net.Dialer{}
+	if h.handler.HTTPGet.Host != "" && !h.pod.Spec.HostNetwork {
+		dialer.Control = refuseNodeAddresses
+	}
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext:       dialer.DialContext,
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // pods have no certificate that the node could know
+			DisableKeepAlives: true, MaxResponseHeaderBytes: 128 << 10,
+		},
+		CheckRedirect: func(next *http.Request, via []*http.Request) error {
+			if next.URL.Hostname() != via[0].URL.Hostname() || len(via) >= maxHookRedirects {
+				return http.ErrUseLastResponse
+			}
+			return nil
+		},
+	}
+}
+
+const maxHookRedirects = 10
+
+// refuseNodeAddresses sees the address that a name was resolved to, so that no name leads around it. Probes are refused
+// the same.
+func refuseNodeAddresses(_, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	if ip := to.Addr().Unmap(); ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsUnspecified() {
+		return fmt.Errorf("%s is refused: a pod with a network of its own must not reach the node's loopback and link-local "+
+			"addresses by its hooks; leave host empty, or set hostNetwork", ip)
+	}
 	return nil
 }
 

@@ -97,12 +97,12 @@ func (r *Runtime) inspectContainer(ctx context.Context, pod *observed.Pod, liste
 	if err != nil {
 		return fmt.Errorf("cri: inspecting container %s of pod %s: %w", listed.Name, pod.Name, err)
 	}
-	pod.Containers = append(pod.Containers, inspected(listed, answer.Status))
+	pod.Containers = append(pod.Containers, r.inspected(listed, answer.Status))
 	return nil
 }
 
 // inspected is what a list told, with what a status tells beyond it.
-func inspected(c observed.Container, status *runtimeapi.ContainerStatus) observed.Container {
+func (r *Runtime) inspected(c observed.Container, status *runtimeapi.ContainerStatus) observed.Container {
 	c.State = state(status.State)
 	c.CreatedAt = time.Unix(0, status.CreatedAt)
 	c.Image = observed.Image{Name: imageName(status.Image), Ref: status.ImageRef}
@@ -112,7 +112,7 @@ func inspected(c observed.Container, status *runtimeapi.ContainerStatus) observe
 		c.StartedAt = time.Unix(0, status.StartedAt)
 	}
 	if c.State == observed.Exited {
-		c.Exit = exit(status)
+		c.Exit = r.exit(status)
 	}
 	return c
 }

@@ -28,15 +28,13 @@ func (r *Runtime) link(endpoint string) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largestAnswer)),
 		grpc.WithChainUnaryInterceptor(r.watchCall),
+		grpc.WithContextDialer(r.config.dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{
 				BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second,
 			},
 			MinConnectTimeout: 5 * time.Second,
 		}),
-	}
-	if r.config.dial != nil {
-		options = append(options, grpc.WithContextDialer(r.config.dial))
 	}
 	made, err := grpc.NewClient(endpoint, options...)
 	if err != nil {

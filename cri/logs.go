@@ -2,6 +2,7 @@ package cri
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -41,4 +42,33 @@ func (r *Runtime) unlinkLogs(ids []string) error {
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// makeLogFolder makes a folder for logs, which the runtime writes to by its path.
+func (c *Config) makeLogFolder(folder string) error {
+	const mode = 0o755 // for who ships logs
+	if err := os.MkdirAll(c.LogDir, mode); err != nil {
+		return err
+	}
+	root, name, err := c.openLogs(folder)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := root.MkdirAll(name, mode); err != nil {
+		return err
+	}
+	_, err = root.Stat(name) // what was there already may lead elsewhere
+	return err
+}
+
+// openLogs opens the folder of all logs, and tells the name that a log has in it. A pod that has the folder mounted
+// can put links in the place of folders and files: what is done through the root never leaves it.
+func (c *Config) openLogs(log string) (root *os.Root, name string, err error) {
+	name, err = filepath.Rel(c.LogDir, log)
+	if err != nil || !filepath.IsLocal(name) {
+		return nil, "", fmt.Errorf("log %s is not below %s", log, c.LogDir)
+	}
+	root, err = os.OpenRoot(c.LogDir)
+	return root, name, err
 }

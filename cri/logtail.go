@@ -1,6 +1,11 @@
 package cri
 
-import "strings"
+import (
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
 
 // How much of a log is shown as a termination message.
 const (
@@ -11,8 +16,18 @@ const (
 )
 
 // logTail is the end of a container's log, as the container wrote it.
-func logTail(path string) (string, error) {
-	content, err := readEnd(path, longestTail)
+func (r *Runtime) logTail(path string) (string, error) {
+	root, name, err := r.config.openLogs(path)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	opened, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", err
+	}
+	defer opened.Close()
+	content, err := readEnd(opened, longestTail)
 	if err != nil {
 		return "", err
 	}

@@ -54,7 +54,12 @@ func (r *Runtime) rotateLogOf(ctx context.Context, id string) error {
 	if err != nil || log == "" {
 		return err
 	}
-	info, err := os.Lstat(log)
+	root, name, err := r.config.openLogs(log)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	info, err := root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		// A rotation was cut off: the container writes into what is an old log by its name.
 		return r.reopenLog(ctx, id)
@@ -62,10 +67,10 @@ func (r *Runtime) rotateLogOf(ctx context.Context, id string) error {
 	if err != nil || !info.Mode().IsRegular() || info.Size() < r.config.ContainerLogMaxSize {
 		return err
 	}
-	if err := tidyRotated(ctx, log, r.config.ContainerLogMaxFiles-2); err != nil { // the two newest are to come
+	if err := tidyRotated(ctx, root, name, r.config.ContainerLogMaxFiles-2); err != nil { // the two newest are to come
 		return err
 	}
-	return r.rotate(ctx, id, log)
+	return r.rotate(ctx, id, root, name)
 }
 
 func (r *Runtime) reopenLog(ctx context.Context, id string) error {
@@ -78,15 +83,15 @@ func (r *Runtime) reopenLog(ctx context.Context, id string) error {
 
 // rotate gives the log an old one's name, and has the runtime begin a new one. It is not compressed before the next time:
 // the runtime may still write a line, and who reads along can read to the end.
-func (r *Runtime) rotate(ctx context.Context, id, log string) error {
+func (r *Runtime) rotate(ctx context.Context, id string, root *os.Root, log string) error {
 	// UTC, for names that sort by age whatever the clocks do in spring and autumn.
 	old := log + "." + time.Now().UTC().Format("20060102-150405")
 	for _, taken := range []string{old, old + compressedEnd} {
-		if _, err := os.Lstat(taken); err == nil {
+		if _, err := root.Lstat(taken); err == nil {
 			return nil // twice in one second: the next round will do
 		}
 	}
-	if err := os.Rename(log, old); err != nil {
+	if err := root.Rename(log, old); err != nil {
 		return err
 	}
 	err := r.reopenLog(ctx, id)
@@ -94,11 +99,11 @@ func (r *Runtime) rotate(ctx context.Context, id, log string) error {
 		return nil
 	}
 	// Unlike a rename this never takes the place of a log that the runtime has begun without saying so.
-	if linkErr := os.Link(old, log); linkErr != nil {
+	if linkErr := root.Link(old, log); linkErr != nil {
 		if errors.Is(linkErr, fs.ErrExist) {
 			return nil
 		}
 		return errors.Join(err, linkErr)
 	}
-	return errors.Join(err, os.Remove(old))
+	return errors.Join(err, root.Remove(old))
 }

@@ -4,12 +4,15 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Beside a log <n>.log are its older parts:
@@ -23,8 +26,8 @@ const (
 )
 
 // rotatedLogs are the older parts, and what is unfinished, by name, which is oldest first.
-func rotatedLogs(log string) ([]string, error) {
-	entries, err := os.ReadDir(filepath.Dir(log))
+func rotatedLogs(root *os.Root, log string) ([]string, error) {
+	entries, err := fs.ReadDir(root.FS(), filepath.Dir(log))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -38,14 +41,14 @@ func rotatedLogs(log string) ([]string, error) {
 }
 
 // tidyRotated leaves the newest of the older parts, compressed.
-func tidyRotated(ctx context.Context, log string, keep int) error {
-	all, err := rotatedLogs(log)
+func tidyRotated(ctx context.Context, root *os.Root, log string, keep int) error {
+	all, err := rotatedLogs(root, log)
 	if err != nil {
 		return err
 	}
 	kept, removed := sortRotated(all, keep)
 	for _, file := range removed {
-		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := root.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -53,7 +56,7 @@ func tidyRotated(ctx context.Context, log string, keep int) error {
 		if strings.HasSuffix(file, compressedEnd) {
 			continue
 		}
-		if err := compress(ctx, file); err != nil {
+		if err := compress(ctx, root, file); err != nil {
 			return err
 		}
 	}
@@ -75,8 +78,8 @@ func sortRotated(all []string, keep int) (kept, removed []string) {
 }
 
 // compress replaces the file by a compressed one. At any moment there is one of them whole.
-func compress(ctx context.Context, file string) error {
-	from, err := os.Open(file)
+func compress(ctx context.Context, root *os.Root, file string) error {
+	from, err := root.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
@@ -85,8 +88,11 @@ func compress(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file", file)
+	}
 	unfinished := file + unfinishedEnd
-	to, err := os.OpenFile(unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, info.Mode().Perm())
+	to, err := root.OpenFile(unfinished, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm())
 	if err != nil {
 		return err
 	}
@@ -100,12 +106,12 @@ func compress(ctx context.Context, file string) error {
 	}
 	err = errors.Join(err, to.Close())
 	if err == nil {
-		err = os.Rename(unfinished, file+compressedEnd)
+		err = root.Rename(unfinished, file+compressedEnd)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(unfinished))
+		return errors.Join(err, root.Remove(unfinished))
 	}
-	return os.Remove(file)
+	return root.Remove(file)
 }
 
 // interruptible reads until ended says why not.

@@ -52,7 +52,7 @@ func (r *Runtime) startSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
+	if err := r.config.makeLogFolder(config.LogDirectory); err != nil {
 		return "", fmt.Errorf("making the folder for the pod's logs: %w", err)
 	}
 	id, err = r.runSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: r.config.handler(pod)})

@@ -39,7 +39,8 @@ type Secrets interface {
 
 // Config says which runtime to use, and how pods look in it.
 type Config struct {
-	// Endpoint is the runtime's socket, unix:///run/containerd/containerd.sock. Required.
+	// Endpoint is the runtime's socket, unix:///run/containerd/containerd.sock. Root or the agent's own user must listen on
+	// it. Required.
 	Endpoint string
 	// ImageEndpoint is where images are kept. Default: Endpoint.
 	ImageEndpoint string
@@ -99,7 +100,7 @@ type Config struct {
 	// Metrics gets kubelet_runtime_operations_*, kubelet_started_* and kubelet_image_*. Default: none.
 	Metrics prometheus.Registerer
 
-	dial func(ctx context.Context, address string) (net.Conn, error) // nil: the sockets; tests stay in memory
+	dial func(ctx context.Context, address string) (net.Conn, error) // dialSocket; tests stay in memory
 }
 
 const (
@@ -129,6 +130,9 @@ func (c *Config) complete() error {
 	}
 	if c.NodeIPs == nil {
 		c.NodeIPs = func() []netip.Addr { return nil }
+	}
+	if c.dial == nil {
+		c.dial = dialSocket
 	}
 	if c.Events == nil {
 		c.Events = nobody{}

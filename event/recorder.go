@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -123,6 +125,21 @@ func (r *Recorder) waitLocked(event *v1.Event) {
 	r.waiting = append(r.waiting, event)
 }
 
+// maxMessage is how many bytes of a message are kept: they come from containers and runtimes too, and an object of the
+// API server has room for millions.
+const maxMessage = 4 << 10
+
+// displayed is the message fit for a terminal: cut, and without what steers one.
+func displayed(message string) string {
+	message = message[:min(len(message), maxMessage)]
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(message, "\uFFFD"))
+}
+
 func (r *Recorder) newEvent(about *v1.ObjectReference, eventType, reason, message string, now time.Time) *v1.Event {
 	namespace := about.Namespace
 	if namespace == "" {
@@ -134,7 +151,7 @@ func (r *Recorder) newEvent(about *v1.ObjectReference, eventType, reason, messag
 		InvolvedObject:      *about,
 		Type:                eventType,
 		Reason:              reason,
-		Message:             message,
+		Message:             displayed(message),
 		FirstTimestamp:      at,
 		LastTimestamp:       at,
 		Count:               1,

@@ -3,10 +3,12 @@ package event_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -211,5 +213,14 @@ func TestAConfigThatCannotWorkNamesItsFields(t *testing.T) {
 	if _, err := event.New(event.Config{}); err == nil ||
 		err.Error() != "event.Config: NodeName is required\nevent.Config: Scheme is required" {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestAMessageIsBoundedAndSteersNoTerminal(t *testing.T) {
+	r := newRecorder(t, nil)
+	r.Event(pod("web"), v1.EventTypeWarning, "Failed", "a\x1b[2Jb\n\tc\xff\u009b"+strings.Repeat("é", 1<<20))
+	got := r.Recent()[0].Message
+	if !strings.HasPrefix(got, "a[2Jb\n\tc\uFFFDé") || len(got) > 5000 || !utf8.ValidString(got) {
+		t.Errorf("%d bytes, %.50q", len(got), got)
 	}
 }

@@ -39,6 +39,7 @@ func New(cfg *rest.Config) (*Client, error) {
 	cfg = withDefaults(cfg)
 	freshTokens(cfg)
 	own := ownConnections(cfg)
+	freshCertificates(cfg, own)
 	client, err := rest.RESTClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("kubeapi: make a client for %q: %w", cfg.Host, err)

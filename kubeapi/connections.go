@@ -1,7 +1,10 @@
 package kubeapi
 
 import (
+	"bytes"
+	"io"
 	"net"
+	"net/http"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -25,9 +28,8 @@ func ownConnections(cfg *rest.Config) *connrotation.ConnectionTracker {
 // freshTokens has a token file read again after an answer of 401 (F29); client-go by itself reads it once a minute,
 // whatever the server says.
 //
-// Certificates need no such help. Client-go reads their files again with each new connection, if it has not done so
-// within a second, and looks every five minutes whether it must close the old ones; the API server closes a connection
-// whose certificate it refuses.
+// Certificates that are files are read again by client-go with each new connection, if it has not done so within a
+// second; see freshCertificates. Those that stand in the kubeconfig itself are read once, as everything else in it.
 func freshTokens(cfg *rest.Config) {
 	if cfg.BearerTokenFile == "" {
 		return
@@ -35,6 +37,42 @@ func freshTokens(cfg *rest.Config) {
 	cfg.Wrap(transport.ResettableTokenSourceWrapTransport(transport.NewCachedFileTokenSource(cfg.BearerTokenFile)))
 	cfg.BearerToken, cfg.BearerTokenFile = "", ""
 }
+
+// freshCertificates ends the connections of a client that shows a certificate from a file when the server does not know
+// it (F29): the next has the certificate that is in the file now. The API server does the same of itself since v1.29;
+// client-go alone would go on with the old one for up to five minutes.
+func freshCertificates(cfg *rest.Config, own *connrotation.ConnectionTracker) {
+	if cfg.CertFile == "" {
+		return
+	}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &reconnecting{next, own} })
+}
+
+// reconnecting ends the connections when the server does not know who asks.
+type reconnecting struct {
+	http.RoundTripper
+	connections *connrotation.ConnectionTracker
+}
+
+// RoundTrip implements http.RoundTripper.
+func (r *reconnecting) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := r.RoundTripper.RoundTrip(request)
+	if err != nil || (response.StatusCode != http.StatusUnauthorized && response.StatusCode != http.StatusForbidden) {
+		return response, err
+	}
+	const enough = 64 << 10
+	why, _ := io.ReadAll(io.LimitReader(response.Body, enough)) // while there is a connection to read it from
+	_ = response.Body.Close()
+	response.Body = io.NopCloser(bytes.NewReader(why))
+	if response.StatusCode == http.StatusUnauthorized || bytes.Contains(why, []byte(anonymous)) {
+		r.connections.CloseAll()
+	}
+	return response, nil
+}
+
+// anonymous is whom a server that lets strangers in takes the holder of an expired certificate for: it forbids, and does
+// not say that it does not know who asks.
+const anonymous = "system:anonymous"
 
 // CloseConnections makes the next request use a new connection. Requests under way fail, watches too. It is for when
 // answers do not come: a connection that leads nowhere any more is found out by HTTP/2 itself only after 45 s (F3).

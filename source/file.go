@@ -34,7 +34,8 @@ type FileConfig struct {
 	// Extensions that the names of manifests in a directory have, in lower case and with the dot, or AnyExtension.
 	// A path that is a file is read whatever its name. Default .yaml, .yml, .json.
 	Extensions []string
-	// AllowUnsafePermissions reads manifests that others than root and the agent's user can write. Default false.
+	// AllowUnsafePermissions reads manifests that others than root and the agent's user can write, and those that links in
+	// the directory lead out to. Default false.
 	AllowUnsafePermissions bool
 	// Decode reads a manifest. Default manifest.Decode.
 	Decode Decoder

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -178,13 +179,36 @@ func (f *File) inspect(path string, stat *unix.Stat_t, link bool) error {
 	return nil
 }
 
-// inspectTarget looks at the folder that a symbolic link leads to: whoever can write there can replace the manifest.
+// inspectTarget looks at where a symbolic link leads to: whoever can write there can replace the manifest. A link within
+// the folder, as those of a projected volume, may lead through folders that are as well guarded as the folder itself; one
+// that leads out is refused. A path that is itself a link was given by the operator, and may lead anywhere that is
+// guarded.
 func (f *File) inspectTarget(link string) error {
 	target, err := filepath.EvalSymlinks(link)
 	if err != nil {
 		return fmt.Errorf("leads nowhere, so its last good version stays: %w", err)
 	}
 	home := filepath.Dir(target)
+	if link == f.path {
+		return f.inspectHome(home)
+	}
+	top, err := filepath.EvalSymlinks(f.path)
+	if err != nil {
+		return fmt.Errorf("is in a folder that leads nowhere, so its last good version stays: %w", err)
+	}
+	if !strings.HasPrefix(target, top+"/") {
+		return fmt.Errorf("leads to %s, out of the manifest folder (cp --remove-destination %s %s)", target, target, link)
+	}
+	for ; home != top; home = filepath.Dir(home) {
+		if err := f.inspectHome(home); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inspectHome looks at a folder that a link leads to, or through.
+func (f *File) inspectHome(home string) error {
 	var stat unix.Stat_t
 	if err := unix.Stat(home, &stat); err != nil {
 		return fmt.Errorf("cannot examine %s, where it leads to: %w", home, err)

@@ -50,10 +50,14 @@ func TestManifestsThatOthersCanWriteAreRefused(t *testing.T) {
 			"DIR/m: has mode 0777, so everybody " + harm + " (chmod o-w DIR/m); its pods stay as they are (2)",
 		},
 		"even if sticky": {mode("/m", os.ModeSticky|0o777), "DIR/m: has mode 1777"},
-		"target for all": {mode("/out/b", 0o666), "DIR/m/b.yaml: has mode 0666"},
+		"target for all": {mode("/m/..v/1/b", 0o666), "DIR/m/b.yaml: has mode 0666"},
 		"target's folder for all": {
-			mode("/out", 0o777),
-			"DIR/m/b.yaml: leads to DIR/out, which has mode 0777, so everybody " + harm + " (chmod o-w DIR/out)",
+			mode("/m/..v/1", 0o777),
+			"DIR/m/b.yaml: leads to DIR/m/..v/1, which has mode 0777, so everybody " + harm + " (chmod o-w DIR/m/..v/1)",
+		},
+		"a folder on the way for all": {
+			mode("/m/..v", 0o777),
+			"DIR/m/b.yaml: leads to DIR/m/..v, which has mode 0777, so everybody " + harm + " (chmod o-w DIR/m/..v)",
 		},
 		"another's file": {
 			given("/m/a.yaml", 1234, 0), "DIR/m/a.yaml: belongs to user 1234, who " + harm +
@@ -75,9 +79,10 @@ func checkSpoiled(t *testing.T, spoil spoiling, want string) {
 	t.Helper()
 	dir := t.TempDir()
 	mkdir(t, dir+"/m")
-	mkdir(t, dir+"/out")
+	mkdir(t, dir+"/m/..v")
+	mkdir(t, dir+"/m/..v/1")
 	write(t, dir+"/m/a.yaml", "web 1")
-	symlink(t, write(t, dir+"/out/b", "db 1"), dir+"/m/b.yaml")
+	symlink(t, write(t, dir+"/m/..v/1/b", "db 1"), dir+"/m/b.yaml")
 	f := newFile(t, dir+"/m")
 	if got := names(f.Rescan().Pods); got != "db-1 web-1" {
 		t.Fatalf("before: pods %q", got)
@@ -100,7 +105,7 @@ func checkSpoiled(t *testing.T, spoil spoiling, want string) {
 			t.Errorf("an agent that starts reads it: %+v", fresh)
 		}
 	}
-	for _, path := range []string{"/m", "/m/a.yaml", "/out", "/out/b"} {
+	for _, path := range []string{"/m", "/m/a.yaml", "/m/..v", "/m/..v/1", "/m/..v/1/b"} {
 		mode(path, 0o755)(t, dir)
 		if os.Geteuid() == 0 {
 			given(path, 0, 0)(t, dir)
@@ -121,5 +126,38 @@ func TestASingleFileInAFolderOfOthersIsRefused(t *testing.T) {
 		"); its pods are unknown"
 	if got := newFile(t, path).Rescan(); got.Known || texts(got.Problems) != want {
 		t.Fatalf("%+v, want %q", got, want)
+	}
+}
+
+func TestALinkOutOfTheFolderIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	mkdir(t, dir+"/m")
+	write(t, dir+"/m/a.yaml", "web 1")
+	out := write(t, dir+"/out.yaml", "db 1")
+	for name, target := range map[string]string{"absolute.yaml": out, "relative.yaml": "../out.yaml"} {
+		symlink(t, target, dir+"/m/"+name)
+		link := dir + "/m/" + name
+		want := link + ": leads to " + out + ", out of the manifest folder (cp --remove-destination " + out + " " + link + ")"
+		if got := newFile(t, dir+"/m").Rescan(); names(got.Pods) != "web-1" || texts(got.Problems) != want {
+			t.Errorf("pods %q, problems %q, want %q", names(got.Pods), texts(got.Problems), want)
+		}
+		lax := newFile(t, dir+"/m", func(c *source.FileConfig) { c.AllowUnsafePermissions = true })
+		if got := names(lax.Rescan().Pods); got != "db-1 web-1" {
+			t.Errorf("AllowUnsafePermissions: pods %q", got)
+		}
+		remove(t, link)
+	}
+}
+
+func TestALinkOutThatTakesAFilesPlaceChangesNothing(t *testing.T) {
+	dir := t.TempDir()
+	mkdir(t, dir+"/m")
+	write(t, dir+"/m/a.yaml", "web 1")
+	f := newFile(t, dir+"/m")
+	f.Rescan()
+	symlink(t, write(t, dir+"/out.yaml", "web 2"), dir+"/next")
+	rename(t, dir+"/next", dir+"/m/a.yaml")
+	if got := f.Rescan(); names(got.Pods) != "web-1" || len(got.Problems) != 1 {
+		t.Errorf("pods %q, problems %v", names(got.Pods), got.Problems)
 	}
 }

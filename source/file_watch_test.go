@@ -113,11 +113,11 @@ func TestF19AWatchThatFailsIsTriedAgain(t *testing.T) {
 }
 
 func TestF19AnOverflowOrABrokenWatchMakesTheDirectoryBeReadAgain(t *testing.T) {
-	outside := t.TempDir()
 	for name, failure := range map[string]error{"overflow": fsnotify.ErrEventOverflow, "broken": errors.New("broken")} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			target := aged(t, write(t, outside+"/target", "web 1"))
+			mkdir(t, dir+"/below")
+			target := aged(t, write(t, dir+"/below/target", "web 1"))
 			symlink(t, target, dir+"/a.yaml") // changes of the target are not notified
 			watchers := make(chan *fsnotify.Watcher, 10)
 			sink := start(t, newFile(t, dir, func(c *source.FileConfig) {
