@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/observed"
+	"github.com/heraldnode/herald/restart"
 )
 
 // The reasons of the agent's own conditions, under the kubelet's names.
@@ -71,7 +72,7 @@ func unreadyContainers(spec *v1.PodSpec, statuses []v1.ContainerStatus) (unknown
 		}
 	}
 	for i := range spec.InitContainers {
-		if isSidecar(&spec.InitContainers[i]) {
+		if restart.IsSidecar(&spec.InitContainers[i]) {
 			look(&spec.InitContainers[i])
 		}
 	}
@@ -178,7 +179,7 @@ func incompleteContainers(spec *v1.PodSpec, statuses []v1.ContainerStatus) (unkn
 		switch {
 		case status == nil:
 			unknown = append(unknown, container.Name)
-		case isSidecar(container) && !isStarted(status), !isSidecar(container) && !status.Ready:
+		case restart.IsSidecar(container) && !isStarted(status), !restart.IsSidecar(container) && !status.Ready:
 			incomplete = append(incomplete, container.Name)
 		}
 	}

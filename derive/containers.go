@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/heraldnode/herald/observed"
+	"github.com/heraldnode/herald/restart"
 )
 
 // What the kubelet writes where a container does not run, word for word.
@@ -54,7 +55,7 @@ func (d *derivation) containerStatus(spec *v1.Container, of ContainerKind, old *
 			status.LastTerminationState.Terminated = end
 		}
 	}
-	if of == InitContainer && newest == nil && !isSidecar(spec) && status.State.Waiting != nil && d.anyRegularCreated() {
+	if of == InitContainer && newest == nil && !restart.IsSidecar(spec) && status.State.Waiting != nil && d.anyRegularCreated() {
 		// PH-30: its record is gone, but what comes after it exists. The record was collected early.
 		status.State = v1.ContainerState{
 			Terminated: &v1.ContainerStateTerminated{Reason: reasonCompleted, Message: messageInitForgotten},

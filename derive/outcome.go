@@ -4,6 +4,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/restart"
 )
 
 // outcome is a phase and what was said about it.
@@ -60,8 +62,8 @@ func (d *derivation) initKilledForGood(statuses []v1.ContainerStatus) bool {
 	for i := range d.Pod.Spec.InitContainers {
 		container := &d.Pod.Spec.InitContainers[i]
 		end := ending(statusOf(statuses, container.Name))
-		if !isSidecar(container) && end != nil && end.ExitCode == 0 && !endedWell(end) &&
-			!ShouldRestart(&d.Pod.Spec, container, exitCodeKilled) {
+		if !restart.IsSidecar(container) && end != nil && end.ExitCode == 0 && !endedWell(end) &&
+			!restart.After(&d.Pod.Spec, container, exitCodeKilled) {
 			return true
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/restart"
 )
 
 // Phase is the phase that the container statuses alone stand for, exactly as the kubelet computes it. It knows no
@@ -36,7 +37,7 @@ func count(spec *v1.PodSpec, statuses []v1.ContainerStatus) tally {
 	var t tally
 	for i := range spec.InitContainers {
 		container := &spec.InitContainers[i]
-		if status := statusOf(statuses, container.Name); isSidecar(container) {
+		if status := statusOf(statuses, container.Name); restart.IsSidecar(container) {
 			t.addSidecar(status)
 		} else {
 			t.addInit(spec, container, status)
@@ -67,7 +68,7 @@ func ending(status *v1.ContainerStatus) *v1.ContainerStateTerminated {
 // mayRunAgain reports whether a container that ended like this is started again. One that was ended because the whole
 // pod restarts is, whatever the policy (PH-4).
 func mayRunAgain(spec *v1.PodSpec, container *v1.Container, end *v1.ContainerStateTerminated) bool {
-	return end.Reason == reasonRestartingAll || ShouldRestart(spec, container, end.ExitCode)
+	return end.Reason == reasonRestartingAll || restart.After(spec, container, end.ExitCode)
 }
 
 // addInit is PH-1.

@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/heraldnode/herald/restart"
 )
 
 // podResources are the resources of the pod as a whole: while it runs those that its own cgroup enforces, else those
@@ -76,7 +78,7 @@ func aggregate(spec *v1.PodSpec, of func(*v1.ResourceRequirements) v1.ResourceLi
 	}
 	for i := range spec.InitContainers {
 		needs := of(&spec.InitContainers[i].Resources)
-		if isSidecar(&spec.InitContainers[i]) {
+		if restart.IsSidecar(&spec.InitContainers[i]) {
 			add(total, needs)
 			add(sidecars, needs)
 			raise(peak, sidecars)

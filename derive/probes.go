@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/restart"
 )
 
 // WithProbeFacts lays the newest probe results over a status that may have been computed before them: started and ready
@@ -31,7 +33,7 @@ func applyProbes(pod *v1.Pod, status *v1.PodStatus, facts Probes) bool {
 		if spec == nil {
 			return flags{}, false
 		}
-		return judge(spec, s, facts.of(s.ContainerID), !isSidecar(spec)), true
+		return judge(spec, s, facts.of(s.ContainerID), !restart.IsSidecar(spec)), true
 	})
 	status.ContainerStatuses, changed = probed(status.ContainerStatuses, func(place int) (flags, bool) {
 		s := &status.ContainerStatuses[place]

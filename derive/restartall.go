@@ -1,11 +1,10 @@
 package derive
 
 import (
-	"time"
-
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/observed"
+	"github.com/heraldnode/herald/restart"
 )
 
 // restartsAll reports whether the pod is to be restarted in place: it was said before and is not done, or a container has
@@ -30,7 +29,7 @@ func restartsAll(spec *v1.PodSpec, seen *observed.Pod, previous *v1.PodStatus) b
 // isRestarted reports whether every container that the runtime has was made after the end that restarts them all. An agent
 // that removes the containers instead, as the kubelet does, has no such end to show once it is done.
 func isRestarted(spec *v1.PodSpec, seen *observed.Pod) bool {
-	end := lastEndForAll(spec, seen)
+	end := restart.LastOfAll(spec, seen)
 	if end.IsZero() {
 		return false
 	}
@@ -44,25 +43,6 @@ func isRestarted(spec *v1.PodSpec, seen *observed.Pod) bool {
 	return true
 }
 
-// lastEndForAll is when a container last ended with a code for which its rule restarts all; zero if none did.
-func lastEndForAll(spec *v1.PodSpec, seen *observed.Pod) time.Time {
-	var last time.Time
-	for i := range seen.Containers {
-		instance := &seen.Containers[i]
-		if stateOf(instance) != observed.Exited || !instance.Exit.FinishedAt.After(last) {
-			continue
-		}
-		container := specOf(spec.Containers, instance.Name)
-		if container == nil {
-			container = specOf(spec.InitContainers, instance.Name)
-		}
-		if container != nil && ruleFor(container, int32(instance.Exit.Code)) == v1.ContainerRestartRuleActionRestartAllContainers {
-			last = instance.Exit.FinishedAt
-		}
-	}
-	return last
-}
-
 // demandsRestart looks at what was published only where the runtime has an instance that ended.
 func demandsRestart(container *v1.Container, seen *observed.Pod, previous []v1.ContainerStatus) bool {
 	newest := newestOf(seen, container.Name)
@@ -70,12 +50,12 @@ func demandsRestart(container *v1.Container, seen *observed.Pod, previous []v1.C
 		return false
 	}
 	const restartAll = v1.ContainerRestartRuleActionRestartAllContainers
-	if ruleFor(container, int32(newest.Exit.Code)) == restartAll {
+	if restart.Rule(container, int32(newest.Exit.Code)) == restartAll {
 		return true
 	}
 	published := statusOf(previous, container.Name)
 	return published != nil && published.State.Terminated != nil &&
-		ruleFor(container, published.State.Terminated.ExitCode) == restartAll
+		restart.Rule(container, published.State.Terminated.ExitCode) == restartAll
 }
 
 // anySeen reports whether the runtime still has a record of an init or regular container of the pod.

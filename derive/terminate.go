@@ -6,6 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/podid"
+
+	"github.com/heraldnode/herald/restart"
 )
 
 // Terminate is the last status of a pod, made from the last one that is known when all that the pod had on the node is
@@ -77,7 +79,7 @@ func hasInitialized(spec *v1.PodSpec, status *v1.PodStatus) bool {
 	switch {
 	case container == nil:
 		return false
-	case isSidecar(container):
+	case restart.IsSidecar(container):
 		return last.State.Running != nil && isStarted(last)
 	default:
 		return succeeded(&last.State) || succeeded(&last.LastTerminationState)

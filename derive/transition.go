@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/restart"
 )
 
 var (
@@ -42,7 +44,7 @@ func CheckTransition(pod *v1.Pod, old, next *v1.PodStatus) error {
 		if container == nil {
 			return fmt.Errorf("init container %q of pod %s/%s: %w", before.Name, pod.Namespace, pod.Name, ErrInitMismatch)
 		}
-		if isSidecar(container) {
+		if restart.IsSidecar(container) {
 			continue
 		}
 		if leavesEnd(before, next.InitContainerStatuses) && !mayLeaveEnd(spec, spec.InitContainers, before) {
@@ -66,5 +68,5 @@ func mayLeaveEnd(spec *v1.PodSpec, containers []v1.Container, before *v1.Contain
 		return true
 	}
 	container := specOf(containers, before.Name)
-	return container != nil && ShouldRestart(spec, container, code)
+	return container != nil && restart.After(spec, container, code)
 }

@@ -4,6 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/observed"
+	"github.com/heraldnode/herald/restart"
 )
 
 // unseen is the status of a container that the runtime does not have: not created yet, or its record is gone.
@@ -93,9 +94,9 @@ func (d *derivation) isToRunAgain(spec *v1.Container, of ContainerKind, exitCode
 	case of == EphemeralContainer:
 		return false
 	case of == InitContainer && exitCode == 0:
-		return reason == reasonOOMKilled && ShouldRestart(&d.Pod.Spec, spec, exitCodeKilled)
+		return reason == reasonOOMKilled && restart.After(&d.Pod.Spec, spec, exitCodeKilled)
 	default:
-		return ShouldRestart(&d.Pod.Spec, spec, exitCode)
+		return restart.After(&d.Pod.Spec, spec, exitCode)
 	}
 }
 

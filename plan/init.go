@@ -4,6 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/observed"
+	"github.com/heraldnode/herald/restart"
 )
 
 // initialize brings the init containers on, one after the other, keeps those sidecars up that have had their turn, and
@@ -90,5 +91,5 @@ func (d *decision) initEndedBadly(c *v1.Container, instance *observed.Container)
 	if code == 0 {
 		code = exitCodeKilled // PH-16
 	}
-	return !succeeded(instance.Exit) && !restartsAfter(&d.Pod.Spec, c, code)
+	return !succeeded(instance.Exit) && !restart.After(&d.Pod.Spec, c, int32(code))
 }

@@ -1,6 +1,10 @@
 package plan
 
-import v1 "k8s.io/api/core/v1"
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/restart"
+)
 
 // Find is the pod's container of that name and its kind, or nil.
 func Find(pod *v1.Pod, name string) (*v1.Container, Kind) {
@@ -23,7 +27,7 @@ func Find(pod *v1.Pod, name string) (*v1.Container, Kind) {
 }
 
 func kindOfInit(c *v1.Container) Kind {
-	if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+	if restart.IsSidecar(c) {
 		return Sidecar
 	}
 	return Init

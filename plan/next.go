@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/observed"
+	"github.com/heraldnode/herald/restart"
 )
 
 // Next is what to do for one pod now. The same input gives the same actions, and a pod that is as it should be gets none.
@@ -14,7 +15,7 @@ func Next(in Input) Actions {
 	if d.seen == nil {
 		d.seen = &observed.Pod{}
 	}
-	d.restartAll = lastRestartAll(in.Pod, d.seen)
+	d.restartAll = restart.LastOfAll(&in.Pod.Spec, d.seen)
 	d.sandbox, d.hasSandbox = usableSandbox(in.Pod, d.seen)
 	d.out.Backoff = d.remember()
 	d.decide()
@@ -108,9 +109,9 @@ func (d *decision) mayRunAgain(c *v1.Container, instance *observed.Container) bo
 	case d.isOwed(c, instance) || d.isOfBefore(instance):
 		return true
 	case stateOf(instance) != observed.Exited:
-		return restartsWhenKilled(&d.Pod.Spec, c)
+		return restart.WhenKilled(&d.Pod.Spec, c)
 	default:
-		return restartsAfter(&d.Pod.Spec, c, instance.Exit.Code)
+		return restart.After(&d.Pod.Spec, c, int32(instance.Exit.Code))
 	}
 }
 

@@ -1,11 +1,10 @@
 package plan
 
 import (
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/observed"
+	"github.com/heraldnode/herald/restart"
 )
 
 const (
@@ -34,67 +33,8 @@ func succeeded(exit *observed.Exit) bool {
 	return exit.Code == 0 && exit.Reason != reasonOOMKilled
 }
 
-// restartsAfter reports whether a container that ended like this is started again (SM-43). The container's rules and
-// policy come first, and override the pod's in both directions.
-func restartsAfter(spec *v1.PodSpec, c *v1.Container, exitCode int) bool {
-	switch ruleFor(c, exitCode) {
-	case v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers:
-		return true
-	}
-	switch policyOf(spec, c) {
-	case v1.ContainerRestartPolicyNever:
-		return false
-	case v1.ContainerRestartPolicyOnFailure:
-		return exitCode != 0
-	default:
-		return true
-	}
-}
-
-// restartsWhenKilled reports whether a container that is killed, or was lost, is started again. Rules are not asked:
-// there is no exit code of its own that they could judge (PRB-41).
-func restartsWhenKilled(spec *v1.PodSpec, c *v1.Container) bool {
-	return policyOf(spec, c) != v1.ContainerRestartPolicyNever
-}
-
 // RunsOnce reports whether a container that was begun and lost must not be started again: nobody knows whether it has done its
 // work, and its pod's policy allows no second time (BUG-41).
 func RunsOnce(pod *v1.Pod, start Start) bool {
-	return start.Kind == Regular && !restartsWhenKilled(&pod.Spec, start.Container)
-}
-
-func policyOf(spec *v1.PodSpec, c *v1.Container) v1.ContainerRestartPolicy {
-	if c.RestartPolicy != nil {
-		return *c.RestartPolicy
-	}
-	return v1.ContainerRestartPolicy(spec.RestartPolicy)
-}
-
-// ruleFor is the action of the container's first rule that matches the exit code, or "". A rule without exit codes
-// matches nothing, and rules without a policy of the container's own are not asked.
-func ruleFor(c *v1.Container, exitCode int) v1.ContainerRestartRuleAction {
-	if c.RestartPolicy == nil {
-		return ""
-	}
-	for i := range c.RestartPolicyRules {
-		if rule := &c.RestartPolicyRules[i]; matches(rule.ExitCodes, exitCode) {
-			return rule.Action
-		}
-	}
-	return ""
-}
-
-func matches(on *v1.ContainerRestartRuleOnExitCodes, exitCode int) bool {
-	if on == nil {
-		return false
-	}
-	listed := slices.Contains(on.Values, int32(exitCode))
-	switch on.Operator {
-	case v1.ContainerRestartRuleOnExitCodesOpIn:
-		return listed
-	case v1.ContainerRestartRuleOnExitCodesOpNotIn:
-		return !listed
-	default:
-		return false
-	}
+	return start.Kind == Regular && !restart.WhenKilled(&pod.Spec, start.Container)
 }

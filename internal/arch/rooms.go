@@ -42,12 +42,13 @@ var Rooms = []Room{
 		Job: "a manifest's bytes -> static pods: strict decoding, defaults, validation, hash; errors with line and field",
 	},
 
+	{Path: "restart", Layer: Decisions, Job: "whether a container that has ended is started again, by rules and policies"},
 	{
-		Path: "derive", Layer: Decisions,
+		Path: "derive", Layer: Decisions, MayImport: []string{"restart"},
 		Job: "desired + observed + probes + previous -> v1.PodStatus: phase, conditions, container statuses, merge, equality",
 	},
 	{
-		Path: "plan", Layer: Decisions,
+		Path: "plan", Layer: Decisions, MayImport: []string{"restart"},
 		Job: "which sandbox and containers to start or stop now; restart back-off; the lifecycle machine of one pod",
 	},
 	{
