@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/heraldnode/herald/image"
 )
 
 // imageWish is a container that needs its image:
@@ -16,7 +18,7 @@ import (
 //	      not backing off -> pulled, alone or with others -> there
 type imageWish struct {
 	*Runtime
-	imageReference
+	name      image.Name
 	pod       *v1.Pod
 	container *v1.Container
 	sandbox   *runtimeapi.PodSandboxConfig
@@ -33,11 +35,11 @@ func (r *Runtime) ensureImage(
 	request := imageRequest{policy: container.ImagePullPolicy}
 	defer func() { r.metrics.countImageRequest(request) }()
 	var err error
-	if w.imageReference, err = parseImage(container.Image); err != nil {
+	if w.name, err = image.Parse(container.Image); err != nil {
 		return "", w.refuse(reasonImageName, eventImageInspectFailed, "Failed to apply default image tag %q: %v", container.Image, err)
 	}
 	w.spec = &runtimeapi.ImageSpec{
-		Image: w.tagged, UserSpecifiedImage: container.Image, Annotations: pod.Annotations, RuntimeHandler: r.config.handler(pod),
+		Image: w.name.Tagged(), UserSpecifiedImage: container.Image, Annotations: pod.Annotations, RuntimeHandler: r.config.handler(pod),
 	}
 	if container.ImagePullPolicy != v1.PullAlways {
 		present, err := r.imageStatus(ctx, w.spec)

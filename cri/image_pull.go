@@ -14,13 +14,13 @@ import (
 
 // pull fetches the image unless it failed too recently, and tells of it.
 func (w *imageWish) pull(ctx context.Context) (string, error) {
-	key := backoffKey{w.pod.UID, w.tagged}
+	key := backoffKey{w.pod.UID, w.name.Tagged()}
 	if rest, why := w.backoff.rest(key, time.Now()); rest > 0 {
 		message := fmt.Sprintf("Back-off pulling image %q", w.container.Image)
 		w.events.normal(eventImageBackOff, message)
 		return "", &startError{reason: reasonImageBackOff, message: message + ": " + why, retry: rest, announced: true}
 	}
-	credentials := w.credentialsFor(ctx, w.pod, w.repository)
+	credentials := w.credentialsFor(ctx, w.pod, w.name.Repository)
 	if ctx.Err() != nil {
 		return "", ctx.Err()
 	}
@@ -61,7 +61,7 @@ func (w *imageWish) pullError(err error) *startError {
 
 func (w *imageWish) pullKey(credentials []credential) pullKey {
 	return pullKey{
-		image: w.tagged, handler: w.spec.RuntimeHandler, credentials: sha256.Sum256(fmt.Appendf(nil, "%q", credentials)),
+		image: w.name.Tagged(), handler: w.spec.RuntimeHandler, credentials: sha256.Sum256(fmt.Appendf(nil, "%q", credentials)),
 	}
 }
 

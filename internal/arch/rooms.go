@@ -38,10 +38,11 @@ var Rooms = []Room{
 	},
 
 	{
-		Path: "source/manifest", Layer: Decisions,
+		Path: "source/manifest", Layer: Decisions, MayImport: []string{"image"},
 		Job: "a manifest's bytes -> static pods: strict decoding, defaults, validation, hash; errors with line and field",
 	},
 
+	{Path: "image", Layer: Decisions, Job: "the names of container images"},
 	{Path: "restart", Layer: Decisions, Job: "whether a container that has ended is started again, by rules and policies"},
 	{
 		Path: "derive", Layer: Decisions, MayImport: []string{"restart"},

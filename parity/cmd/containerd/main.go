@@ -8,10 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/heraldnode/herald/parity/containerd"
+	"github.com/heraldnode/herald/parity/internal/foreground"
 )
 
 const usage = `containerd runs the containerd of this machine's PATH until Ctrl-C, as an instance of its own to try an agent on: own root,
@@ -25,41 +24,15 @@ as it is told. Ctrl-C removes every pod, and everything else that it has made.
 Flags:
 `
 
-func main() {
-	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, restore) // a second Ctrl-C ends this process at once; the leash still cleans up
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errUsage):
-		os.Exit(2)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "containerd:", err)
-		os.Exit(1)
-	}
-}
-
-// errUsage was already explained.
-var errUsage = errors.New("wrong usage")
+func main() { foreground.Main("containerd", run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("containerd", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	folder := flags.String("dir", "", "`folder` for all that it keeps; it must be empty or not exist, and is removed in the end\n"+
 		"(default a new temporary folder)")
-	flags.Usage = func() {
-		fmt.Fprint(stderr, usage)
-		flags.PrintDefaults()
-	}
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return err
-		}
-		return errUsage
-	}
-	if flags.NArg() > 0 {
-		fmt.Fprintf(stderr, "containerd takes no arguments, and has %q; try --help\n", flags.Args())
-		return errUsage
+	if err := foreground.Parse(flags, args, usage); err != nil {
+		return err
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("running containers needs root: try sudo")

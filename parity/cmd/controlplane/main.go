@@ -7,11 +7,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/heraldnode/herald/parity/controlplane"
+	"github.com/heraldnode/herald/parity/internal/foreground"
 )
 
 const usage = `controlplane runs a real etcd and kube-apiserver on loopback until Ctrl-C, to try an agent on.
@@ -26,22 +24,7 @@ system:node:NAME. Ctrl-C stops the servers and removes the folder.
 Flags:
 `
 
-func main() {
-	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, restore) // a second Ctrl-C ends this process at once; the leash still cleans up
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errUsage):
-		os.Exit(2)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "controlplane:", err)
-		os.Exit(1)
-	}
-}
-
-// errUsage was already explained by the flag package.
-var errUsage = errors.New("wrong usage")
+func main() { foreground.Main("controlplane", run) }
 
 // options are the command line.
 type options struct {
@@ -58,21 +41,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		"and is removed in the end (default a new temporary folder)")
 	flags.StringVar(&o.node, "node", "herald", "`name` of the Node that is created and that has a kubeconfig")
 	flags.BoolVar(&o.buildOnly, "build-only", false, "build the servers, if need be, and exit")
-	flags.Usage = func() {
-		fmt.Fprint(stderr, usage)
-		flags.PrintDefaults()
-	}
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return o, err
-		}
-		return o, errUsage
-	}
-	if flags.NArg() > 0 {
-		fmt.Fprintf(stderr, "controlplane takes no arguments, and has %q; try --help\n", flags.Args())
-		return o, errUsage
-	}
-	return o, nil
+	return o, foreground.Parse(flags, args, usage)
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {

@@ -1,4 +1,4 @@
-package cri
+package image
 
 import (
 	"errors"
@@ -21,34 +21,45 @@ const (
 var (
 	// A name may do without a domain: my_host.io is none, and is taken for the beginning of a path.
 	fullName = regexp.MustCompile(
-		`^((?:` + domain + `/)?(` + pathPart + `(?:/` + pathPart + `)*))(:` + tag + `)?(@` + digest + `)?$`)
-	imageID = regexp.MustCompile(`^[a-f0-9]{64}$`)
+		`^((?:` + domain + `/)?(` + pathPart + `(?:/` + pathPart + `)*))(?::(` + tag + `))?(?:@(` + digest + `))?$`)
+	id = regexp.MustCompile(`^[a-f0-9]{64}$`)
 )
 
-// imageReference is the name of an image that can be asked for.
-type imageReference struct {
-	tagged     string // as it was written, with the tag latest if it has neither tag nor digest
-	repository string // domain and path in full, docker.io/library/busybox
+// Name is the name of an image that can be asked for.
+type Name struct {
+	// Repository is the domain and the path in full: docker.io/library/busybox.
+	Repository string
+	// Tag and Digest are as they were written, without what leads in to them; "" if they were not.
+	Tag, Digest string
+
+	written string
 }
 
-func parseImage(written string) (imageReference, error) {
-	if imageID.MatchString(written) {
-		return imageReference{}, fmt.Errorf("couldn't parse image name %q: 64 hexadecimal digits are an ID, not a name", written)
+// Tagged is the name as it was written, with the tag latest if it has neither tag nor digest.
+func (n Name) Tagged() string {
+	if n.Tag == "" && n.Digest == "" {
+		return n.written + ":" + Latest
+	}
+	return n.written
+}
+
+// Latest is the tag that stands for whatever is newest.
+const Latest = "latest"
+
+// Parse reads a name as users write it.
+func Parse(written string) (Name, error) {
+	if id.MatchString(written) {
+		return Name{}, fmt.Errorf("couldn't parse image name %q: 64 hexadecimal digits are an ID, not a name", written)
 	}
 	domain, rest := splitDomain(written)
 	parts := fullName.FindStringSubmatch(domain + "/" + rest)
 	if parts == nil {
-		return imageReference{}, fmt.Errorf("couldn't parse image name %q: %w", written, whyNoName(rest))
+		return Name{}, fmt.Errorf("couldn't parse image name %q: %w", written, whyNoName(rest))
 	}
-	repository, path, tag, digest := parts[1], parts[2], parts[3], parts[4]
-	if len(path) > longestPath {
-		return imageReference{}, fmt.Errorf("couldn't parse image name %q: its path is longer than %d characters", written, longestPath)
+	if len(parts[2]) > longestPath {
+		return Name{}, fmt.Errorf("couldn't parse image name %q: its path is longer than %d characters", written, longestPath)
 	}
-	tagged := written
-	if tag == "" && digest == "" {
-		tagged += ":latest"
-	}
-	return imageReference{tagged: tagged, repository: repository}, nil
+	return Name{Repository: parts[1], Tag: parts[3], Digest: parts[4], written: written}, nil
 }
 
 // splitDomain finds where the name's path begins. What stands before the first slash is a domain only if it is localhost

@@ -1,0 +1,2 @@
+// Package image reads the names of container images.
+package image
