@@ -29,6 +29,7 @@ func (tr *trial) theAgent() victim {
 }
 
 func (tr *trial) theRuntime() victim {
+	tr.runtimeKilled = true
 	return victim{tr.containerd.Kill, func() error { return tr.containerd.Restart(tr.t.Context()) }}
 }
 

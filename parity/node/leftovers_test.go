@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -38,7 +39,13 @@ func (m *machine) leftovers() []string {
 			left = append(left, kind+" "+one)
 		}
 	}
-	return append(left, m.mounts()...)
+	left = append(left, m.mounts()...)
+	if m.runtimeKilled {
+		left = slices.DeleteFunc(left, func(what string) bool {
+			return strings.HasPrefix(what, "network") || strings.HasPrefix(what, "address") || strings.Contains(what, "/netns/")
+		})
+	}
+	return left
 }
 
 // mounts is what is mounted for pods.

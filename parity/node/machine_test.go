@@ -31,6 +31,8 @@ type machine struct {
 	settings   settings
 	program    string    // herald
 	agent      *exec.Cmd // nil while none runs
+	// runtimeKilled tells that containerd was killed: it forgets the network of a sandbox that it was about to make.
+	runtimeKilled bool
 }
 
 // startMachine makes a node and its agent.
