@@ -29,7 +29,7 @@ func GracePeriod(pod *v1.Pod) time.Duration {
 
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
 
-// graceFor lets a probe that gave up shorten or lengthen the pod's grace.
+// graceFor lets a probe that gave up shorten or lengthen the pod's grace, unless the pod is being deleted (PRB-39).
 func graceFor(pod *v1.Pod, c *v1.Container, reason StopReason) time.Duration {
 	var probe *v1.Probe
 	switch {
@@ -39,7 +39,7 @@ func graceFor(pod *v1.Pod, c *v1.Container, reason StopReason) time.Duration {
 	case reason == StopStartupProbe:
 		probe = c.StartupProbe
 	}
-	if probe != nil && probe.TerminationGracePeriodSeconds != nil {
+	if probe != nil && probe.TerminationGracePeriodSeconds != nil && pod.DeletionGracePeriodSeconds == nil {
 		return seconds(*probe.TerminationGracePeriodSeconds)
 	}
 	return GracePeriod(pod)

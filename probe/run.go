@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/probe/judge"
 )
 
@@ -54,6 +55,7 @@ func (p *Prober) look(ctx context.Context, probe *probe, checks *sync.WaitGroup)
 	if check {
 		checking, cancel := context.WithCancel(ctx)
 		probe.cancel = cancel
+		s.target.Patient = probe.kind != judge.Liveness && probe.state.Verdict(s.target.ID) != derive.ProbePassed
 		checks.Go(func() { p.round(checking, probe, s.target) })
 	}
 	p.mu.Unlock()

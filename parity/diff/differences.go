@@ -17,7 +17,7 @@ type Difference struct {
 }
 
 // Differences lists them all, by what they are about. docs/differences.md is written from it.
-var Differences = slices.Concat(podsAndSources, derived, reported)
+var Differences = slices.Concat(podsAndSources, derived, reported, probed)
 
 var podsAndSources = []Difference{
 	{

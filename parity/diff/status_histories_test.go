@@ -145,8 +145,14 @@ func TestStatusManagersTellTheSame(t *testing.T) {
 func checkHistories(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
 	calm(t)
+	checkSeeded(t, "status", *statusSeed, *statusCases, property)
+}
+
+// checkSeeded leads the property through so many cases. Its flags are called after what it is about.
+func checkSeeded(t *testing.T, about string, seed uint64, cases int, property func(*rapid.T)) {
+	t.Helper()
 	for name, value := range map[string]string{
-		"rapid.seed": strconv.FormatUint(*statusSeed, 10), "rapid.checks": strconv.Itoa(*statusCases),
+		"rapid.seed": strconv.FormatUint(seed, 10), "rapid.checks": strconv.Itoa(cases),
 	} {
 		before := flag.Lookup(name).Value.String()
 		if err := flag.Set(name, value); err != nil {
@@ -156,7 +162,7 @@ func checkHistories(t *testing.T, property func(*rapid.T)) {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("to see it again: -run %s -status.seed=%d -status.cases=%d", t.Name(), *statusSeed, *statusCases)
+			t.Logf("to see it again: -run %s -%[2]s.seed=%[3]d -%[2]s.cases=%[4]d", t.Name(), about, seed, cases)
 		}
 	})
 	rapid.Check(t, property)

@@ -39,6 +39,10 @@ type Target struct {
 	// OwnNetwork tells that the node's loopback and link-local addresses are not the pod's, so that a probe that names
 	// them is refused: it would reach what the pod itself must not.
 	OwnNetwork bool
+	// Patient tells that the container may not have opened its ports yet: a connection that is refused is tried again until
+	// the check's time is over. No request has reached the container by then, so it is not asked more often than its
+	// period (BUG-36), and need not wait for the next one.
+	Patient bool
 }
 
 // Outcome is what a check found.
@@ -55,13 +59,19 @@ type Outcome struct {
 // Checker checks. It may be used by any number of goroutines, and holds nothing open between two checks.
 type Checker struct {
 	runtime Runtime
-	// The pod's own network, or any that the spec names; guarded is for names given by pods with a network of their own.
-	open, guarded *web
+	webs    map[network]*web
 }
 
 // New is a Checker. Without a runtime, commands cannot be run.
 func New(runtime Runtime) *Checker {
-	return &Checker{runtime: runtime, open: newWeb(network{}), guarded: newWeb(network{guarded: true})}
+	c := &Checker{runtime: runtime, webs: map[network]*web{}}
+	for _, guarded := range []bool{false, true} {
+		for _, patient := range []bool{false, true} {
+			n := network{guarded: guarded, patient: patient}
+			c.webs[n] = newWeb(n)
+		}
+	}
+	return c
 }
 
 // NeedsAddress reports whether the probe asks the pod's address.
@@ -92,11 +102,10 @@ func (c *Checker) Check(ctx context.Context, probe *v1.Probe, target Target) Out
 	}
 }
 
+// web leads to the pod's own network, or to any that the spec names; names given by pods with a network of their own are
+// guarded.
 func (c *Checker) web(host string, target Target) *web {
-	if host != "" && target.OwnNetwork {
-		return c.guarded
-	}
-	return c.open
+	return c.webs[network{guarded: host != "" && target.OwnNetwork, patient: target.Patient}]
 }
 
 func failed(message string) Outcome { return Outcome{Result: judge.Failure, Message: message} }

@@ -2,16 +2,20 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"syscall"
+	"time"
 )
 
 // network opens connections.
 type network struct {
 	// guarded refuses addresses that belong to the node alone.
 	guarded bool
+	// patient tries again where nobody listens yet.
+	patient bool
 }
 
 // refusedError is about an address that the pod must not reach through its probes.
@@ -26,6 +30,21 @@ func (e *refusedError) Error() string {
 // thousands of probes would make enough to use up all ports (PRB-29, F25). Nothing that we sent can get lost by it, for
 // by then the answer is there.
 func (n network) dial(ctx context.Context, kind, address string) (net.Conn, error) {
+	const first, longest = 10 * time.Millisecond, 200 * time.Millisecond
+	for pause := first; ; pause = min(2*pause, longest) {
+		conn, err := n.dialOnce(ctx, kind, address)
+		if !n.patient || !errors.Is(err, syscall.ECONNREFUSED) {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (n network) dialOnce(ctx context.Context, kind, address string) (net.Conn, error) {
 	dialer := net.Dialer{KeepAlive: -1}
 	if n.guarded {
 		dialer.Control = refuseLocal

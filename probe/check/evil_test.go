@@ -104,6 +104,14 @@ var evil = map[string]struct {
 		request(c)
 		_, _ = io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No\r\n\r\n")
 	}, judge.Success},
+	"many interim answers before the real": {func(c net.Conn) {
+		request(c)
+		_, _ = io.WriteString(c, strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100)+"HTTP/1.1 204 No\r\n\r\n")
+	}, judge.Success},
+	"a code below all that are interim": {func(c net.Conn) {
+		request(c)
+		_, _ = io.WriteString(c, "HTTP/1.1 050 What\r\n\r\nHTTP/1.1 200 OK\r\n\r\n")
+	}, judge.Failure},
 }
 
 // patience is real time: long enough for what answers, and short, for most here never do.

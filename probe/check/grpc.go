@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,11 +20,14 @@ import (
 // health is PRB-28: whatever is not SERVING is a failure, and none is an error.
 func (c *Checker) health(ctx context.Context, action *v1.GRPCAction, target Target) Outcome {
 	address := net.JoinHostPort(target.Address.String(), strconv.Itoa(int(action.Port)))
+	var exhausted atomic.Bool // gRPC's own errors have only the words of what went wrong
 	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithUserAgent(userAgent),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-			return c.open.network.dial(ctx, "tcp", address)
+			conn, err := c.web("", target).network.dial(ctx, "tcp", address)
+			exhausted.Store(isExhausted(err))
+			return conn, err
 		}),
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithMaxHeaderListSize(maxHeader),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxOutput)),
@@ -38,6 +42,8 @@ func (c *Checker) health(ctx context.Context, action *v1.GRPCAction, target Targ
 	}
 	answer, err := healthpb.NewHealthClient(conn).Check(ctx, request)
 	switch {
+	case err != nil && exhausted.Load():
+		return unknown(err)
 	case status.Code(err) == codes.Unimplemented:
 		return failed(fmt.Sprintf("the server at %s does not implement grpc.health.v1.Health: %v", address, err))
 	case err != nil:

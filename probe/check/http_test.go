@@ -135,6 +135,32 @@ func TestPRB24RequestsAreMadeAsTheSpecSays(t *testing.T) {
 	}
 }
 
+func TestPRB24WhatCannotBeSentIsAFailureAndIsNotSent(t *testing.T) {
+	tests := map[string]struct {
+		action v1.HTTPGetAction
+		says   string
+	}{
+		"PRB-30: a path that hides the host": {v1.HTTPGetAction{Path: "healthz:ready"}, "no host"},
+		"a header's name with a space":       {v1.HTTPGetAction{HTTPHeaders: []v1.HTTPHeader{{Name: "X Y", Value: "1"}}}, "name of a header"},
+		"a header without a name":            {v1.HTTPGetAction{HTTPHeaders: []v1.HTTPHeader{{Value: "1"}}}, "name of a header"},
+		"a header's value of two lines":      {v1.HTTPGetAction{HTTPHeaders: []v1.HTTPHeader{{Name: "X", Value: "1\r\nY: 2"}}}, "header X"},
+		"a header's value that steers":       {v1.HTTPGetAction{HTTPHeaders: []v1.HTTPHeader{{Name: "X", Value: "\x00"}}}, "header X"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			asked := false
+			target, port := served(t, func(http.ResponseWriter, *http.Request) { asked = true })
+			probe := httpGet(intstr.FromInt32(port), func(a *v1.HTTPGetAction) {
+				a.Path, a.HTTPHeaders = test.action.Path, test.action.HTTPHeaders
+			})
+			found := ask(t, probe, target)
+			if found.Result != judge.Failure || !strings.Contains(found.Message, test.says) || asked {
+				t.Fatalf("%+v, asked %v", found, asked)
+			}
+		})
+	}
+}
+
 func TestPRB24PortsMayHaveNames(t *testing.T) {
 	target, port := served(t, func(http.ResponseWriter, *http.Request) {})
 	tests := map[string]struct {

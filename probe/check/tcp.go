@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"syscall"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -28,8 +29,23 @@ func (w *web) connect(ctx context.Context, action *v1.TCPSocketAction, target Ta
 // noAnswer is the target's failure, unless it was never asked.
 func noAnswer(err error) Outcome {
 	var refused *refusedError
-	if errors.As(err, &refused) {
+	switch {
+	case errors.As(err, &refused):
 		return unknown(refused)
+	case isExhausted(err):
+		return unknown(err)
+	default:
+		return failed(err.Error())
 	}
-	return failed(err.Error())
+}
+
+// isExhausted reports whether it is the node that has nothing left to ask with: descriptors, memory, ports. No container
+// is restarted for that (F28).
+func isExhausted(err error) bool {
+	for _, lack := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL} {
+		if errors.Is(err, lack) {
+			return true
+		}
+	}
+	return false
 }

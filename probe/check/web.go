@@ -12,12 +12,8 @@ import (
 	"time"
 )
 
-const (
-	// maxHeader is how many bytes of headers are read.
-	maxHeader = 128 << 10
-	// maxInterim is how many 1xx answers may come before the real one.
-	maxInterim = 5
-)
+// maxHeader is how many bytes of headers are read, those of the 1xx answers before the real one included.
+const maxHeader = 128 << 10
 
 // web makes HTTP requests over a network, each over a connection of its own, through no proxy.
 //
@@ -34,10 +30,10 @@ func newWeb(n network) *web {
 
 // RoundTrip implements http.RoundTripper.
 func (w *web) RoundTrip(request *http.Request) (*http.Response, error) {
-	ctx, scheme := request.Context(), request.URL.Scheme
-	if scheme != "http" && scheme != "https" {
-		return nil, fmt.Errorf("%q is no scheme that can be asked: want http or https", scheme)
+	if err := sendable(request); err != nil {
+		return nil, err
 	}
+	ctx := request.Context()
 	conn, err := w.network.dial(ctx, "tcp", addressOf(request))
 	if err != nil {
 		return nil, err
@@ -93,17 +89,16 @@ func (x *exchange) ask(over io.ReadWriter, request *http.Request) (*http.Respons
 	}
 	b.limited = io.LimitedReader{R: over, N: maxHeader}
 	b.in.Reset(&b.limited)
-	for range maxInterim + 1 {
+	for {
 		response, err := http.ReadResponse(&b.in, request)
 		if err != nil {
 			return nil, err
 		}
-		if response.StatusCode >= http.StatusOK || response.StatusCode == http.StatusSwitchingProtocols {
+		if response.StatusCode/100 != 1 || response.StatusCode == http.StatusSwitchingProtocols {
 			b.limited.N = maxHeader // the body is cut by who reads it; its chunks have headers too
 			return response, nil
 		}
 	}
-	return nil, fmt.Errorf("more than %d interim answers", maxInterim)
 }
 
 // Close ends the exchange. Nothing can be read after it: the buffer is another's then.

@@ -102,21 +102,17 @@ func (g *Generator) client() clientset.Interface {
 func (g *Generator) setWorkers() {
 	workers := field(g.prober, "workers")
 	workers.Clear()
-	add := func(container *v1.Container, kind int64) {
-		key := reflect.New(workers.Type().Key()).Elem()
-		settable(key.FieldByName("podUID")).SetString(string(g.look.Pod.UID))
-		settable(key.FieldByName("containerName")).SetString(container.Name)
-		settable(key.FieldByName("probeType")).SetInt(kind)
+	add := func(container *v1.Container, kind ProbeKind) {
+		key := probeKey(workers.Type().Key(), g.look.Pod.UID, container.Name, kind)
 		workers.SetMapIndex(key, reflect.New(workers.Type().Elem().Elem()))
 	}
-	const readiness, startup = 1, 2
 	for _, containers := range [][]v1.Container{g.look.Pod.Spec.InitContainers, g.look.Pod.Spec.Containers} {
 		for i := range containers {
 			if containers[i].ReadinessProbe != nil {
-				add(&containers[i], readiness)
+				add(&containers[i], Readiness)
 			}
 			if containers[i].StartupProbe != nil {
-				add(&containers[i], startup)
+				add(&containers[i], Startup)
 			}
 		}
 	}
