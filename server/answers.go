@@ -10,6 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
+// index says what can be asked.
+func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
+	_, _ = w.Write([]byte("/pods\n/pods?watch=true\n/healthz\n"))
+	if s.config.Metrics != nil {
+		_, _ = w.Write([]byte("/metrics\n"))
+	}
+}
+
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	if err := s.config.Node.Healthy(); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

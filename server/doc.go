@@ -1,6 +1,7 @@
 // Package server answers questions about one node over HTTP: which pods it has and how they are by its own knowledge, whether
 // the agent is well, and its metrics.
 //
+//	GET /                what can be asked
 //	GET /pods            a v1.PodList; with ?watch=true a stream of watch events, as the API server sends them
 //	GET /healthz         "ok", or what is wrong with status 500
 //	GET /metrics         for Prometheus

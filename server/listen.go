@@ -8,24 +8,47 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // Listen opens an address that only this machine can reach: unix:///run/herald/herald.sock, or an address like
 // 127.0.0.1:10255. A socket that a dead agent left is replaced; it is for its owner only.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
+	if err := CheckAddress(address); err != nil {
+		return nil, fmt.Errorf("listen on %w", err)
+	}
 	var config net.ListenConfig
 	if path, isSocket := strings.CutPrefix(address, "unix://"); isSocket {
 		return listenSocket(ctx, config, path)
 	}
+	return config.Listen(ctx, "tcp", address)
+}
+
+// longestSocket is what the kernel's address of a Unix socket has room for.
+const longestSocket = 107
+
+// CheckAddress says why Listen would not listen there, whatever the machine is like.
+func CheckAddress(address string) error {
+	if path, isSocket := strings.CutPrefix(address, "unix://"); isSocket {
+		if !filepath.IsAbs(path) {
+			return fmt.Errorf("%q: want an absolute path, like unix:///run/herald/herald.sock", address)
+		}
+		if len(path) > longestSocket {
+			return fmt.Errorf("%q: a socket's path has at most %d bytes, this one has %d", address, longestSocket, len(path))
+		}
+		return nil
+	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %q: %w (want unix:///path or 127.0.0.1:port)", address, err)
+		return fmt.Errorf("%q: want unix:///path or 127.0.0.1:port", address)
 	}
 	if !isLoopback(host) {
-		return nil, fmt.Errorf("listen on %q: %s is not a loopback address; who asks is not checked, so others must not reach it", address, host)
+		return fmt.Errorf("%q: %q is not a loopback address, like 127.0.0.1; who asks is not checked, so others must not reach it",
+			address, host)
 	}
-	return config.Listen(ctx, "tcp", address)
+	return nil
 }
 
 func listenSocket(ctx context.Context, config net.ListenConfig, path string) (net.Listener, error) {
@@ -33,22 +56,26 @@ func listenSocket(ctx context.Context, config net.ListenConfig, path string) (ne
 		if found.Mode().Type() != os.ModeSocket {
 			return nil, fmt.Errorf("listen on %s: there is something that is no socket", path)
 		}
-		if connection, err := (&net.Dialer{}).DialContext(ctx, "unix", path); err == nil {
+		switch connection, err := (&net.Dialer{}).DialContext(ctx, "unix", path); {
+		case err == nil:
 			_ = connection.Close()
 			return nil, fmt.Errorf("listen on %s: another process does already", path)
+		case !errors.Is(err, syscall.ECONNREFUSED): // there may well be somebody
+			return nil, fmt.Errorf("listen on %s: %w", path, err)
 		}
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("listen on %s: %w", path, err)
 		}
 	}
-	listener, err := config.Listen(ctx, "unix", path)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("listen on %s: %w", path, err), listener.Close())
-	}
-	return listener, nil
+	config.Control = ownersOnly
+	return config.Listen(ctx, "unix", path)
+}
+
+// ownersOnly sets the mode before the socket has a name, so that at no moment another user may connect.
+func ownersOnly(_, _ string, socket syscall.RawConn) error {
+	var failed error
+	err := socket.Control(func(fd uintptr) { failed = syscall.Fchmod(int(fd), 0o600) })
+	return errors.Join(err, failed)
 }
 
 func isLoopback(host string) bool {

@@ -48,6 +48,7 @@ func New(config Config) (*Server, error) {
 	}
 	s := &Server{config: config}
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", s.index)
 	mux.HandleFunc("GET /pods", s.pods)
 	mux.HandleFunc("GET /healthz", s.healthz)
 	if config.Metrics != nil {

@@ -92,6 +92,17 @@ func TestHealthSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestTheFirstPageSaysWhatCanBeAsked(t *testing.T) {
+	s, err := server.New(server.Config{Node: &node{}, Metrics: http.NotFoundHandler()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "/pods\n/pods?watch=true\n/healthz\n/metrics\n"
+	if answer := ask(s, "GET", "http://localhost/"); answer.Code != http.StatusOK || answer.Body.String() != want {
+		t.Errorf("%d %s", answer.Code, answer.Body)
+	}
+}
+
 func TestWhatMustNotBeAnsweredIsNot(t *testing.T) {
 	tests := map[string]struct {
 		method, target string
@@ -156,7 +167,9 @@ func clientOf(socket string) *http.Client {
 }
 
 func TestOnlyThisMachineCanAsk(t *testing.T) {
-	for _, address := range []string{"0.0.0.0:0", ":0", "10.0.0.1:80", "[::]:0", "nonsense"} {
+	for _, address := range []string{
+		"0.0.0.0:0", ":0", "10.0.0.1:80", "[::]:0", "nonsense", "unix://here.sock", "unix:///" + strings.Repeat("x", 107),
+	} {
 		if listener, err := server.Listen(t.Context(), address); err == nil {
 			_ = listener.Close()
 			t.Errorf("listens on %s", address)

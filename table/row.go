@@ -15,7 +15,7 @@ type Row struct {
 	IP, Node, NominatedNode, ReadinessGates       string
 }
 
-// Of is the pod's line at that time.
+// Of is the pod's line at that time. It is fit for a terminal, whatever the pod says.
 func Of(pod *v1.Pod, now time.Time) Row {
 	w := &words{pod: pod, reason: string(pod.Status.Phase)}
 	if pod.Status.Reason != "" {
@@ -31,11 +31,11 @@ func Of(pod *v1.Pod, now time.Time) Row {
 	}
 	w.readDeletion()
 	return Row{
-		Namespace: pod.Namespace, Name: pod.Name,
+		Namespace: Printable(pod.Namespace), Name: Printable(pod.Name),
 		Ready:  fmt.Sprintf("%d/%d", w.ready, total(pod)),
-		Status: w.reason, Restarts: w.restartsText(now), Age: age(pod.CreationTimestamp, now),
-		IP: firstIP(pod), Node: orNone(pod.Spec.NodeName), NominatedNode: orNone(pod.Status.NominatedNodeName),
-		ReadinessGates: gates(pod),
+		Status: Printable(w.reason), Restarts: w.restartsText(now), Age: age(pod.CreationTimestamp, now),
+		IP: Printable(firstIP(pod)), Node: orNone(Printable(pod.Spec.NodeName)),
+		NominatedNode: orNone(Printable(pod.Status.NominatedNodeName)), ReadinessGates: gates(pod),
 	}
 }
 

@@ -12,5 +12,5 @@ func main() {
 	if process.IsShim() { // this program, as the supervisor of one container of the process runtime
 		process.ShimMain()
 	}
-	os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

@@ -4,9 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/podid"
@@ -17,60 +22,148 @@ func newCheck() *cobra.Command {
 	return &cobra.Command{
 		Use: "check FILE...", Short: "Says whether manifests would be accepted, and what is wrong with them where",
 		Long: `Reads manifests of static pods as 'herald run --manifests' would: strictly. Each mistake is named with its file, line and
-field. "-" is the standard input. Exit status 1 if a file would not be accepted.`,
-		Example: "  herald check web.yaml\n  herald check /etc/kubernetes/manifests/*.yaml",
+field. A folder stands for its files *.yaml, *.yml and *.json, and "-" for the standard input. The exit status is 1 if a
+file would not be accepted.`,
+		Example: `  herald check web.yaml
+  herald check /etc/kubernetes/manifests
+  sed s/TAG/v2/ web.yaml | herald check -`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage("name at least one manifest\nSee '%s --help'.", cmd.CommandPath())
+				return usage("name at least one manifest\nSee '%s --help'", cmd.CommandPath())
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, files []string) error {
-			bad := 0
-			for _, file := range files {
-				if err := check(cmd.OutOrStdout(), cmd.InOrStdin(), file); err != nil {
-					fmt.Fprintln(cmd.OutOrStdout(), err)
-					bad++
-				}
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := &checkup{out: cmd.OutOrStdout(), stdin: cmd.InOrStdin()}
+			for _, arg := range args {
+				c.look(arg)
 			}
-			if bad > 0 {
-				return fmt.Errorf("%d of %d would not be accepted", bad, len(files))
+			if c.bad > 0 {
+				return fmt.Errorf("%d of %d would not be accepted", c.bad, c.files)
 			}
 			return nil
 		},
 	}
 }
 
-func check(out io.Writer, stdin io.Reader, file string) error {
-	data, err := readManifest(stdin, file)
+// checkup is one call of check.
+type checkup struct {
+	out        io.Writer
+	stdin      io.Reader
+	files, bad int
+}
+
+func (c *checkup) say(format string, args ...any) { fmt.Fprintf(c.out, format+"\n", args...) }
+
+// look checks a file, the files of a folder, or the standard input.
+func (c *checkup) look(arg string) {
+	files, err := manifestsOf(arg)
 	if err != nil {
-		return err
+		c.files++
+		c.bad++
+		c.say("%v", err)
+		return
 	}
-	pods, err := manifest.Decode(data, manifest.Origin{Location: file, Source: podid.File, Node: "node"})
-	if err != nil {
-		return err
+	if len(files) == 0 {
+		c.say("%s: no manifest in this folder: none ends with %s", arg, strings.Join(extensions, ", "))
 	}
-	for _, pod := range pods {
-		err = errors.Join(err, cri.Unsupported(pod))
-		for _, warning := range manifest.Warnings(pod) {
-			fmt.Fprintf(out, "%s: warning: %s\n", file, warning)
+	names := map[string]string{} // of the pods of a folder, which run side by side
+	for _, file := range files {
+		c.files++
+		if err := c.file(file, names); err != nil {
+			c.bad++
+			c.say("%v", err)
 		}
-		fmt.Fprintf(out, "%s: pod %s/%s is valid\n", file, pod.Namespace, pod.Name)
+	}
+}
+
+// extensions of manifests in a folder.
+var extensions = []string{".yaml", ".yml", ".json"}
+
+func manifestsOf(arg string) ([]string, error) {
+	if arg == "-" {
+		return []string{arg}, nil
+	}
+	info, err := os.Stat(arg)
+	var cause *fs.PathError
+	if errors.As(err, &cause) {
+		return nil, fmt.Errorf("%s: %w", arg, cause.Err)
+	}
+	if !info.IsDir() {
+		return []string{arg}, nil
+	}
+	entries, err := os.ReadDir(arg)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, entry := range entries {
+		hidden := strings.HasPrefix(entry.Name(), ".")
+		if !hidden && !entry.IsDir() && slices.Contains(extensions, strings.ToLower(filepath.Ext(entry.Name()))) {
+			files = append(files, filepath.Join(arg, entry.Name()))
+		}
+	}
+	return files, nil
+}
+
+// checkedNode is any node: its name is appended to those of the pods, and taken off again in what is shown.
+const checkedNode = "node"
+
+// file checks one manifest. It notes the names of its pods, so that none is there twice.
+func (c *checkup) file(file string, names map[string]string) error {
+	data, err := c.read(file)
+	if err != nil {
+		return err
+	}
+	pods, err := manifest.Decode(data, manifest.Origin{Location: file, Source: podid.File, Node: checkedNode})
+	if err != nil {
+		return err
+	}
+	var problems []error
+	var valid []string
+	for i, pod := range pods {
+		for _, refused := range refusals(cri.Unsupported(pod)) {
+			problems = append(problems, fmt.Errorf("%s:%d: %w", file, lineOf(data, i, fieldOf(refused)), refused))
+		}
+		name := pod.Namespace + "/" + strings.TrimSuffix(pod.Name, "-"+checkedNode)
+		if other := names[name]; other != "" {
+			problems = append(problems, fmt.Errorf("%s:%d: metadata.name: the pod %s is in %s already",
+				file, lineOf(data, i, "metadata.name"), name, other))
+		}
+		names[name] = file
+		valid = append(valid, name)
+		for _, warning := range manifest.Warnings(pod) {
+			c.say("%s: warning: %s", file, warning)
+		}
+	}
+	for _, name := range valid {
+		if len(problems) == 0 {
+			c.say("%s: pod %s is valid", file, name)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func refusals(err error) []error {
+	var several utilerrors.Aggregate
+	if errors.As(err, &several) {
+		return several.Errors()
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", file, err)
+		return []error{err}
 	}
 	return nil
 }
 
-func readManifest(stdin io.Reader, file string) ([]byte, error) {
-	if file == "-" {
-		return io.ReadAll(io.LimitReader(stdin, manifest.MaxBytes+1))
+func (c *checkup) read(file string) ([]byte, error) {
+	from := c.stdin
+	if file != "-" {
+		opened, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer opened.Close()
+		from = opened
 	}
-	opened, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer opened.Close()
-	return io.ReadAll(io.LimitReader(opened, manifest.MaxBytes+1))
+	return io.ReadAll(io.LimitReader(from, manifest.MaxBytes+1))
 }

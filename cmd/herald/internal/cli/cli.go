@@ -1,4 +1,4 @@
-// Package cli is the herald command: its subcommands, flags, configuration file and exit statuses.
+// Package cli is the herald command: its subcommands, flags and exit statuses.
 package cli
 
 import (
@@ -6,49 +6,72 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/heraldnode/herald/cmd/herald/internal/client"
 )
 
 // The exit statuses.
 const (
 	exitOK          = 0
-	exitFailed      = 1 // it did not work, or is not as it should be
-	exitUsage       = 2 // the command line or the configuration is wrong
-	exitUnreachable = 3 // no agent answers
-	exitNotFound    = 4 // there is no such pod
+	exitFailed      = 1
+	exitUsage       = 2
+	exitUnreachable = 3
 )
 
-// failure is an error with an exit status of its own.
-type failure struct {
-	error
-	status int
-}
+// ExitStatuses explains them.
+const ExitStatuses = `0  all is well
+1  it failed, or is not as it should be: a manifest that would not be accepted, a pod that is not there, a demo
+   whose pods did not come to what they should, no container runtime
+2  the command line or the configuration is wrong
+3  no agent answers, or not any more
+`
 
-func (f failure) Unwrap() error { return f.error }
+// usageError is a mistake of whoever typed the command or wrote the configuration.
+type usageError struct{ error }
 
-func usage(format string, args ...any) error { return failure{fmt.Errorf(format, args...), exitUsage} }
+func (e usageError) Unwrap() error { return e.error }
 
-// Main runs the command and returns its exit status. SIGINT and SIGTERM end what it does.
-func Main(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// Main runs the command and returns its exit status. SIGINT, SIGTERM and a terminal that is closed end what it does.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup wants it ignored
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	defer stop()
 	root := newRoot()
 	root.SetArgs(args)
+	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
-	if err == nil {
+	if err != nil {
+		fmt.Fprintln(stderr, "herald:", err)
+	}
+	return statusOf(err)
+}
+
+func statusOf(err error) int {
+	var wrong usageError
+	var unreachable *client.UnreachableError
+	switch {
+	case err == nil:
 		return exitOK
+	case errors.As(err, &wrong):
+		return exitUsage
+	case errors.As(err, &unreachable):
+		return exitUnreachable
+	default:
+		return exitFailed
 	}
-	fmt.Fprintln(stderr, "herald:", err)
-	var f failure
-	if errors.As(err, &f) {
-		return f.status
-	}
-	return exitFailed
 }
 
 func newRoot() *cobra.Command {
@@ -56,21 +79,47 @@ func newRoot() *cobra.Command {
 		Use:   "herald",
 		Short: "Runs the pods of one machine, and tells how they are",
 		Long: `Herald is a node's agent: it runs pods from a folder of manifests, a URL or an API server, and reports truthfully and
-quickly how they are. It needs no cluster.
+quickly how they are. It needs no cluster.`,
+		Example: `  # See it work: no root, no containers, nothing is left behind.
+  herald demo
 
-  herald demo                                   see it work: no root, no containers, nothing is left behind
-  herald check pod.yaml                         would this manifest be accepted?
-  herald run --manifests /etc/kubernetes/manifests
-  herald get pods -A -w                         what kubectl get pods would say, from the node itself
+  # Would this manifest be accepted?
+  herald check web.yaml
 
-Exit status: 0 all is well, 1 it failed or is not as it should be, 2 wrong usage or configuration, 3 no agent answers,
-4 no such pod.`,
+  # Run what a folder says, in containerd.
+  sudo herald run --manifests /etc/kubernetes/manifests
+
+  # What kubectl get pods would say, from the node itself.
+  sudo herald get pods -A -w`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return usage("there is no command %q%s\nSee 'herald --help'", args[0], didYouMean(cmd.SuggestionsFor(args[0])))
+		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("%w\nSee '%s --help'.", err, cmd.CommandPath())
+		return usage("%w\nSee '%s --help'", err, cmd.CommandPath())
 	})
-	root.AddCommand(newDemo(), newRun(), newGet(), newCheck(), newVersion())
+	root.SuggestionsMinimumDistance = 2
+	root.AddCommand(newDemo(), newRun(), newGet(), newCheck(), newVersion(), newConfigTopic(), newExitTopic())
 	return root
+}
+
+func didYouMean(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return "; did you mean " + strings.Join(names, " or ") + "?"
+}
+
+// noArguments is for commands that have flags only.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("%s takes flags only, not %q\nSee '%s --help'", cmd.CommandPath(), args[0], cmd.CommandPath())
+	}
+	return nil
 }

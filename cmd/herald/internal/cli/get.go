@@ -2,146 +2,150 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
+	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/heraldnode/herald/table"
+	"github.com/heraldnode/herald/cmd/herald/internal/client"
+	"github.com/heraldnode/herald/cmd/herald/internal/config"
 )
 
 // getPods is what `herald get pods` was asked.
 type getPods struct {
-	server, namespace, output string
-	all, watch, noHeaders     bool
-	names                     []string
+	selection
+
+	server, output               string
+	watch, watchOnly             bool
+	noHeaders, ignoreNotFound    bool
+	labelSelector, fieldSelector string
 }
 
 func newGet() *cobra.Command {
-	get := &cobra.Command{Use: "get", Short: "Asks an agent about its node"}
 	g := &getPods{}
-	pods := &cobra.Command{
-		Use: "pods [NAME...]", Aliases: []string{"pod", "po"}, Short: "What kubectl get pods would print, from the node itself",
+	get := &cobra.Command{
+		Use: "get pods [NAME...]", Short: "Shows the node's pods as kubectl get pods would, from the node itself",
 		Long: `Prints the pods of the node as the node itself sees them, in the columns and words of kubectl get pods. It works without an
-API server, and while there is none that answers.`,
-		Example: "  herald get pods -A\n  herald get pods -n shop -o wide -w\n  herald get pods web-n1 -o yaml",
-		RunE: func(cmd *cobra.Command, names []string) error {
-			g.names = names
-			return g.run(cmd.Context(), cmd.OutOrStdout())
+API server, and while there is none that answers. Flags mean what kubectl's mean; -w also waits for pods that are not there
+yet, and -A finds a name in all namespaces.
+
+A static pod's name ends with the node's: the manifest of web is the pod web-n1 on the node n1.`,
+		Example: `  # All pods, and every change of them.
+  herald get pods -A -w
+
+  # One pod, as an object.
+  herald get pod web-n1 -n shop -o yaml
+
+  # Those with a label, wide.
+  herald get pods -l app=web -o wide
+
+  # Of an agent with a data folder of its own; HERALD_SERVER says the same for good.
+  herald get pods --server unix://$PWD/state/herald.sock`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := g.parse(args); err != nil {
+				return err
+			}
+			return g.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	flags := pods.Flags()
-	flags.StringVar(&g.server, "server", defaultServer(), "address of the agent: unix:///path or 127.0.0.1:port; also "+addressVariable)
+	flags := get.Flags()
+	flags.StringVarP(&g.server, "server", "s", client.DefaultAddress(config.DefaultListen),
+		"the agent: unix:///path or 127.0.0.1:port; also $"+client.AddressVariable)
 	flags.StringVarP(&g.namespace, "namespace", "n", metav1.NamespaceDefault, "namespace of the pods")
 	flags.BoolVarP(&g.all, "all-namespaces", "A", false, "pods of all namespaces")
+	flags.StringVarP(&g.labelSelector, "selector", "l", "", "only pods with these labels, like app=web,tier!=db")
+	flags.StringVar(&g.fieldSelector, "field-selector", "", "only pods with these fields, like status.phase=Running")
 	flags.StringVarP(&g.output, "output", "o", "", "wide, json, yaml or name")
 	flags.BoolVarP(&g.watch, "watch", "w", false, "go on with every change, until interrupted")
+	flags.BoolVar(&g.watchOnly, "watch-only", false, "changes only, not what is there already")
 	flags.BoolVar(&g.noHeaders, "no-headers", false, "no line of headers")
-	get.AddCommand(pods)
+	flags.BoolVar(&g.ignoreNotFound, "ignore-not-found", false, "a pod that is not there is no error")
+	g.offer(get)
 	return get
 }
 
-func (g *getPods) run(ctx context.Context, out io.Writer) error {
-	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, g.output) {
+// offer makes the shell complete what is typed.
+func (g *getPods) offer(get *cobra.Command) {
+	get.ValidArgsFunction = g.podNames
+	if err := get.RegisterFlagCompletionFunc("namespace", g.namespaces); err != nil {
+		panic(err) // there is no such flag
+	}
+	complete(get, "output", formats...)
+}
+
+func (g *getPods) parse(args []string) (err error) {
+	if !slices.Contains(formats, g.output) && g.output != "" {
 		return usage("-o %s: want wide, json, yaml or name", g.output)
 	}
-	agent := newClient(g.server)
-	if g.watch {
-		return g.follow(ctx, out, agent)
+	if g.names, err = podsNamed(args); err != nil {
+		return err
 	}
-	pods, err := agent.pods(ctx)
+	return g.selectBy(g.labelSelector, g.fieldSelector)
+}
+
+func (g *getPods) run(ctx context.Context, out, notes io.Writer) error {
+	agent := client.New(g.server)
+	pods, err := agent.Pods(ctx)
 	if err != nil {
 		return err
 	}
-	pods = slices.DeleteFunc(pods, func(p v1.Pod) bool { return !g.wants(&p) })
-	if missing := g.missing(pods); missing != "" {
-		return failure{fmt.Errorf("pods %q not found", missing), exitNotFound}
+	to := newPodPrinter(out, g)
+	if g.watch || g.watchOnly {
+		return g.follow(ctx, to, agent, pods)
 	}
-	if len(pods) == 0 && g.output != "json" && g.output != "yaml" {
-		if g.all {
-			fmt.Fprintln(out, "No resources found")
-		} else {
-			fmt.Fprintf(out, "No resources found in %s namespace.\n", g.namespace)
-		}
-		return nil
+	chosen, missing := g.choose(pods), g.missing(pods)
+	if g.ignoreNotFound {
+		missing = nil
 	}
-	return g.print(out, g.table(out), pods)
+	switch {
+	case g.output == "json" || g.output == "yaml":
+		err = g.printObjects(to, chosen)
+	case len(chosen) > 0:
+		err = to.print(chosen...)
+	case g.output == "name" || missing != nil || g.ignoreNotFound:
+	case g.all:
+		fmt.Fprintln(notes, "No resources found")
+	default:
+		fmt.Fprintf(notes, "No resources found in %s namespace.\n", g.namespace)
+	}
+	return errors.Join(err, missing)
 }
 
-func (g *getPods) table(out io.Writer) *table.Printer {
-	return table.NewPrinter(out, table.Options{Namespaces: g.all, Wide: g.output == "wide", NoHeader: g.noHeaders})
+// printObjects prints a pod that was asked for by name as itself, and all else as a list.
+func (g *getPods) printObjects(to *podPrinter, chosen []*v1.Pod) error {
+	if len(g.names) == 1 && !g.all {
+		return to.print(chosen...)
+	}
+	return to.printList(chosen)
 }
 
-// wants reports whether the pod was asked for.
-func (g *getPods) wants(pod *v1.Pod) bool {
-	return (g.all || pod.Namespace == g.namespace) && (len(g.names) == 0 || slices.Contains(g.names, pod.Name))
-}
-
-// missing is a pod that was asked for and is not there, or "".
-func (g *getPods) missing(pods []v1.Pod) string {
-	for _, name := range g.names {
-		if !slices.ContainsFunc(pods, func(p v1.Pod) bool { return p.Name == name }) {
-			return name
-		}
-	}
-	return ""
-}
-
-func (g *getPods) print(out io.Writer, lines *table.Printer, pods []v1.Pod) error {
-	switch g.output {
-	case "json", "yaml":
-		return g.printObjects(out, pods)
-	case "name":
-		for i := range pods {
-			fmt.Fprintln(out, "pod/"+pods[i].Name)
-		}
-		return nil
-	}
-	rows := make([]table.Row, 0, len(pods))
-	for i := range pods {
-		rows = append(rows, table.Of(&pods[i], time.Now()))
-	}
-	return lines.Print(rows...)
-}
-
-// printObjects prints one pod as itself when it was asked for by name, and a list otherwise.
-func (g *getPods) printObjects(out io.Writer, pods []v1.Pod) error {
-	var object any = v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, Items: typed(pods)}
-	if len(g.names) == 1 {
-		object = typed(pods)[0]
-	}
-	if g.output == "yaml" {
-		text, err := yaml.Marshal(object)
-		if err != nil {
+// follow prints the pods that were asked for, and then every change of them. An agent begins a watch with what there is; that
+// which was printed already is passed over.
+func (g *getPods) follow(ctx context.Context, to *podPrinter, agent *client.Client, listed []v1.Pod) error {
+	if chosen := g.choose(listed); len(chosen) > 0 && !g.watchOnly {
+		if err := to.print(chosen...); err != nil {
 			return err
 		}
-		_, err = out.Write(text)
-		return err
 	}
-	lines := json.NewEncoder(out)
-	lines.SetIndent("", "    ")
-	return lines.Encode(object)
-}
-
-func typed(pods []v1.Pod) []v1.Pod {
-	for i := range pods {
-		pods[i].TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	known := map[string]*v1.Pod{}
+	for i := range listed {
+		known[identity(&listed[i])] = &listed[i]
 	}
-	return pods
-}
-
-func (g *getPods) follow(ctx context.Context, out io.Writer, agent *client) error {
-	lines := g.table(out)
-	return agent.watch(ctx, func(c change) error {
-		if !g.wants(&c.Object) {
+	return agent.Watch(ctx, func(c client.Change) error {
+		before, isKnown := known[identity(&c.Object)]
+		delete(known, identity(&c.Object))
+		c.Object.TypeMeta = metav1.TypeMeta{}
+		if isKnown && c.Type == watch.Added && equality.Semantic.DeepEqual(before, &c.Object) || !g.wants(&c.Object) {
 			return nil
 		}
-		return g.print(out, lines, []v1.Pod{c.Object})
+		return to.print(&c.Object)
 	})
 }
+
+func identity(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name + "/" + string(pod.UID) }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,147 +20,119 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
 	"github.com/heraldnode/herald/assembly"
 	"github.com/heraldnode/herald/checkpoint"
+	"github.com/heraldnode/herald/cmd/herald/internal/config"
 	"github.com/heraldnode/herald/server"
 )
 
 func newRun() *cobra.Command {
-	given := defaults()
-	var file string
+	var file, folder string
 	run := &cobra.Command{
-		Use: "run", Short: "Runs this machine's pods", Args: cobra.NoArgs,
+		Use: "run", Short: "Runs this machine's pods", Args: noArguments,
 		Long: `Runs the pods that a folder of manifests, a URL and an API server want on this machine, in the container runtime that it has,
-and reports how they are. Without --kubeconfig it needs no cluster. Ending it leaves the containers running; the next
-'herald run' on the same data folder finds them and goes on.
+and reports how they are. Without --kubeconfig it needs no cluster. SIGTERM or Ctrl-C ends it and leaves the containers
+running; the next 'herald run' on the same data folder finds them and goes on.
 
-Every flag is also a field of the configuration file, and wins over it:
+Every flag is also a field of the configuration file, and wins over it; 'herald help config' lists them.`,
+		Example: `  # The pods of a folder, in containerd.
+  sudo herald run --manifests /etc/kubernetes/manifests
 
-  apiVersion: ` + configVersion + `
-  kind: ` + configKind + `
-  staticPodPath: /etc/kubernetes/manifests`,
-		Example: `  herald run --manifests /etc/kubernetes/manifests
-  herald run --node-name n1 --kubeconfig /etc/kubernetes/kubelet.conf
-  herald run --runtime=process --manifests ./pods --data-dir ./state`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			config := defaults()
-			if file != "" {
-				if err := config.read(file); err != nil {
-					return err
-				}
-			}
-			overlay(cmd.Flags(), &config, &given)
-			return runMachine(cmd.Context(), cmd.ErrOrStderr(), config)
-		},
+  # A node of a cluster.
+  sudo herald run --node-name n1 --kubeconfig /etc/kubernetes/kubelet.conf
+
+  # Without root and containers: plain processes, for manifests that say 'image: host'.
+  herald run --runtime=process --manifests ./pods --data-dir ./state
+  herald get pods --server unix://$PWD/state/herald.sock
+
+  # As a service.
+  herald run --config /etc/herald/config.yaml --config-dir /etc/herald/config.d`,
 	}
 	run.Flags().StringVar(&file, "config", "", "configuration file")
-	bind(run.Flags(), &given)
+	run.Flags().StringVar(&folder, "config-dir", "", "folder of files *.conf that are laid over it, in the order of their names")
+	flags := config.Bind(run.Flags())
+	run.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := config.Load(file, folder, flags)
+		if err != nil {
+			return usageError{err}
+		}
+		context.AfterFunc(cmd.Context(), func() { signal.Reset() }) // a second signal ends it at once
+		return runNode(cmd.Context(), cmd.ErrOrStderr(), &c)
+	}
+	complete(run, "runtime", assembly.RuntimeCRI+"\tcontainerd or CRI-O", assembly.RuntimeProcess+"\tplain processes, no isolation")
+	for _, flag := range []string{"data-dir", "manifests", "config-dir"} {
+		_ = run.MarkFlagDirname(flag)
+	}
 	return run
 }
 
-// bind makes flags of the configuration.
-func bind(flags *pflag.FlagSet, c *Config) {
-	flags.StringVar(&c.NodeName, "node-name", c.NodeName, "name of this node")
-	flags.StringVar(&c.Kubeconfig, "kubeconfig", "", "how to reach the API server; without it the node is alone")
-	flags.StringVar(&c.StaticPodPath, "manifests", "", "folder of manifests of static pods, or one manifest")
-	flags.StringVar(&c.StaticPodURL, "manifest-url", "", "URL of manifests of static pods")
-	flags.StringVar(&c.Runtime, "runtime", c.Runtime, "cri: containerd or CRI-O; process: plain processes, no isolation at all")
-	flags.StringVar(&c.ContainerRuntimeEndpoint, "runtime-endpoint", "", "socket of the runtime (default: containerd's)")
-	flags.BoolVar(&c.AllowAPIPods, "allow-api-pods", false, "let --runtime=process run pods of the API server too")
-	flags.StringVar(&c.DataDir, "data-dir", c.DataDir, "folder of all that must survive the agent")
-	flags.StringVar(&c.Listen, "listen", "", "where to answer 'herald get': unix:///path or 127.0.0.1:port (default: "+defaultListen+
-		", or herald.sock in another --data-dir)")
-	flags.IntVarP(&c.Logging.Verbosity, "verbosity", "v", 0, "0: what an operator should see, 4: everything")
-}
-
-// overlay takes over the flags that were given: they win over the file.
-func overlay(flags *pflag.FlagSet, config, given *Config) {
-	for name, set := range map[string]func(){
-		"node-name":        func() { config.NodeName = given.NodeName },
-		"kubeconfig":       func() { config.Kubeconfig = given.Kubeconfig },
-		"manifests":        func() { config.StaticPodPath = given.StaticPodPath },
-		"manifest-url":     func() { config.StaticPodURL = given.StaticPodURL },
-		"runtime":          func() { config.Runtime = given.Runtime },
-		"runtime-endpoint": func() { config.ContainerRuntimeEndpoint = given.ContainerRuntimeEndpoint },
-		"allow-api-pods":   func() { config.AllowAPIPods = given.AllowAPIPods },
-		"data-dir":         func() { config.DataDir = given.DataDir },
-		"listen":           func() { config.Listen = given.Listen },
-		"verbosity":        func() { config.Logging.Verbosity = given.Logging.Verbosity },
-	} {
-		if flags.Changed(name) {
-			set()
-		}
-	}
-}
-
-func newLogger(out io.Writer, c logging) (*slog.Logger, error) {
-	level := slog.LevelInfo
+func newLogger(out io.Writer, c config.Logging) *slog.Logger {
+	options := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if c.Verbosity >= 4 {
-		level = slog.LevelDebug
+		options.Level = slog.LevelDebug
 	}
-	options := &slog.HandlerOptions{Level: level}
-	switch c.Format {
-	case "text":
-		return slog.New(slog.NewTextHandler(out, options)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(out, options)), nil
-	default:
-		return nil, usage("logging.format is %q: want text or json", c.Format)
+	if c.Format == "json" {
+		return slog.New(slog.NewJSONHandler(out, options))
 	}
+	return slog.New(slog.NewTextHandler(out, options))
 }
 
-func runMachine(ctx context.Context, stderr io.Writer, c Config) error {
-	logger, err := newLogger(stderr, c.Logging)
+func runNode(ctx context.Context, stderr io.Writer, c *config.Config) error {
+	settings, err := c.Assembly()
 	if err != nil {
-		return err
+		return usageError{err}
 	}
+	logger := newLogger(stderr, c.Logging)
 	klog.SetLogger(logr.FromSlogHandler(logger.Handler())) // client-go speaks through klog
-	config, err := c.assembly()
-	if err != nil {
-		return err
-	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	config.Logger, config.Metrics, config.Version = logger, registry, version()
-	m, err := assembly.New(config)
+	settings.Logger, settings.Metrics, settings.Version = logger, registry, version()
+	node, err := assembly.New(settings)
 	if err != nil {
 		return explain(err)
 	}
-	if err := m.CheckRuntime(ctx); err != nil {
-		return errors.Join(err, m.Close())
+	if err := node.CheckRuntime(ctx); err != nil {
+		return errors.Join(err, node.Close())
 	}
-	listener, err := listen(ctx, c.listenAddress())
+	listener, err := listen(ctx, c.ListenAddress())
 	if err != nil {
-		return errors.Join(failure{err, exitUsage}, m.Close())
+		return errors.Join(err, node.Close())
 	}
-	return serve(ctx, logger, m, registry, listener)
+	return serve(ctx, logger, node, registry, listener)
 }
 
 // explain adds the remedy to an error that has one.
 func explain(err error) error {
 	var locked *checkpoint.LockedError
-	if errors.As(err, &locked) {
+	switch {
+	case errors.As(err, &locked):
 		return fmt.Errorf("%w\nAnother agent uses this data folder: end it, or give this one its own with --data-dir", err)
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		return fmt.Errorf("%w\nRun it as root, or name a folder of your own with --data-dir", err)
+	default:
+		return err
 	}
-	return err
 }
 
 func listen(ctx context.Context, address string) (net.Listener, error) {
 	if path, isSocket := strings.CutPrefix(address, "unix://"); isSocket {
 		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-			return nil, fmt.Errorf("make the folder of the socket: %w", err)
+			return nil, fmt.Errorf("make the folder of the socket: %w\nName another place with --listen", err)
 		}
 	}
-	return server.Listen(ctx, address)
+	listener, err := server.Listen(ctx, address)
+	if err != nil {
+		return nil, fmt.Errorf("%w\nName another place with --listen", err)
+	}
+	return listener, nil
 }
 
 // serve runs the node and answers questions about it.
-func serve(ctx context.Context, logger *slog.Logger, m *assembly.Node, metrics *prometheus.Registry, at net.Listener) error {
+func serve(ctx context.Context, logger *slog.Logger, node *assembly.Node, metrics *prometheus.Registry, at net.Listener) error {
 	s, err := server.New(server.Config{
-		Node: m.Agent, Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics}), Logger: logger,
+		Node: node.Agent, Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics}), Logger: logger,
 	})
 	if err != nil {
 		return err
@@ -172,7 +146,7 @@ func serve(ctx context.Context, logger *slog.Logger, m *assembly.Node, metrics *
 	})
 	began := time.Now()
 	logger.Info("Herald runs this machine's pods", "version", version(), "listen", at.Addr().String())
-	err = m.Run(ctx)
+	err = node.Run(ctx)
 	stop()
 	answers.Wait()
 	logger.Info("Herald has ended; the containers live on", "ran", time.Since(began).Round(time.Second))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/heraldnode/herald/assembly"
 	"github.com/heraldnode/herald/server"
@@ -27,16 +27,17 @@ type Options struct {
 	Out io.Writer
 }
 
-// nodeName is appended to the names of the pods.
-const nodeName = "demo"
-
 // Run shows the demo. It returns when all that it started has ended, and nothing of it is left.
 func Run(ctx context.Context, options Options) (err error) {
 	folder, err := os.MkdirTemp("", "herald-demo-")
 	if err != nil {
-		return fmt.Errorf("make a folder for the demo: %w", err)
+		return fmt.Errorf("make a folder for the demo: %w\nName a place where you may write with TMPDIR", err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	guard, err := startGuard(ctx, folder)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(folder))
+	}
+	defer func() { err = errors.Join(err, guard.release()) }()
 	d := &demo{folder: folder, options: options, reached: progress{}}
 	if err := d.prepare(ctx); err != nil {
 		return err
@@ -52,10 +53,8 @@ type demo struct {
 	reached  progress
 }
 
-func (d *demo) manifests() string { return filepath.Join(d.folder, "manifests") }
-
 func (d *demo) prepare(ctx context.Context) error {
-	if err := os.Mkdir(d.manifests(), 0o700); err != nil {
+	if err := os.Mkdir(manifestsOf(d.folder), 0o700); err != nil {
 		return err
 	}
 	program, err := os.Executable()
@@ -66,32 +65,28 @@ func (d *demo) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := writeManifests(d.manifests(), values{Program: program, WebPort: ports[0], SlowPort: ports[1]}); err != nil {
-		return err
-	}
-	d.node, err = assembly.New(assembly.Config{
-		NodeName: nodeName, DataDir: filepath.Join(d.folder, "data"), StaticPodPath: d.manifests(),
-		Runtime: assembly.RuntimeProcess, NodeIP: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
-	})
+	err = writeManifests(manifestsOf(d.folder), values{Program: program, WebPort: ports[0], SlowPort: ports[1]})
 	if err != nil {
 		return err
 	}
-	d.listener, err = server.Listen(ctx, "127.0.0.1:0")
-	if err != nil {
+	if d.node, err = newNode(d.folder); err != nil {
+		return err
+	}
+	if d.listener, err = server.Listen(ctx, "127.0.0.1:0"); err != nil {
 		return errors.Join(err, d.node.Close())
 	}
 	return nil
 }
 
-func (d *demo) head() string {
-	address := d.listener.Addr()
-	return fmt.Sprintf(`Herald runs four pods here, as plain processes: no containers, no cluster, no root.
-  manifests   %s   (edit one, and see)
-  ask         herald get pods --server %s -w
-              curl http://%s/pods
-  end         Ctrl-C leaves nothing behind
-
-`, d.manifests(), address, address)
+func (d *demo) head() []string {
+	return []string{
+		"Herald runs four pods here, as plain processes: no containers, no cluster, no root.",
+		"  edit   " + filepath.Join(manifestsOf(d.folder), "web.yaml"),
+		"  ask    herald get pods -w -s " + d.listener.Addr().String(),
+		"         curl http://" + d.listener.Addr().String() + "/pods",
+		"  end    Ctrl-C; nothing is left behind",
+		"",
+	}
 }
 
 // show runs the agent, shows its pods until it is time to end, and ends them all.
@@ -108,90 +103,82 @@ func (d *demo) show(ctx context.Context) error {
 	parts.Go(func() { _ = answers.Serve(running, d.listener) })
 
 	failed := d.watch(ctx, ended)
-	cleared := d.clear()
+	cleared := d.clear(running)
 	stop()
 	parts.Wait()
+	if cleared == nil {
+		cleared = os.RemoveAll(d.folder)
+	}
 	return errors.Join(failed, cleared)
 }
 
 // watch shows the pods until the demo is over, and says what did not happen in a demo with an end.
-func (d *demo) watch(ctx context.Context, ended <-chan error) error {
+func (d *demo) watch(interrupted context.Context, ended <-chan error) error {
 	began := time.Now()
+	ctx, cancel := context.WithCancel(interrupted)
 	if d.options.For > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d.options.For)
-		defer cancel()
+		ctx, cancel = context.WithTimeout(interrupted, d.options.For)
 	}
-	screen := newScreen(d.options.Out, d.head())
-	screen.clear()
-	changes := make(chan *v1.Pod)
-	go func() {
-		for change := range d.node.Agent.LocalChanges(ctx) {
-			select {
-			case changes <- change.Object.(*v1.Pod):
-			case <-ctx.Done():
-			}
-		}
+	changes, stopped := make(chan watch.Event), make(chan struct{})
+	go d.follow(ctx, changes, stopped)
+	defer func() {
+		cancel()
+		<-stopped
 	}()
+	screen := newScreen(d.options.Out, d.head())
+	defer screen.close()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for {
+	for !screen.gone {
+		screen.draw(d.node.Agent.LocalPods(), d.node.Events.Recent(), time.Now())
 		select {
 		case err := <-ended:
 			return fmt.Errorf("the agent has ended: %w", err)
 		case <-ctx.Done():
-			return d.verdict()
-		case p := <-changes:
-			d.reached.see(p)
-			screen.tell(p, time.Since(began), time.Now())
+			return d.verdict(interrupted.Err() != nil)
+		case change := <-changes:
+			d.reached.see(change.Object.(*v1.Pod))
+			screen.tell(change, time.Since(began), time.Now())
+		case <-screen.resized:
 		case <-tick.C:
 		}
-		screen.draw(d.node.Agent.LocalPods(), time.Now())
-		if screen.gone {
-			return errors.New("nobody reads this any more")
+	}
+	return errors.New("nobody reads this any more")
+}
+
+// follow sends what happens to the pods, until ctx ends.
+func (d *demo) follow(ctx context.Context, changes chan<- watch.Event, stopped chan<- struct{}) {
+	defer close(stopped)
+	for change := range d.node.Agent.LocalChanges(ctx) {
+		select {
+		case changes <- change:
+		case <-ctx.Done():
 		}
 	}
 }
 
-func (d *demo) verdict() error {
-	if d.options.For == 0 {
+func (d *demo) verdict(interrupted bool) error {
+	switch missing := d.reached.missing(); {
+	case d.options.For == 0:
 		return nil
-	}
-	if missing := d.reached.missing(); len(missing) > 0 {
+	case len(missing) > 0 && interrupted:
+		return fmt.Errorf("interrupted before this happened: %s", strings.Join(missing, "; "))
+	case len(missing) > 0:
 		return fmt.Errorf("in %v this did not happen: %s", d.options.For, strings.Join(missing, "; "))
 	}
 	fmt.Fprintln(d.options.Out, "All pods came to what they should.")
 	return nil
 }
 
-// clearTimeout is how long the pods may take to end.
-const clearTimeout = 20 * time.Second
-
 // clear removes the manifests and waits until the node has got rid of all pods.
-func (d *demo) clear() error {
+func (d *demo) clear(ctx context.Context) error {
 	fmt.Fprintln(d.options.Out, "Ending the pods...")
-	files, err := filepath.Glob(filepath.Join(d.manifests(), "*"))
-	if err != nil {
+	if err := removeManifests(d.folder); err != nil {
 		return err
 	}
-	for _, file := range files {
-		if err := os.Remove(file); err != nil {
-			return err
-		}
+	if err := awaitEmpty(ctx, d.node); err != nil {
+		return err
 	}
-	deadline := time.NewTimer(clearTimeout)
-	defer deadline.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if len(d.node.Agent.LocalPods()) == 0 {
-			fmt.Fprintln(d.options.Out, "Nothing is left.")
-			return nil
-		}
-		select {
-		case <-deadline.C:
-			return fmt.Errorf("some pods have not ended in %v; see %s", clearTimeout, d.folder)
-		case <-tick.C:
-		}
-	}
+	fmt.Fprintln(d.options.Out, "Nothing is left.")
+	return nil
 }

@@ -3,7 +3,6 @@ package demo
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -42,7 +41,7 @@ type progress map[string]int
 
 func (r progress) see(p *v1.Pod) {
 	for name, wanted := range goals {
-		if at := r[name]; strings.HasPrefix(p.Name, name+"-") && at < len(wanted) && wanted[at].reached(p) {
+		if at := r[name]; p.Name == name+"-"+nodeName && at < len(wanted) && wanted[at].reached(p) {
 			r[name]++
 		}
 	}

@@ -1,0 +1,254 @@
+package config
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// decoder lays one file over a configuration.
+type decoder struct {
+	file     string
+	said     map[string]string // where each field was said, by its path
+	problems []error
+}
+
+func (d *decoder) complain(node *yaml.Node, path, format string, args ...any) {
+	at := fmt.Sprintf("%s:%d: ", d.file, node.Line)
+	if path != "" {
+		at += path + ": "
+	}
+	d.problems = append(d.problems, errors.New(at+fmt.Sprintf(format, args...)))
+}
+
+// decode takes over what the text says, as far as it is right, and returns all that is not.
+func (d *decoder) decode(text string, into *Config) error {
+	documents := yaml.NewDecoder(strings.NewReader(text))
+	var first, second yaml.Node
+	if err := documents.Decode(&first); errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: is empty: %s", d.file, beginning)
+	} else if err != nil {
+		return d.syntax(err)
+	}
+	if err := documents.Decode(&second); err == nil {
+		d.complain(&second, "", "a second document begins here: write one, or put the rest into a file of its own in --config-dir")
+	} else if !errors.Is(err, io.EOF) {
+		return d.syntax(err)
+	}
+	top := first.Content[0]
+	if d.identify(top) {
+		d.value(top, reflect.ValueOf(into).Elem(), reflect.StructField{}, "")
+	}
+	return errors.Join(d.problems...)
+}
+
+const beginning = "begin it with apiVersion: " + APIVersion + " and kind: " + Kind
+
+var lineOfError = regexp.MustCompile(`^yaml: line ([0-9]+): (.*)`)
+
+// syntax words an error of the parser like our own.
+func (d *decoder) syntax(err error) error {
+	if found := lineOfError.FindStringSubmatch(err.Error()); found != nil {
+		return fmt.Errorf("%s:%s: no YAML: %s", d.file, found[1], found[2])
+	}
+	return fmt.Errorf("%s: no YAML: %s", d.file, strings.TrimPrefix(err.Error(), "yaml: "))
+}
+
+// identify reports whether this is a configuration of ours; of anything else each field would be a mistake. It takes the two
+// identifying fields out.
+func (d *decoder) identify(top *yaml.Node) bool {
+	if top.Kind != yaml.MappingNode {
+		d.complain(top, "", "want fields: %s", beginning)
+		return false
+	}
+	identity := map[string]string{"apiVersion": "", "kind": ""}
+	var rest []*yaml.Node
+	for i := 0; i < len(top.Content); i += 2 {
+		key, value := top.Content[i], top.Content[i+1]
+		if said, identifies := identity[key.Value]; identifies && said == "" {
+			identity[key.Value] = value.Value
+			continue
+		}
+		rest = append(rest, key, value)
+	}
+	top.Content = rest
+	switch {
+	case identity["apiVersion"] == APIVersion && identity["kind"] == Kind:
+		return true
+	case identity["kind"] == "KubeletConfiguration":
+		d.complain(top, "kind", "this is the kubelet's: fields have the same names here; %s, and what Herald does not know will be named",
+			beginning)
+	default:
+		d.complain(top, "", "is of apiVersion %q, kind %q: %s", identity["apiVersion"], identity["kind"], beginning)
+	}
+	return false
+}
+
+// value takes over the value of a field. What is left empty says nothing.
+func (d *decoder) value(node *yaml.Node, into reflect.Value, field reflect.StructField, path string) {
+	if node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	if node.Tag == "!!null" {
+		return
+	}
+	switch {
+	case isStruct(into.Type()):
+		d.fields(node, into, path)
+	case into.Kind() == reflect.Slice:
+		d.list(node, into, path)
+	case into.Kind() == reflect.Map:
+		d.entries(node, into, path)
+	default:
+		d.scalar(node, into, field, path)
+	}
+	d.said[path] = fmt.Sprintf("%s:%d", d.file, node.Line)
+}
+
+func (d *decoder) fields(node *yaml.Node, into reflect.Value, path string) {
+	if !d.is(node, yaml.MappingNode, path, "fields") {
+		return
+	}
+	for key, value := range d.pairs(node, path) {
+		at := join(path, key.Value)
+		field, known := fieldNamed(into.Type(), key.Value)
+		if !known {
+			d.unknown(key, at)
+			continue
+		}
+		d.value(value, into.FieldByIndex(field.Index), field, at)
+	}
+}
+
+func (d *decoder) unknown(key *yaml.Node, path string) {
+	if meant := nearest(key.Value); meant != "" {
+		d.complain(key, path, "unknown field; did you mean %s?", meant)
+		return
+	}
+	d.complain(key, path, "unknown field; 'herald help config' lists those that there are")
+}
+
+// pairs yields the keys of a mapping and what they are set to, each key once.
+func (d *decoder) pairs(node *yaml.Node, path string) func(yield func(key, value *yaml.Node) bool) {
+	return func(yield func(key, value *yaml.Node) bool) {
+		lines := map[string]int{}
+		for i := 0; i < len(node.Content); i += 2 {
+			key := node.Content[i]
+			if before := lines[key.Value]; before > 0 {
+				d.complain(key, join(path, key.Value), "is set in line %d already", before)
+				continue
+			}
+			lines[key.Value] = key.Line
+			if !yield(key, node.Content[i+1]) {
+				return
+			}
+		}
+	}
+}
+
+// list replaces what a file before it said.
+func (d *decoder) list(node *yaml.Node, into reflect.Value, path string) {
+	if !d.is(node, yaml.SequenceNode, path, "a list: each entry on a line that begins with -") {
+		return
+	}
+	items := reflect.MakeSlice(into.Type(), len(node.Content), len(node.Content))
+	for i, item := range node.Content {
+		d.value(item, items.Index(i), reflect.StructField{}, fmt.Sprintf("%s[%d]", path, i))
+	}
+	into.Set(items)
+}
+
+// entries are added to what a file before it said.
+func (d *decoder) entries(node *yaml.Node, into reflect.Value, path string) {
+	if !d.is(node, yaml.MappingNode, path, "names and values, like a: b") {
+		return
+	}
+	if into.IsNil() {
+		into.Set(reflect.MakeMap(into.Type()))
+	}
+	for key, value := range d.pairs(node, path) {
+		entry := reflect.New(into.Type().Elem()).Elem()
+		d.value(value, entry, reflect.StructField{}, join(path, key.Value))
+		into.SetMapIndex(reflect.ValueOf(key.Value), entry)
+	}
+}
+
+func (d *decoder) is(node *yaml.Node, kind yaml.Kind, path, want string) bool {
+	if node.Kind != kind {
+		d.complain(node, path, "want %s", want)
+	}
+	return node.Kind == kind
+}
+
+func (d *decoder) scalar(node *yaml.Node, into reflect.Value, field reflect.StructField, path string) {
+	if node.Kind != yaml.ScalarNode {
+		d.complain(node, path, "want one value")
+		return
+	}
+	if err := parse(node, into); err != nil {
+		d.complain(node, path, "is %s: %v", node.Value, err)
+		return
+	}
+	if field.Tag.Get("is") == "path" && into.String() != "" && !filepath.IsAbs(into.String()) {
+		into.SetString(filepath.Join(filepath.Dir(d.file), into.String()))
+	}
+}
+
+// parse reads one value. YAML's guesses are not followed: a text that looks like a number needs its quotes, as it does for the
+// kubelet.
+func parse(node *yaml.Node, into reflect.Value) (err error) {
+	switch {
+	case into.Type() == reflect.TypeFor[time.Duration]():
+		var d time.Duration
+		if d, err = time.ParseDuration(node.Value); err != nil || node.Tag != "!!str" {
+			return errors.New("want a duration, like 20s or 1m30s")
+		}
+		into.SetInt(int64(d))
+	case into.Kind() == reflect.Struct:
+		if into.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(node.Value)) != nil {
+			return errors.New("want an IP address, like 10.0.0.1")
+		}
+	case into.Kind() == reflect.Bool:
+		if node.Tag != "!!bool" {
+			return errors.New("want true or false")
+		}
+		into.SetBool(strings.EqualFold(node.Value, "true"))
+	case into.Kind() == reflect.Int:
+		n, err := strconv.Atoi(node.Value)
+		if err != nil || node.Tag != "!!int" {
+			return errors.New("want a whole number")
+		}
+		into.SetInt(int64(n))
+	default:
+		if node.Tag != "!!str" {
+			return fmt.Errorf("want text: write %q, with the quotes", node.Value)
+		}
+		into.SetString(node.Value)
+	}
+	return nil
+}
+
+func fieldNamed(in reflect.Type, name string) (reflect.StructField, bool) {
+	for i := range in.NumField() {
+		if in.Field(i).Tag.Get("yaml") == name {
+			return in.Field(i), true
+		}
+	}
+	return reflect.StructField{}, false
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
