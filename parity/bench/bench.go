@@ -39,6 +39,10 @@ type Effort struct {
 	Waiting, Tries, KubeletTries int
 	// IdlePods is how many pods a full pass goes over, MemoryPods how many the memory is divided by.
 	IdlePods, MemoryPods int
+	// Agents is how many rounds whole agents are measured in, AgentPods how many pods each runs. Once all are ready they are
+	// left alone for AgentSettle, and then watched for AgentIdle.
+	Agents, AgentPods      int
+	AgentSettle, AgentIdle time.Duration
 }
 
 // Short takes less than three minutes.
@@ -46,14 +50,16 @@ func Short() Effort {
 	return Effort{
 		Calls: 5, CallTime: 100 * time.Millisecond, Probes: 1, Bursts: 1, BurstPods: 300,
 		Waiting: 500, Tries: 200, KubeletTries: 1, IdlePods: 10_000, MemoryPods: 2000,
+		Agents: 1, AgentPods: 30, AgentSettle: 2 * time.Second, AgentIdle: 6 * time.Second,
 	}
 }
 
-// Full measures the same things more often, in about a quarter of an hour with Workers and Curve.
+// Full measures the same things more often, in about twenty minutes with Workers and Curve.
 func Full() Effort {
 	return Effort{
 		Calls: 9, CallTime: 200 * time.Millisecond, Probes: 3, Bursts: 3, BurstPods: 300,
 		Waiting: 500, Tries: 400, KubeletTries: 2, IdlePods: 10_000, MemoryPods: 2000,
+		Agents: 3, AgentPods: 30, AgentSettle: 20 * time.Second, AgentIdle: 30 * time.Second,
 	}
 }
 
@@ -66,6 +72,9 @@ func Calls() []Case {
 func OnCluster() []Case {
 	return []Case{bursts, limitedBurst, burstBesideLimit, createdByOthers, readinessBehindOthers}
 }
+
+// OnContainers are the cases that need an API server and a machine that can run containers.
+func OnContainers() []Case { return []Case{wholeAgents} }
 
 // Run measures the cases.
 func Run(ctx context.Context, lab *Lab, cases []Case) ([]Row, error) {

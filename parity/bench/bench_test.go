@@ -5,17 +5,20 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
 	"github.com/heraldnode/herald/parity/bench"
 	"github.com/heraldnode/herald/parity/controlplane"
+	"github.com/heraldnode/herald/parity/internal/needs"
 )
 
 // TestMain silences the kubelet's code, which complains when a measurement ends.
@@ -28,6 +31,7 @@ func TestMain(m *testing.M) {
 func tiny(t *testing.T) *bench.Lab {
 	return &bench.Lab{Folder: t.TempDir(), Progress: t.Output(), Effort: bench.Effort{
 		Calls: 1, CallTime: 1, Probes: 1, Bursts: 1, BurstPods: 10, Waiting: 10, Tries: 3, KubeletTries: 1, IdlePods: 1000, MemoryPods: 10,
+		Agents: 1, AgentPods: 2, AgentIdle: 3 * time.Second,
 	}}
 }
 
@@ -68,6 +72,24 @@ func TestBurstsAreMeasuredOnARealAPIServer(t *testing.T) {
 	}
 	if points, err := bench.Curve(t.Context(), lab, 1, 2); err != nil || len(points) != 2 {
 		t.Errorf("%v, %v", points, err)
+	}
+}
+
+func TestWholeAgentsAreMeasuredOnRealContainers(t *testing.T) {
+	needs.Containers(t)
+	lab := tiny(t)
+	lab.Cluster = controlplane.ForTest(t)
+	rows, err := bench.Run(t.Context(), lab, bench.OnContainers())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"agent_2pods_ready", "agent_rss", "agent_idle_cpu"}; !slices.Equal(names(rows), want) {
+		t.Errorf("rows %v, want %v", names(rows), want)
+	}
+	for _, r := range rows {
+		if math.IsNaN(r.Value) || math.IsInf(r.Value, 0) {
+			t.Errorf("%s is %v: kubelet %s, Herald %s", r.Name, r.Value, r.Kubelet, r.Herald)
+		}
 	}
 }
 

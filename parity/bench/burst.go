@@ -54,16 +54,21 @@ func (l *Lab) burst(ctx context.Context, b burst, begin start) (outcome, error) 
 
 // untilRunning reads the watch until that many pods are Running.
 func untilRunning(events watch.Interface, pods int) error {
-	runs := map[string]bool{}
+	return until(events, pods, "Running", func(_ watch.EventType, p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning })
+}
+
+// until reads the watch until it has shown that many pods as wanted. It is the end of the watch that ends a vain wait.
+func until(events watch.Interface, pods int, wanted string, is func(watch.EventType, *v1.Pod) bool) error {
+	seen := map[string]bool{}
 	for event := range events.ResultChan() {
-		if p, isPod := event.Object.(*v1.Pod); isPod && p.Status.Phase == v1.PodRunning {
-			runs[p.Name] = true
+		if p, isPod := event.Object.(*v1.Pod); isPod && is(event.Type, p) {
+			seen[p.Name] = true
 		}
-		if len(runs) == pods {
+		if len(seen) == pods {
 			return nil
 		}
 	}
-	return fmt.Errorf("only %d of %d pods became visible", len(runs), pods)
+	return fmt.Errorf("only %d of %d pods became %s", len(seen), pods, wanted)
 }
 
 // timeBurst measures the burst as often as it is called, in seconds.

@@ -45,7 +45,7 @@ func (l *Lab) countCreated(ctx context.Context, begin start) (int, error) {
 	defer events.Stop()
 	failed := make(chan error, 1)
 	go func() {
-		_, err := n.create(ctx, l.Effort.BurstPods)
+		_, err := n.create(ctx, l.Effort.BurstPods, threeContainers)
 		failed <- err
 	}()
 	if err := follow(events, side, l.Effort.BurstPods); err != nil {

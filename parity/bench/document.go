@@ -27,7 +27,8 @@ func (r Report) page(command string) string {
 Written by %[1]s on %[2]s; every number is from that one run. Both sides ran in one process, in turns, with the same pods,
 the same statuses, the same client settings and the same API server (kube-apiserver and etcd, on the same machine); numbers
 are medians. Where nothing else is said, the ratio is the kubelet's time divided by Herald's: above 1, Herald is faster.
-Absolute times are this machine's.
+Absolute times are this machine's. For the rows agent_*, each side was the whole program in a process of its own, with a
+containerd of its own and the limits that its API client has by default, 50 requests a second and 100 at once.
 
 Machine: %[3]s.
 

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -32,22 +33,29 @@ type node struct {
 
 // newNode makes a node with that many pods.
 func (l *Lab) newNode(ctx context.Context, pods int) (*node, error) {
-	l.serial++
-	n := &node{lab: l, name: fmt.Sprintf("bench-%d", l.serial)}
+	n, err := l.nameNode()
+	if err != nil {
+		return nil, err
+	}
 	if _, err := l.Cluster.CreateNode(ctx, n.name); err != nil {
 		return nil, err
 	}
+	n.pods, err = n.create(ctx, pods, threeContainers)
+	return n, err
+}
+
+// nameNode finds a name for a node that somebody else will make.
+func (l *Lab) nameNode() (*node, error) {
+	l.serial++
 	client, err := kubernetes.NewForConfig(inProtobuf(l.Cluster.AdminConfig()))
 	if err != nil {
 		return nil, fmt.Errorf("make the administrator's client: %w", err)
 	}
-	n.client = client
-	n.pods, err = n.create(ctx, pods)
-	return n, err
+	return &node{lab: l, name: fmt.Sprintf("bench-%d", l.serial), client: client}, nil
 }
 
 // create makes pods on the node, several at a time.
-func (n *node) create(ctx context.Context, count int) ([]*v1.Pod, error) {
+func (n *node) create(ctx context.Context, count int, pod func(name string, uid types.UID) *v1.Pod) ([]*v1.Pod, error) {
 	pods, errs := make([]*v1.Pod, count), make([]error, count)
 	var all sync.WaitGroup
 	room := make(chan struct{}, creators)
@@ -55,7 +63,7 @@ func (n *node) create(ctx context.Context, count int) ([]*v1.Pod, error) {
 		all.Go(func() {
 			room <- struct{}{}
 			defer func() { <-room }()
-			p := threeContainers(fmt.Sprintf("%s-%d", n.name, i), "")
+			p := pod(fmt.Sprintf("%s-%d", n.name, i), "")
 			p.Spec.NodeName = n.name
 			pods[i], errs[i] = n.client.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
 		})

@@ -41,15 +41,7 @@ func build(ctx context.Context, progress io.Writer) (Binaries, error) {
 	if err != nil {
 		return Binaries{}, err
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return Binaries{}, fmt.Errorf("find the user's cache folder: %w", err)
-	}
-	dir := filepath.Join(cache, "herald", "kubernetes-"+module.kubernetes)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return Binaries{}, err
-	}
-	unlock, err := lock(ctx, filepath.Join(dir, "lock"), progress)
+	dir, unlock, err := module.cache(ctx, progress)
 	if err != nil {
 		return Binaries{}, err
 	}
@@ -60,6 +52,20 @@ func build(ctx context.Context, progress io.Writer) (Binaries, error) {
 		Leash:     filepath.Join(dir, "leash"),
 	}
 	return binaries, module.bring(ctx, binaries, progress)
+}
+
+// cache returns the folder of this version's programs, which is this process's alone until it calls unlock.
+func (m module) cache(ctx context.Context, progress io.Writer) (dir string, unlock func(), err error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", nil, fmt.Errorf("find the user's cache folder: %w", err)
+	}
+	dir = filepath.Join(cache, "herald", "kubernetes-"+m.kubernetes)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", nil, err
+	}
+	unlock, err = lock(ctx, filepath.Join(dir, "lock"), progress)
+	return dir, unlock, err
 }
 
 // bring builds the programs, unless those that are there were built from the same source.
@@ -103,7 +109,7 @@ func (b Binaries) exist() bool {
 	return true
 }
 
-// ldflags make the API server tell its version, as its release build does, and leave out what only a debugger reads.
+// ldflags make Kubernetes' programs tell their version, as their release builds do, and leave out what only a debugger reads.
 func (m module) ldflags() string {
 	const version = "k8s.io/component-base/version."
 	major, rest, _ := strings.Cut(strings.TrimPrefix(m.kubernetes, "v"), ".")

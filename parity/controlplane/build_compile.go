@@ -15,33 +15,42 @@ const progressInterval = 10 * time.Second
 
 // compile builds all programs into a folder, under the names of their packages.
 func (m module) compile(ctx context.Context, into string, progress io.Writer) error {
-	args := []string{"build", "-v", "-o", into, "-ldflags", m.ldflags(), kubernetesModule + "/cmd/kube-apiserver"}
+	packages := []string{kubernetesModule + "/cmd/kube-apiserver"}
 	for _, folder := range own {
-		args = append(args, "./"+folder)
+		packages = append(packages, "./"+folder)
 	}
 	fmt.Fprintf(progress, "building kube-apiserver %s and etcd %s from their Go modules: "+
 		"about 6 minutes on two cores the first time, seconds later on\n", m.kubernetes, m.etcd)
+	start := time.Now()
+	compiled, err := m.goBuild(ctx, into, packages, progress)
+	if err == nil {
+		fmt.Fprintf(progress, "built in %v, %d packages compiled\n", time.Since(start).Round(time.Second), compiled)
+	}
+	return err
+}
 
+// goBuild builds packages, says on progress when that takes long, and returns how many had to be compiled.
+func (m module) goBuild(ctx context.Context, into string, packages []string, progress io.Writer) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	args := append([]string{"build", "-v", "-o", into, "-ldflags", m.ldflags()}, packages...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = m.dir
 	output, err := cmd.StderrPipe()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("go build: %w", err)
+		return 0, fmt.Errorf("go build: %w", err)
 	}
 	start := time.Now()
-	packages, complaints := follow(output, func(packages int) {
+	compiled, complaints := follow(output, func(packages int) {
 		fmt.Fprintf(progress, "still building: %v, %d packages compiled\n", time.Since(start).Round(time.Second), packages)
 	})
 	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("go %s in %s: %w\n%s", strings.Join(args, " "), m.dir, err, strings.Join(complaints, "\n"))
+		return compiled, fmt.Errorf("go %s in %s: %w\n%s", strings.Join(args, " "), m.dir, err, strings.Join(complaints, "\n"))
 	}
-	fmt.Fprintf(progress, "built in %v, %d packages compiled\n", time.Since(start).Round(time.Second), packages)
-	return nil
+	return compiled, nil
 }
 
 // follow reads what `go build -v` says until it says no more: a line with one word for each package that it compiles, and

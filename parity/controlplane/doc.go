@@ -15,6 +15,9 @@
 // This is why the ServiceAccount admission plugin is off. It refuses every pod whose service account does not exist, and
 // the "default" one of each namespace is the controller manager's work.
 //
+// Agents of nodes that are programs of their own run beside it as companions ([ControlPlane.NewCompanion]). [BuildKubelet]
+// builds the one that everybody knows.
+//
 // # Breaking things
 //
 // [ControlPlane.Etcd] and [ControlPlane.APIServer] can be stopped, killed, frozen and started again with their data and on

@@ -22,7 +22,15 @@ func beVictim(dir string) {
 	if err != nil {
 		panic(err)
 	}
-	if _, err := controlplane.Start(context.Background(), controlplane.Config{Binaries: binaries, Dir: dir}); err != nil {
+	cp, err := controlplane.Start(context.Background(), controlplane.Config{Binaries: binaries, Dir: dir})
+	if err != nil {
+		panic(err)
+	}
+	companion := cp.NewCompanion(controlplane.Companion{
+		Name: "companion", Command: []string{"/bin/sh", "-c", "/bin/sleep 600; exit", dir}, // a shell waits for what is not its last word
+		Ready: func(context.Context) error { return nil },
+	})
+	if err := companion.Start(context.Background()); err != nil {
 		panic(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "ready"), nil, 0o600); err != nil {
@@ -39,11 +47,11 @@ func TestNothingIsLeftWhenTheProcessEndsBadly(t *testing.T) {
 	tests := map[string]struct {
 		when      string // this file is there
 		end       func(victim *os.Process, stdin io.Closer) error
-		processes int // etcd, kube-apiserver and the leash
+		processes int // etcd, kube-apiserver, a companion and the leash
 	}{
-		"a panic":                          {"ready", func(_ *os.Process, stdin io.Closer) error { return stdin.Close() }, 3},
-		"an interrupt":                     {"ready", signal(os.Interrupt), 3},
-		"a kill":                           {"ready", signal(os.Kill), 3},
+		"a panic":                          {"ready", func(_ *os.Process, stdin io.Closer) error { return stdin.Close() }, 4},
+		"an interrupt":                     {"ready", signal(os.Interrupt), 4},
+		"a kill":                           {"ready", signal(os.Kill), 4},
 		"a kill at the moment etcd starts": {"etcd.log", signal(os.Kill), 1},
 	}
 	for name, test := range tests {

@@ -5,6 +5,7 @@
 package needs
 
 import (
+	"errors"
 	"fmt"
 	"os"
 )
@@ -34,23 +35,36 @@ func Kubectl(t TB) {
 // Containers skips the test unless a containerd of its own can run pods on a bridge network here.
 func Containers(t TB) {
 	t.Helper()
-	require(t, "containers", root, containerPrograms, mounts, cgroups)
+	require(t, "containers", containers...)
 }
 
-// require reports the first thing that is missing: the later ones often follow from it.
+// CheckContainers is for programs that are no tests: it returns what Containers would say, nil if containers can run here.
+func CheckContainers() error {
+	if line := missing("containers", containers...); line != "" {
+		return errors.New(line)
+	}
+	return nil
+}
+
+// require ends the test if something is missing.
 func require(t TB, what string, probes ...func() *lack) {
 	t.Helper()
-	for _, probe := range probes {
-		missing := probe()
-		if missing == nil {
-			continue
-		}
-		line := fmt.Sprintf("needs %s: %s; %s", what, missing.why, missing.remedy)
-		if os.Getenv("CI") == "true" {
-			t.Fatal(line)
-		} else {
-			t.Skip(line)
-		}
-		return
+	line := missing(what, probes...)
+	switch {
+	case line == "":
+	case os.Getenv("CI") == "true":
+		t.Fatal(line)
+	default:
+		t.Skip(line)
 	}
+}
+
+// missing words the first thing that is missing: the later ones often follow from it.
+func missing(what string, probes ...func() *lack) string {
+	for _, probe := range probes {
+		if lacks := probe(); lacks != nil {
+			return fmt.Sprintf("needs %s: %s; %s", what, lacks.why, lacks.remedy)
+		}
+	}
+	return ""
 }

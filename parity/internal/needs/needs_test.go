@@ -79,6 +79,19 @@ func TestWhatIsThereLetsTheTestRun(t *testing.T) {
 	if got != (outcome{}) {
 		t.Errorf("was ended: %+v", got)
 	}
+	if err := needs.CheckContainers(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAProgramIsToldWhatATestWouldBe(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	t.Setenv("CI", "")
+	var got outcome
+	needs.Containers(&got)
+	if err := needs.CheckContainers(); err == nil || err.Error() != got.skipped {
+		t.Errorf("%v, want %q", err, got.skipped)
+	}
 }
 
 // asNobody marks the run of this test's binary that another user makes.

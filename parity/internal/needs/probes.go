@@ -17,6 +17,9 @@ type lack struct {
 	remedy string
 }
 
+// containers are the probes of what containers need.
+var containers = []func() *lack{root, containerPrograms, mounts, cgroups}
+
 func root() *lack {
 	if uid := os.Geteuid(); uid != 0 {
 		return &lack{fmt.Sprintf("the user id is %d", uid), "run the tests as root"}
