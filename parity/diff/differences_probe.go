@@ -89,8 +89,8 @@ var probed = []Difference{
 	{
 		Rule:    "PRB-36, BUG-36",
 		Kubelet: "asks a container that is not ready at each sync of its pod",
-		Herald:  "once in its period",
-		Why:     "the period is what the author of the pod allowed",
+		Herald:  "once in its period; a port that is not open yet is waited for within the probe's timeout",
+		Why:     "the period is what the author of the pod allowed, and a pod need not wait for the next one to become ready",
 		Shown:   "TestBUG36",
 	},
 	{

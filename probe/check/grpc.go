@@ -2,10 +2,10 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
-	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -20,18 +20,12 @@ import (
 // health is PRB-28: whatever is not SERVING is a failure, and none is an error.
 func (c *Checker) health(ctx context.Context, action *v1.GRPCAction, target Target) Outcome {
 	address := net.JoinHostPort(target.Address.String(), strconv.Itoa(int(action.Port)))
-	var exhausted atomic.Bool // gRPC's own errors have only the words of what went wrong
-	conn, err := grpc.NewClient("passthrough:///"+address,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithUserAgent(userAgent),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-			conn, err := c.web("", target).network.dial(ctx, "tcp", address)
-			exhausted.Store(isExhausted(err))
-			return conn, err
-		}),
-		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithMaxHeaderListSize(maxHeader),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxOutput)),
-	)
+	line, err := c.web("", target).network.dial(ctx, "tcp", address)
+	if err != nil {
+		return noAnswer(err)
+	}
+	defer func() { _ = line.Close() }() // gRPC may not have come to use it
+	conn, err := speak(line)
 	if err != nil {
 		return failed(fmt.Sprintf("failed to connect to %s: %v", address, err))
 	}
@@ -42,8 +36,6 @@ func (c *Checker) health(ctx context.Context, action *v1.GRPCAction, target Targ
 	}
 	answer, err := healthpb.NewHealthClient(conn).Check(ctx, request)
 	switch {
-	case err != nil && exhausted.Load():
-		return unknown(err)
 	case status.Code(err) == codes.Unimplemented:
 		return failed(fmt.Sprintf("the server at %s does not implement grpc.health.v1.Health: %v", address, err))
 	case err != nil:
@@ -53,4 +45,25 @@ func (c *Checker) health(ctx context.Context, action *v1.GRPCAction, target Targ
 	default:
 		return Outcome{Result: judge.Success}
 	}
+}
+
+// speak has gRPC use an open connection, and no other: what is wrong with opening one is known by its own words then, which
+// gRPC's errors do not keep.
+func speak(line net.Conn) (*grpc.ClientConn, error) {
+	lines := make(chan net.Conn, 1)
+	lines <- line
+	return grpc.NewClient("passthrough:///"+line.RemoteAddr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUserAgent(userAgent),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			select {
+			case line := <-lines:
+				return line, nil
+			default:
+				return nil, errors.New("the connection was closed")
+			}
+		}),
+		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithMaxHeaderListSize(maxHeader),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxOutput)),
+	)
 }

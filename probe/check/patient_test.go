@@ -92,11 +92,18 @@ func openPort(t *testing.T, kind string, port int32) (asked *int) {
 }
 
 func TestAPatientCheckEndsWithItsTimeAndSaysWhy(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	tcp := &v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(closedPort(t))}}}
-	found := check.New(nil).Check(ctx, tcp, check.Target{Address: loopback, Container: &v1.Container{}, Patient: true})
-	if found.Result != judge.Failure || !strings.Contains(found.Message, "refused") {
-		t.Fatalf("%+v", found)
+	port := closedPort(t)
+	for name, handler := range map[string]v1.ProbeHandler{
+		"http": {HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt32(port)}},
+		"tcp":  {TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(port)}},
+		"grpc": {GRPC: &v1.GRPCAction{Port: port}},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		target := check.Target{Address: loopback, Container: &v1.Container{}, Patient: true}
+		found := check.New(nil).Check(ctx, &v1.Probe{ProbeHandler: handler}, target)
+		cancel()
+		if found.Result != judge.Failure || !strings.Contains(found.Message, "refused") {
+			t.Errorf("%s: %+v", name, found)
+		}
 	}
 }
