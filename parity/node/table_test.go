@@ -28,6 +28,8 @@ func (tr *trial) inManyStates() map[*v1.Pod]string {
 	initial.Spec.InitContainers = []v1.Container{runs("first", "exit", "0"), runs("second", "sleep", "1h")}
 	broken := newPod("broken-initial", runs("main", "pause"))
 	broken.Spec.InitContainers = []v1.Container{runs("first", "exit", "9")}
+	steady := newPod("steady", runs("main", "pause"))
+	steady.Labels = map[string]string{"app": "web"}
 	gated := newPod("gated", runs("main", "pause"), runs("other", "pause"))
 	gated.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "example.com/open"}}
 	deaf := tr.served("deaf", func(c *v1.Container, _ server) {
@@ -66,6 +68,9 @@ func TestHeraldPrintsWhatKubectlPrints(t *testing.T) {
 		"names":            {"-o", "name"},
 		"without a header": {"--no-headers"},
 		"one pod":          {"steady"},
+		"some pods":        {"steady", "failed", "-o", "wide"},
+		"by label":         {"-l", "app=web"},
+		"by field":         {"--field-selector", "status.phase=Running"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mustAgree(t, func() (string, string) {
