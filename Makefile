@@ -59,9 +59,11 @@ bench: ## beside the kubelet's own code, in one run: tables and RATIO lines
 fuzz: ## every fuzz target, FUZZTIME each
 	@hack/fuzz $(FUZZTIME)
 
-update: ## rewrite what is generated: docs/deps.txt, the table of rooms, docs/rules.md
+update: ## rewrite what is generated: docs/deps.txt, the table of rooms, docs/rules.md, config.md, differences.md
 	@go test ./internal/arch -update
 	@go test ./internal/rules -update
+	@go test ./cmd/herald/internal/cli -update
+	@cd parity && go test ./diff -run Document -update
 
 rules: ## the rules of docs/behaviour.md that no test names
 	@go test -count=1 -v -run TheListOfRules ./internal/rules | grep 'not named'
