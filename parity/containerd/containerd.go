@@ -139,12 +139,7 @@ func (c *Containerd) socket() string { return filepath.Join(c.folder, "container
 
 // makeFolder resolves links: the kernel's list of mounts, which the leash reads, has them resolved.
 func (c Config) makeFolder() (string, error) {
-	folder, err := c.Folder, error(nil)
-	if folder == "" {
-		folder, err = os.MkdirTemp(c.Dir, "herald-containerd-")
-	} else if err = os.MkdirAll(folder, 0o700); err == nil {
-		err = mustBeEmpty(folder)
-	}
+	folder, err := c.newFolder()
 	if err != nil {
 		return "", err
 	}
@@ -159,10 +154,16 @@ func (c Config) makeFolder() (string, error) {
 	return resolved, nil
 }
 
-func mustBeEmpty(folder string) error {
-	entries, err := os.ReadDir(folder)
-	if err == nil && len(entries) > 0 {
-		err = fmt.Errorf("%s is not empty; name another, or remove what is in it", folder)
+func (c Config) newFolder() (string, error) {
+	if c.Folder == "" {
+		return os.MkdirTemp(c.Dir, "herald-containerd-")
 	}
-	return err
+	if err := os.MkdirAll(c.Folder, 0o700); err != nil {
+		return "", err
+	}
+	entries, err := os.ReadDir(c.Folder)
+	if err == nil && len(entries) > 0 {
+		err = fmt.Errorf("%s is not empty; name another, or remove what is in it", c.Folder)
+	}
+	return c.Folder, err
 }

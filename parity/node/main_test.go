@@ -51,6 +51,7 @@ func (s *shared) herald(t *testing.T) string {
 		return s.program
 	}
 	var err error
+	//nolint:usetesting // it is for all tests
 	if s.folder, err = os.MkdirTemp("", "herald-program-"); err != nil {
 		t.Fatal(err)
 	}

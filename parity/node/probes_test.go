@@ -140,7 +140,7 @@ func TestPRB17AStartupProbeHoldsTheOthersBack(t *testing.T) {
 	t.Parallel()
 	tr := tryOn(t, quiet.node(t))
 	const up = diaryPath + "/up"
-	tr.bind(tr.served("slow", func(c *v1.Container, s server) {
+	tr.bind(tr.served("slow", func(c *v1.Container, _ server) {
 		c.StartupProbe = everySecond(v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"/testpod", "cat", up}}})
 		c.StartupProbe.FailureThreshold = 60
 		// Both would fail until the start is complete, and the second would restart the container.
