@@ -51,6 +51,10 @@ func (n network) dialOnce(ctx context.Context, kind, address string) (net.Conn, 
 	}
 	if to, err := netip.ParseAddrPort(address); err == nil { // nothing to look up, which is the usual case
 		conn, err := dialer.DialTCP(ctx, kind, netip.AddrPort{}, to)
+		var failed *net.OpError
+		if errors.As(err, &failed) {
+			failed.Source = nil // no address of ours was asked for, and ":0" in an event would puzzle its reader
+		}
 		return resetting(conn, err)
 	}
 	conn, err := dialer.DialContext(ctx, kind, address)

@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -102,8 +103,9 @@ func TestAPatientCheckEndsWithItsTimeAndSaysWhy(t *testing.T) {
 		target := check.Target{Address: loopback, Container: &v1.Container{}, Patient: true}
 		found := check.New(nil).Check(ctx, &v1.Probe{ProbeHandler: handler}, target)
 		cancel()
-		if found.Result != judge.Failure || !strings.Contains(found.Message, "refused") {
-			t.Errorf("%s: %+v", name, found)
+		want := fmt.Sprintf("dial tcp 127.0.0.1:%d: connect: connection refused", port)
+		if found.Result != judge.Failure || !strings.HasSuffix(found.Message, want) {
+			t.Errorf("%s: %+v, want %q", name, found, want)
 		}
 	}
 }
