@@ -55,6 +55,8 @@ type Config struct {
 	// Node is what a pod's status says about the machine. It must not block. Default: nothing.
 	Node func() derive.Node
 
+	// Resync is how often a pod is looked at although nothing happened, see worker.Config. Default 1 min.
+	Resync time.Duration
 	// Housekeeping is the time between two looks at everything. Default 2 s.
 	Housekeeping time.Duration
 	// Logger. Default: silence.

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/heraldnode/herald/assembly"
@@ -57,6 +58,51 @@ func TestAConfigThatCannotWorkNamesItsFields(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestWhatAStageRefusesIsRefused(t *testing.T) {
+	tests := map[string]func(*assembly.Config){
+		"CgroupDriver":         func(c *assembly.Config) { c.CgroupDriver = "docker" },
+		"ContainerLogMaxFiles": func(c *assembly.Config) { c.ContainerLogMaxFiles = 1 },
+		"MaxParallelPulls":     func(c *assembly.Config) { c.MaxParallelImagePulls = -1 },
+		"RequestTimeout":       func(c *assembly.Config) { c.RuntimeRequestTimeout = -1 },
+		"UpdateFrequency":      func(c *assembly.Config) { c.NodeStatusUpdateFrequency = -1 },
+		"ReportFrequency":      func(c *assembly.Config) { c.NodeStatusReportFrequency = -1 },
+		"LeaseDuration":        func(c *assembly.Config) { c.NodeLeaseDuration = time.Second },
+		"Resync":               func(c *assembly.Config) { c.SyncFrequency = -1 },
+		"EventBurst":           func(c *assembly.Config) { c.EventBurst = -1 },
+	}
+	for field, spoil := range tests {
+		t.Run(field, func(t *testing.T) {
+			config := alone(t)
+			spoil(&config)
+			if _, err := assembly.New(config); err == nil || !strings.Contains(err.Error(), field) {
+				t.Errorf("%s is not in: %v", field, err)
+			}
+		})
+	}
+}
+
+func TestTheNodeObjectSaysWhatTheConfigurationDoes(t *testing.T) {
+	server := heraldtest.NewAPIServer()
+	config := alone(t)
+	config.API, config.ProviderID, config.NodeLeaseDuration = server.Config(), "cloud://a/b", 8*time.Second
+	config.Reserved = v1.ResourceList{v1.ResourceCPU: resource.MustParse("300m")}
+	run(t, config, func(*assembly.Node) {
+		eventually(t, "there is a node of that provider, with that much CPU for pods", func() bool {
+			node := server.Node("n1")
+			if node == nil {
+				return false
+			}
+			free := node.Status.Capacity.Cpu().DeepCopy()
+			free.Sub(config.Reserved[v1.ResourceCPU])
+			return node.Spec.ProviderID == config.ProviderID && free.Sign() > 0 && free.Equal(*node.Status.Allocatable.Cpu())
+		})
+		eventually(t, "it has such a lease", func() bool {
+			lease := server.Lease("n1")
+			return lease != nil && lease.Spec.LeaseDurationSeconds != nil && *lease.Spec.LeaseDurationSeconds == 8
+		})
+	})
 }
 
 // alone is the configuration of a node of processes with a manifest.

@@ -30,6 +30,10 @@ type Config struct {
 
 	// API is how to reach the API server. Default: there is none, the node is alone.
 	API *rest.Config
+	// EventQPS and EventBurst limit how many events the API server gets a second, and at once; they count apart from the
+	// limits of API. Default 50 and 100; a negative EventQPS is no limit.
+	EventQPS   float32
+	EventBurst int
 
 	// StaticPodPath is a folder of manifests, or one. Default: none.
 	StaticPodPath string
@@ -42,6 +46,8 @@ type Config struct {
 	StaticPodURLCAFile, StaticPodURLCertFile, StaticPodURLKeyFile string
 	// FileCheckFrequency and HTTPCheckFrequency are how often they are looked at when nothing seems to happen. Default 20 s.
 	FileCheckFrequency, HTTPCheckFrequency time.Duration
+	// SyncFrequency is how often a pod is looked at although nothing happened. Default 1 min.
+	SyncFrequency time.Duration
 
 	// Runtime is RuntimeCRI or RuntimeProcess. Default RuntimeCRI.
 	Runtime string
@@ -53,22 +59,45 @@ type Config struct {
 	AllowAPIPods bool
 	// Shim is the command that a RuntimeProcess starts containers with, see process.Config. Default: this program.
 	Shim []string
+	// RuntimeRequestTimeout bounds each call of the runtime beyond what the call itself asks for. Default 2 min.
+	RuntimeRequestTimeout time.Duration
+	// MaxParallelImagePulls is how many images are pulled at once. Default: no limit.
+	MaxParallelImagePulls int
+	// SeccompDefault gives containers without a seccomp profile the runtime's instead of none.
+	SeccompDefault bool
+	// AllowedUnsafeSysctls are sysctls beyond the safe ones that pods may set; a trailing * stands for any ending.
+	AllowedUnsafeSysctls []string
 
 	// PodLogsDir is where containers' logs go. Default: /var/log/pods, or logs in DataDir for a RuntimeProcess.
 	PodLogsDir string
+	// ContainerLogMaxSize is the size in bytes at which a log is rotated, never if it is negative; ContainerLogMaxFiles is
+	// how many files a container's log may have, at least 2. Default 10 MiB and 5.
+	ContainerLogMaxSize  int64
+	ContainerLogMaxFiles int
 	// NodeIP is the node's address, and that of pods in its network. Default: that of the interface that leads out.
 	NodeIP netip.Addr
 	// NodeLabels and RegisterWithTaints are given to the Node object when it is made. NoRegistration leaves that to others.
 	NodeLabels         map[string]string
 	RegisterWithTaints []v1.Taint
 	NoRegistration     bool
+	// ProviderID is told to the Node object once, if nobody else has. Default: none.
+	ProviderID string
+	// NodeStatusUpdateFrequency is how often the machine is looked at, NodeStatusReportFrequency how often a status is told
+	// that did not change, NodeLeaseDuration after how long without a renewal the node counts as lost. Default 10 s, 5 min, 40 s.
+	NodeStatusUpdateFrequency, NodeStatusReportFrequency, NodeLeaseDuration time.Duration
+	// Reserved is what pods do not get of the machine. Default: nothing is.
+	Reserved v1.ResourceList
 	// Version is the agent's own, for the Node object.
 	Version string
 	// ClusterDNS and ClusterDomain are for the pods' name resolution. Default: none, pods use the machine's.
 	ClusterDNS    []netip.Addr
 	ClusterDomain string
+	// ResolvConf is the file with the machine's name servers. Default /etc/resolv.conf.
+	ResolvConf string
 	// CgroupRoot has the cgroups of the pods. Default: where the runtime puts them.
 	CgroupRoot string
+	// CgroupDriver is cgroupfs or systemd. Default: what the runtime says, or cgroupfs when it does not.
+	CgroupDriver string
 	// MaxPods is how many pods the node runs. Default 110.
 	MaxPods int
 
@@ -108,10 +137,12 @@ func (c Config) withDefaults() (Config, error) {
 	default:
 		complain("Runtime is %q: want %s or %s", c.Runtime, RuntimeCRI, RuntimeProcess)
 	}
-	if c.MaxPods < 0 {
-		complain("MaxPods must not be negative")
+	if c.MaxPods < 0 || c.EventBurst < 0 {
+		complain("MaxPods and EventBurst must not be negative")
 	}
 	setDefault(&c.MaxPods, 110)
+	setDefault(&c.EventQPS, 50)
+	setDefault(&c.EventBurst, 100)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -105,7 +105,7 @@ quickly how they are. It needs no cluster.`,
 		return usage("%w\nSee '%s --help'", err, cmd.CommandPath())
 	})
 	root.SuggestionsMinimumDistance = 2
-	root.AddCommand(newDemo(), newRun(), newGet(), newCheck(), newVersion(), newConfigTopic(), newExitTopic())
+	root.AddCommand(newDemo(), newRun(), newGet(), newCheck(), newVersion(), newConfig(), newExitTopic())
 	return root
 }
 

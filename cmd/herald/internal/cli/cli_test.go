@@ -2,6 +2,8 @@ package cli_test
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -60,6 +62,10 @@ func TestWrongUsageHasItsOwnStatusAndARemedy(t *testing.T) {
 		"a demo that is over":   {[]string{"demo", "--for", "-1s"}, "like 30s"},
 		"a configuration":       {[]string{"run", "--config", write(t, "c.yaml", "apiVersion: heraldnode.github.io/v1alpha1\nkind: HeraldConfiguration\nstaticPodPaht: /x\n")}, "c.yaml:3: staticPodPaht: unknown field; did you mean staticPodPath?"},
 		"a file that is gone":   {[]string{"run", "--config", "/nowhere/c.yaml"}, "/nowhere/c.yaml"},
+		"no configuration":      {[]string{"config", "convert"}, "name one file"},
+		"not the kubelet's":     {[]string{"config", "convert", write(t, "k.yaml", "kind: Pod\n")}, `k.yaml:1: is of apiVersion "", kind "Pod"`},
+		"nothing to show":       {[]string{"config", "show"}, "--manifests"},
+		"no such config":        {[]string{"config", "shwo"}, "did you mean show?"},
 		"no kubeconfig":         {[]string{"run", "--kubeconfig", "/nowhere/k"}, "--kubeconfig: stat /nowhere/k"},
 		"an odd kubeconfig":     {[]string{"run", "--kubeconfig", write(t, "k", "a: [")}, "read the kubeconfig"},
 	}
@@ -72,13 +78,31 @@ func TestWrongUsageHasItsOwnStatusAndARemedy(t *testing.T) {
 	}
 }
 
-func TestWithoutARuntimeItSaysWhatToInstall(t *testing.T) {
-	got := herald("run", "--manifests", t.TempDir(), "--data-dir", filepath.Join(t.TempDir(), "data"),
-		"--runtime-endpoint", "unix:///nowhere/containerd.sock")
-	for _, part := range []string{"unix:///nowhere/containerd.sock", "apt-get install containerd", "--runtime=process"} {
-		if got.status != 1 || !strings.Contains(got.err, part) {
-			t.Errorf("exit status %d, %q is not in: %s", got.status, part, got.err)
+func TestWithoutARuntimeItSaysWhatToInstallAndLeavesNothing(t *testing.T) {
+	silent := filepath.Join(t.TempDir(), "s")
+	socket, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	go func() { // somebody who is no container runtime
+		for connection, err := socket.Accept(); err == nil; connection, err = socket.Accept() {
+			_ = connection.Close()
 		}
+	}()
+	for name, endpoint := range map[string]string{"nobody": "unix:///nowhere/containerd.sock", "somebody else": "unix://" + silent} {
+		t.Run(name, func(t *testing.T) {
+			data := filepath.Join(t.TempDir(), "data")
+			got := herald("run", "--manifests", t.TempDir(), "--data-dir", data, "--runtime-endpoint", endpoint)
+			for _, part := range []string{endpoint, "apt-get install containerd", "--runtime=process"} {
+				if got.status != 1 || !strings.Contains(got.err, part) {
+					t.Errorf("exit status %d, %q is not in: %s", got.status, part, got.err)
+				}
+			}
+			if _, err := os.Stat(data); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the data folder: %v", err)
+			}
+		})
 	}
 }
 
@@ -122,6 +146,9 @@ func TestHelpTeaches(t *testing.T) {
 		"version's":      {[]string{"version", "--help"}, []string{"Examples:"}},
 		"exit statuses":  {[]string{"help", "exit"}, []string{"3  no agent answers"}},
 		"the file":       {[]string{"help", "config"}, []string{"HeraldConfiguration", "registerWithTaints[].effect", "--manifests"}},
+		"config":         {[]string{"config"}, []string{"HeraldConfiguration", "convert", "show"}},
+		"config convert": {[]string{"config", "convert", "--help"}, []string{"Examples:", "standard input"}},
+		"config show":    {[]string{"config", "show", "--help"}, []string{"Examples:", "--config-dir"}},
 		"version":        {[]string{"version"}, []string{"herald ", "go1."}},
 		"version, JSON":  {[]string{"version", "-o", "json"}, []string{`"goVersion": "go1.`}},
 		"bash":           {[]string{"completion", "bash"}, []string{"__complete"}},

@@ -60,9 +60,18 @@ it in the order of their names, then the flags. What comes later wins: a value a
 joined with it key by key, a field that is left empty says nothing. Every file begins with the apiVersion and the kind above.
 
 Fields that the kubelet's configuration has too have its names and its meaning; those of it that are not listed here are not
-known. Reading is strict: an unknown field, a wrong type, a field that is there twice or a value that cannot be are errors,
-all of which are named at once with their file, line, field and remedy. A path in a file that is not absolute begins at the
-folder of that file, one in a flag at the current folder. A duration is written like `+"`20s`, `1m30s` or `2h`"+`.
+known, and `+"`herald config convert`"+` says of each why. Reading is strict: an unknown field, a wrong type, a field that is
+there twice or a value that cannot be are errors, all of which are named at once with their file, line, field and remedy. A path
+in a file that is not absolute begins at the folder of that file, one in a flag at the current folder. A duration is written like
+`+"`20s`, `1m30s` or `2h`, a quantity as in Kubernetes, like `10Mi` or `500m`"+`.
+
+`+"`herald config show --config FILE --config-dir FOLDER --flag...`"+` prints what all of it comes to, without secrets, or what is wrong.
+
+## From the kubelet's
+
+`+"`herald config convert /var/lib/kubelet/config.yaml > /etc/herald/config.yaml`"+` makes a configuration of a KubeletConfiguration. It
+names each field that it leaves out on the standard error, with its line and with why it would do nothing. What the kubelet is
+told by flags is to be added by hand: kubeconfig, nodeName, nodeIP, nodeLabels.
 
 ## Fields
 

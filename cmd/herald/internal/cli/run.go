@@ -29,7 +29,7 @@ import (
 )
 
 func newRun() *cobra.Command {
-	var file, folder string
+	var from configuration
 	run := &cobra.Command{
 		Use: "run", Short: "Runs this machine's pods", Args: noArguments,
 		Long: `Runs the pods that a folder of manifests, a URL and an API server want on this machine, in the container runtime that it has,
@@ -47,23 +47,17 @@ Every flag is also a field of the configuration file, and wins over it; 'herald 
   herald run --runtime=process --manifests ./pods --data-dir ./state
   herald get pods --server unix://$PWD/state/herald.sock
 
-  # As a service.
+  # As a service; systemd is told when it runs (Type=notify).
   herald run --config /etc/herald/config.yaml --config-dir /etc/herald/config.d`,
 	}
-	run.Flags().StringVar(&file, "config", "", "configuration file")
-	run.Flags().StringVar(&folder, "config-dir", "", "folder of files *.conf that are laid over it, in the order of their names")
-	flags := config.Bind(run.Flags())
+	from.bind(run)
 	run.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := config.Load(file, folder, flags)
+		c, err := from.load()
 		if err != nil {
-			return usageError{err}
+			return err
 		}
 		context.AfterFunc(cmd.Context(), func() { signal.Reset() }) // a second signal ends it at once
 		return runNode(cmd.Context(), cmd.ErrOrStderr(), &c)
-	}
-	complete(run, "runtime", assembly.RuntimeCRI+"\tcontainerd or CRI-O", assembly.RuntimeProcess+"\tplain processes, no isolation")
-	for _, flag := range []string{"data-dir", "manifests", "config-dir"} {
-		_ = run.MarkFlagDirname(flag)
 	}
 	return run
 }
@@ -89,12 +83,12 @@ func runNode(ctx context.Context, stderr io.Writer, c *config.Config) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	settings.Logger, settings.Metrics, settings.Version = logger, registry, version()
+	if err := assembly.CheckRuntime(ctx, settings); err != nil { // before anything is made
+		return err
+	}
 	node, err := assembly.New(settings)
 	if err != nil {
 		return explain(err)
-	}
-	if err := node.CheckRuntime(ctx); err != nil {
-		return errors.Join(err, node.Close())
 	}
 	listener, err := listen(ctx, c.ListenAddress())
 	if err != nil {
@@ -145,8 +139,11 @@ func serve(ctx context.Context, logger *slog.Logger, node *assembly.Node, metric
 		}
 	})
 	began := time.Now()
+	running, ended := context.WithCancel(ctx)
+	answers.Go(func() { tellSystemd(running, logger, node.Started()) })
 	logger.Info("Herald runs this machine's pods", "version", version(), "listen", at.Addr().String())
 	err = node.Run(ctx)
+	ended()
 	stop()
 	answers.Wait()
 	logger.Info("Herald has ended; the containers live on", "ran", time.Since(began).Round(time.Second))

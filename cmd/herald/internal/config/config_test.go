@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/heraldnode/herald/cmd/herald/internal/config"
 )
@@ -81,6 +82,23 @@ func TestEveryMistakeIsNamedWithItsPlaceAndARemedy(t *testing.T) {
 		"no room for a socket":     {identity + "runtime: process\nlisten: 127.0.0.1:0\ndataDir: /" + strings.Repeat("x", 95) + "\n", "c.yaml:5: dataDir: is too long by 2 bytes"},
 		"no limit, said wrongly":   {identity + "kubeAPIQPS: 0\n", "c.yaml:3: kubeAPIQPS: is 0: want more than 0, or -1 for no limit"},
 		"no burst":                 {identity + "kubeAPIBurst: 0\n", "c.yaml:3: kubeAPIBurst: is 0: want more than 0"},
+		"no limit on events":       {identity + "eventRecordQPS: -1\n", "c.yaml:3: eventRecordQPS: is -1: want more than 0, or 0 for no limit"},
+		"no burst of events":       {identity + "eventBurst: 0\n", "c.yaml:3: eventBurst: is 0: want more than 0"},
+		"a node never looked at":   {identity + "nodeStatusUpdateFrequency: 0s\n", "c.yaml:3: nodeStatusUpdateFrequency: is 0s: want more than 0s"},
+		"a status never told":      {identity + "nodeStatusReportFrequency: -1s\n", "c.yaml:3: nodeStatusReportFrequency: is -1s: want more than 0s"},
+		"a short lease":            {identity + "nodeLeaseDurationSeconds: 3\n", "c.yaml:3: nodeLeaseDurationSeconds: is 3: want at least 4"},
+		"no resync":                {identity + "syncFrequency: 0s\n", "c.yaml:3: syncFrequency: is 0s: want more than 0s"},
+		"no patience":              {identity + "runtimeRequestTimeout: 0s\n", "c.yaml:3: runtimeRequestTimeout: is 0s: want more than 0s"},
+		"fewer than no pulls":      {identity + "maxParallelImagePulls: -1\n", "c.yaml:3: maxParallelImagePulls: is -1: want more than 0, or 0 for no limit"},
+		"a log's size":             {identity + "containerLogMaxSize: 10MB\n", `c.yaml:3: containerLogMaxSize: is "10MB": want a quantity, like 10Mi`},
+		"a log's size as a number": {identity + "containerLogMaxSize: 1000\n", `c.yaml:3: containerLogMaxSize: is 1000: want text: write "1000"`},
+		"a log of one file":        {identity + "containerLogMaxFiles: 1\n", "c.yaml:3: containerLogMaxFiles: is 1: want at least 2"},
+		"a driver":                 {identity + "cgroupDriver: docker\n", `c.yaml:3: cgroupDriver: is "docker": want cgroupfs or systemd`},
+		"a relative cgroup":        {identity + "cgroupRoot: kubepods\n", `c.yaml:3: cgroupRoot: is "kubepods": begin it with a slash`},
+		"no resolv.conf":           {identity + "resolvConf: \"\"\n", "c.yaml:3: resolvConf: name a file; /dev/null has no name servers"},
+		"every sysctl":             {identity + "allowedUnsafeSysctls:\n- net.core.*\n- \"*\"\n", `c.yaml:5: allowedUnsafeSysctls[1]: is "*": want the name of a sysctl`},
+		"PIDs kept back":           {identity + "kubeReserved:\n  cpu: 100m\n  pid: \"100\"\n", "c.yaml:5: kubeReserved.pid: nothing is kept back of that: want cpu, memory or ephemeral-storage"},
+		"less than nothing":        {identity + "systemReserved: {memory: -1Gi}\n", `c.yaml:3: systemReserved.memory: is "-1Gi": want a quantity, like 500m or 1Gi`},
 		"no pods":                  {identity + "maxPods: -1\n", "c.yaml:3: maxPods: is -1: want more than 0"},
 		"a format":                 {identity + "logging: {format: xml}\n", `c.yaml:3: logging.format: is "xml": want text or json`},
 		"silence":                  {identity + "logging: {verbosity: -1}\n", "c.yaml:3: logging.verbosity: is -1: want 0 to 4"},
@@ -191,6 +209,60 @@ func TestTheExampleIsRightAndReachesTheNode(t *testing.T) {
 	taints := []v1.Taint{{Key: "example.com/dedicated", Value: "edge", Effect: v1.TaintEffectNoSchedule}}
 	if diff := cmp.Diff(taints, node.RegisterWithTaints); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestEveryFieldReachesTheNode sets each field of the kubelet's to something else than its default.
+func TestEveryFieldReachesTheNode(t *testing.T) {
+	c, err := load(t, nil, identity+`
+staticPodPath: /m
+syncFrequency: 2m
+runtimeRequestTimeout: 3m
+maxParallelImagePulls: 4
+seccompDefault: true
+allowedUnsafeSysctls: [net.core.*, kernel.msgmax]
+containerLogMaxSize: 5Mi
+containerLogMaxFiles: 6
+cgroupDriver: systemd
+resolvConf: /run/resolv.conf
+providerID: cloud://a/b
+nodeStatusUpdateFrequency: 7s
+nodeStatusReportFrequency: 8m
+nodeLeaseDurationSeconds: 9
+kubeReserved: {cpu: 100m, memory: 1Gi}
+systemReserved: {cpu: 200m, ephemeral-storage: 2Gi}
+eventRecordQPS: 10
+eventBurst: 11
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.Assembly()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := (&config.Config{
+		NodeName: c.NodeName, DataDir: c.DataDir, Runtime: c.Runtime, RegisterNode: true, MaxPods: c.MaxPods, StaticPodPath: "/m",
+		FileCheckFrequency: c.FileCheckFrequency, HTTPCheckFrequency: c.HTTPCheckFrequency, ContainerLogMaxSize: "1",
+	}).Assembly()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.SyncFrequency, want.RuntimeRequestTimeout, want.MaxParallelImagePulls = 2*time.Minute, 3*time.Minute, 4
+	want.SeccompDefault, want.AllowedUnsafeSysctls = true, []string{"net.core.*", "kernel.msgmax"}
+	want.ContainerLogMaxSize, want.ContainerLogMaxFiles = 5<<20, 6
+	want.CgroupDriver, want.ResolvConf, want.ProviderID = "systemd", "/run/resolv.conf", "cloud://a/b"
+	want.NodeStatusUpdateFrequency, want.NodeStatusReportFrequency, want.NodeLeaseDuration = 7*time.Second, 8*time.Minute, 9*time.Second
+	want.Reserved = v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse("300m"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourceEphemeralStorage: resource.MustParse("2Gi"),
+	}
+	want.EventQPS, want.EventBurst = 10, 11
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		t.Error(diff)
+	}
+	c.EventRecordQPS = 0
+	if got, err := c.Assembly(); err != nil || got.EventQPS != -1 {
+		t.Errorf("no limit on events is %v, %v", got.EventQPS, err)
 	}
 }
 

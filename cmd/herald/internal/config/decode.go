@@ -4,10 +4,8 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -18,8 +16,18 @@ import (
 // decoder lays one file over a configuration.
 type decoder struct {
 	file     string
+	kind     identity          // that the file must have
 	said     map[string]string // where each field was said, by its path
 	problems []error
+	// unknown hears of a field that there is not.
+	unknown func(key, value *yaml.Node, path string)
+}
+
+// newDecoder takes unknown fields for mistakes.
+func newDecoder(file string, said map[string]string) *decoder {
+	d := &decoder{file: file, kind: ours, said: said}
+	d.unknown = d.complainUnknown
+	return d
 }
 
 func (d *decoder) complain(node *yaml.Node, path, format string, args ...any) {
@@ -32,65 +40,12 @@ func (d *decoder) complain(node *yaml.Node, path, format string, args ...any) {
 
 // decode takes over what the text says, as far as it is right, and returns all that is not.
 func (d *decoder) decode(text string, into *Config) error {
-	documents := yaml.NewDecoder(strings.NewReader(text))
-	var first, second yaml.Node
-	if err := documents.Decode(&first); errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: is empty: %s", d.file, beginning)
-	} else if err != nil {
-		return d.syntax(err)
+	top, err := d.document(text)
+	if err != nil {
+		return err
 	}
-	if err := documents.Decode(&second); err == nil {
-		d.complain(&second, "", "a second document begins here: write one, or put the rest into a file of its own in --config-dir")
-	} else if !errors.Is(err, io.EOF) {
-		return d.syntax(err)
-	}
-	top := first.Content[0]
-	if d.identify(top) {
-		d.value(top, reflect.ValueOf(into).Elem(), reflect.StructField{}, "")
-	}
+	d.value(top, reflect.ValueOf(into).Elem(), reflect.StructField{}, "")
 	return errors.Join(d.problems...)
-}
-
-const beginning = "begin it with apiVersion: " + APIVersion + " and kind: " + Kind
-
-var lineOfError = regexp.MustCompile(`^yaml: line ([0-9]+): (.*)`)
-
-// syntax words an error of the parser like our own.
-func (d *decoder) syntax(err error) error {
-	if found := lineOfError.FindStringSubmatch(err.Error()); found != nil {
-		return fmt.Errorf("%s:%s: no YAML: %s", d.file, found[1], found[2])
-	}
-	return fmt.Errorf("%s: no YAML: %s", d.file, strings.TrimPrefix(err.Error(), "yaml: "))
-}
-
-// identify reports whether this is a configuration of ours; of anything else each field would be a mistake. It takes the two
-// identifying fields out.
-func (d *decoder) identify(top *yaml.Node) bool {
-	if top.Kind != yaml.MappingNode {
-		d.complain(top, "", "want fields: %s", beginning)
-		return false
-	}
-	identity := map[string]string{"apiVersion": "", "kind": ""}
-	var rest []*yaml.Node
-	for i := 0; i < len(top.Content); i += 2 {
-		key, value := top.Content[i], top.Content[i+1]
-		if said, identifies := identity[key.Value]; identifies && said == "" {
-			identity[key.Value] = value.Value
-			continue
-		}
-		rest = append(rest, key, value)
-	}
-	top.Content = rest
-	switch {
-	case identity["apiVersion"] == APIVersion && identity["kind"] == Kind:
-		return true
-	case identity["kind"] == "KubeletConfiguration":
-		d.complain(top, "kind", "this is the kubelet's: fields have the same names here; %s, and what Herald does not know will be named",
-			beginning)
-	default:
-		d.complain(top, "", "is of apiVersion %q, kind %q: %s", identity["apiVersion"], identity["kind"], beginning)
-	}
-	return false
 }
 
 // value takes over the value of a field. What is left empty says nothing.
@@ -122,14 +77,14 @@ func (d *decoder) fields(node *yaml.Node, into reflect.Value, path string) {
 		at := join(path, key.Value)
 		field, known := fieldNamed(into.Type(), key.Value)
 		if !known {
-			d.unknown(key, at)
+			d.unknown(key, value, at)
 			continue
 		}
 		d.value(value, into.FieldByIndex(field.Index), field, at)
 	}
 }
 
-func (d *decoder) unknown(key *yaml.Node, path string) {
+func (d *decoder) complainUnknown(key, _ *yaml.Node, path string) {
 	if meant := nearest(key.Value); meant != "" {
 		d.complain(key, path, "unknown field; did you mean %s?", meant)
 		return

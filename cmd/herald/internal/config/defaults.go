@@ -18,6 +18,14 @@ const (
 	defaultMaxPods       = 110
 	defaultQPS           = 50
 	defaultBurst         = 100
+	defaultResync        = time.Minute
+	defaultTimeout       = 2 * time.Minute
+	defaultLogSize       = "10Mi"
+	defaultLogFiles      = 5
+	defaultResolvConf    = "/etc/resolv.conf"
+	defaultNodeUpdate    = 10 * time.Second
+	defaultNodeReport    = 5 * time.Minute
+	defaultLeaseSeconds  = 40
 )
 
 // Default is what holds where nothing is said.
@@ -29,8 +37,12 @@ func Default() Config {
 	return Config{
 		NodeName: strings.ToLower(strings.TrimSpace(name)), DataDir: defaultDataDir,
 		FileCheckFrequency: defaultCheckInterval, HTTPCheckFrequency: defaultCheckInterval,
-		Runtime: assembly.RuntimeCRI, RegisterNode: true, MaxPods: defaultMaxPods,
-		KubeAPIQPS: defaultQPS, KubeAPIBurst: defaultBurst, Logging: Logging{Format: "text"},
+		SyncFrequency: defaultResync, Runtime: assembly.RuntimeCRI, RuntimeRequestTimeout: defaultTimeout,
+		ContainerLogMaxSize: defaultLogSize, ContainerLogMaxFiles: defaultLogFiles, ResolvConf: defaultResolvConf,
+		RegisterNode: true, MaxPods: defaultMaxPods, NodeStatusUpdateFrequency: defaultNodeUpdate,
+		NodeStatusReportFrequency: defaultNodeReport, NodeLeaseDurationSeconds: defaultLeaseSeconds,
+		KubeAPIQPS: defaultQPS, KubeAPIBurst: defaultBurst, EventRecordQPS: defaultQPS, EventBurst: defaultBurst,
+		Logging: Logging{Format: "text"},
 	}
 }
 

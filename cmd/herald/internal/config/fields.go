@@ -27,11 +27,11 @@ func Fields() []Field {
 	var all []Field
 	for at := range leaves(reflect.ValueOf(defaults), "") {
 		field := Field{Path: at.path, GoName: at.owner.Name() + "." + at.Name, Type: typeName(at.Type), Flag: at.Tag.Get("flag")}
-		if at.Tag.Get("is") == "path" {
-			field.Type = "path"
+		if is := at.Tag.Get("is"); is != "" {
+			field.Type = strings.TrimSuffix(field.Type, "text") + is
 		}
 		if !at.value.IsZero() {
-			field.Default = fmt.Sprint(at.value.Interface())
+			field.Default = strings.Replace(fmt.Sprint(at.value.Interface()), "m0s", "m", 1) // as people write 5m
 		}
 		all = append(all, field)
 		if at.Type == reflect.TypeFor[[]Taint]() {

@@ -19,7 +19,8 @@ func Load(file, folder string, flags *Flags) (Config, error) {
 		err = errors.Join(err, c.read(name, said))
 	}
 	if err == nil {
-		err = c.overlay(flags, said)
+		c.overlay(flags, said)
+		err = c.anchor()
 	}
 	if err == nil {
 		err = c.check(said)
@@ -54,33 +55,48 @@ func filesOf(file, folder string) ([]string, error) {
 	return files, nil
 }
 
-// maxBytes is more than any configuration needs.
-const maxBytes = 1 << 20
+// MaxBytes is more than any configuration needs.
+const MaxBytes = 1 << 20
 
 // read lays a file over the configuration.
 func (c *Config) read(file string, said map[string]string) error {
+	text, err := ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return newDecoder(file, said).decode(text, c)
+}
+
+// ReadFile is the text of a file of a size that a configuration may have.
+func ReadFile(file string) (string, error) {
 	info, err := os.Stat(file)
 	if err != nil {
-		return fmt.Errorf("read the configuration: %w", err)
+		return "", fmt.Errorf("read the configuration: %w", err)
 	}
-	if !info.Mode().IsRegular() || info.Size() > maxBytes {
-		return fmt.Errorf("read the configuration: %s: want a file of at most %d bytes", file, maxBytes)
+	if !info.Mode().IsRegular() || info.Size() > MaxBytes {
+		return "", fmt.Errorf("read the configuration: %s: want a file of at most %d bytes", file, MaxBytes)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return fmt.Errorf("read the configuration: %w", err)
+		return "", fmt.Errorf("read the configuration: %w", err)
 	}
-	return (&decoder{file: file, said: said}).decode(string(text), c)
+	return string(text), nil
 }
 
-// overlay takes over the flags that were given, and makes all paths absolute.
-func (c *Config) overlay(flags *Flags, said map[string]string) error {
+// overlay takes over the flags that were given.
+func (c *Config) overlay(flags *Flags, said map[string]string) {
 	given := reflect.ValueOf(&flags.given).Elem()
 	for at := range leaves(reflect.ValueOf(c).Elem(), "") {
 		if flag := at.Tag.Get("flag"); flag != "" && flags.set.Changed(flag) {
 			at.value.Set(valueAt(given, at.path))
 			said[at.path] = "--" + flag
 		}
+	}
+}
+
+// anchor makes all paths absolute.
+func (c *Config) anchor() error {
+	for at := range leaves(reflect.ValueOf(c).Elem(), "") {
 		if at.Tag.Get("is") != "path" || at.value.String() == "" {
 			continue
 		}
