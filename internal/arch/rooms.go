@@ -126,7 +126,7 @@ var Rooms = []Room{
 	{
 		Path: "cmd/herald", Layer: Faces, Outside: []string{"github.com/spf13/cobra"},
 		MayImport: []string{"process", "cri", "source/manifest", "checkpoint"},
-		Job:       "the herald command: run, get, check, demo; flags, configuration file, exit statuses",
+		Job:       "the herald command: run, get, check, config, demo; flags, configuration file, exit statuses",
 	},
 	{
 		Path: "heraldtest", Layer: Faces, MayImport: []string{"kubeapi"},
