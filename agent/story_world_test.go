@@ -234,8 +234,13 @@ type listener struct {
 
 func (l *listener) Event(object runtime.Object, kind, reason, message string) {
 	name := "node"
-	if p, isPod := object.(*v1.Pod); isPod {
-		name = p.Name
+	switch about := object.(type) {
+	case *v1.Pod:
+		name = about.Name
+	case *v1.ObjectReference:
+		if about.Kind == "Pod" { // a container of it
+			name = about.Name
+		}
 	}
 	l.story.mu.Lock()
 	l.story.watch.heard = append(l.story.watch.heard, name+" "+kind+" "+reason+": "+message)

@@ -17,8 +17,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"github.com/heraldnode/herald/observed"
 )
 
 // maxHookOutput is how many bytes of what a failed command said are told.
@@ -37,7 +35,7 @@ type hook struct {
 func (r *Runtime) runHook(ctx context.Context, h hook) error {
 	switch {
 	case h.handler.Exec != nil:
-		output, code, err := r.Exec(ctx, observed.ContainerID{ID: h.id}, h.handler.Exec.Command)
+		output, code, err := r.execSync(ctx, timeoutOf(ctx), h.id, h.handler.Exec.Command)
 		if err == nil && code != 0 {
 			err = fmt.Errorf("command '%s' exited with %d", strings.Join(h.handler.Exec.Command, " "), code)
 		}

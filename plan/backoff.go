@@ -144,7 +144,7 @@ func (d *decision) waitOf(c *v1.Container, running *observed.Container) (Waiting
 		return Waiting{}, false
 	}
 	return Waiting{
-		Reason: "CrashLoopBackOff",
+		Reason: CrashLoopBackOff,
 		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
 			loop.Delay(), c.Name, d.Pod.Name, d.Pod.Namespace, d.Pod.UID),
 		Until: loop.Until(),

@@ -93,6 +93,9 @@ const (
 	StopRestartAll        StopReason = "RestartAllContainers"
 )
 
+// CrashLoopBackOff is the reason for which a container waits that ended too soon after its start.
+const CrashLoopBackOff = "CrashLoopBackOff"
+
 // Waiting is why a container waits, in the API's words, and until when.
 type Waiting struct {
 	Reason, Message string

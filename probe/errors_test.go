@@ -2,6 +2,7 @@ package probe_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -101,8 +102,23 @@ func TestBUG24AContainerThatIsGoneIsNotReadyAtOnce(t *testing.T) {
 		w.after(500 * time.Millisecond)
 		w.answer("ready", func(context.Context) (int, error) { return 0, status.Error(codes.NotFound, "no such container") })
 		w.after(time.Second)
-		if got := w.heard("ready"); !cmp.Equal(got, []string{"ready a1 true", "ready a1 false"}) {
+		if got := w.heard(""); !cmp.Equal(got, []string{"ready a1 true", "wake u", "ready a1 false", "wake u"}) {
 			t.Fatalf("told %q", got)
+		}
+	})
+}
+
+func TestAnEventNeverShowsTheIDOfAContainer(t *testing.T) {
+	inWorld(t, func(w *world) {
+		pod := podOf(v1.Container{Name: "app", ReadinessProbe: command("ready")})
+		w.run(pod, "app", "a1")
+		w.answer("ready", func(context.Context) (int, error) { return 0, errors.New("container a1 is in trouble") })
+		w.AddPod(pod)
+		w.after(500 * time.Millisecond)
+		want := []string{"event spec.containers{app} Warning Unhealthy: Readiness probe errored and resulted in unknown state: " +
+			"container app is in trouble"}
+		if diff := cmp.Diff(want, w.heard("event")); diff != "" {
+			t.Fatal(diff)
 		}
 	})
 }

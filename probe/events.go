@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/probe/check"
 	"github.com/heraldnode/herald/probe/judge"
 )
@@ -19,20 +20,25 @@ const (
 // maxMessage is how many bytes of what a container said are shown.
 const maxMessage = 1 << 10
 
-// report tells an operator of what is not well, in the kubelet's words.
-func (p *Prober) report(probe *probe, found check.Outcome) {
+// report tells an operator of what is not well, in the kubelet's words. That a container is gone is no illness: it was
+// stopped, or it ended, and that is told elsewhere. Its ID never shows: what happens to each instance is the same event.
+func (p *Prober) report(probe *probe, about observed.ContainerID, found check.Outcome) {
 	var reason, what string
 	switch {
 	case found.Warning:
 		reason, what = reasonWarning, "warning"
-	case found.Result == judge.Success:
+	case found.Result == judge.Success, found.Result == judge.Gone:
 		return
 	case found.Result == judge.Failure:
 		reason, what = reasonUnhealthy, "failed"
 	default:
 		reason, what = reasonUnhealthy, "errored and resulted in unknown state"
 	}
-	message := fmt.Sprintf("%s probe %s: %s", probe.kind, what, displayed(found.Message))
+	said := found.Message
+	if about.ID != "" {
+		said = strings.ReplaceAll(said, about.ID, probe.container.Name)
+	}
+	message := fmt.Sprintf("%s probe %s: %s", probe.kind, what, displayed(said))
 	p.config.Logger.Debug("Probe", "pod", probe.pod.Name, "namespace", probe.pod.Namespace, "podUID", probe.pod.UID,
 		"container", probe.container.Name, "message", message)
 	p.config.Events.Event(reference(probe.pod, probe.container.Name), v1.EventTypeWarning, reason, message)

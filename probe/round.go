@@ -65,7 +65,7 @@ func (p *Prober) learn(probe *probe, about observed.ContainerID, found check.Out
 		p.openGateLocked(probe)
 	}
 	p.mu.Unlock()
-	p.report(probe, found)
+	p.report(probe, about, found)
 	if changed {
 		p.tell(probe, about, state.Verdict(about) == derive.ProbePassed)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,11 +68,25 @@ func (c *collection) addSecret(ctx context.Context, name string, choice resolve.
 }
 
 func inObject(kind, name string, err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case apierrors.IsNotFound(err):
+		return &notFoundError{kind: kind, name: name, cause: err}
 	}
 	return fmt.Errorf("%s %q: %w", kind, name, err)
 }
+
+// notFoundError says in the kubelet's words that the API server does not have an object.
+type notFoundError struct {
+	kind, name string
+	cause      error
+}
+
+func (e *notFoundError) Error() string {
+	return fmt.Sprintf("%s %q not found", strings.ToLower(e.kind), e.name)
+}
+func (e *notFoundError) Unwrap() error { return e.cause }
 
 func (p *Provisioner) configMap(ctx context.Context, pod *v1.Pod, name string) (*v1.ConfigMap, error) {
 	if p.config.Objects == nil {

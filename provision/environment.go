@@ -123,7 +123,7 @@ func (e *environment) source(ctx context.Context, source *v1.EnvFromSource) (map
 			return nil, nil
 		}
 		if err != nil {
-			return nil, inObject("configMapRef", ref.Name, err)
+			return nil, inObject("configMap", ref.Name, err)
 		}
 		return object.Data, nil
 	case source.SecretRef != nil:
@@ -133,7 +133,7 @@ func (e *environment) source(ctx context.Context, source *v1.EnvFromSource) (map
 			return nil, nil
 		}
 		if err != nil {
-			return nil, inObject("secretRef", ref.Name, err)
+			return nil, inObject("secret", ref.Name, err)
 		}
 		return texts(object.Data), nil
 	}
@@ -201,7 +201,7 @@ func (e *environment) configMapKey(ctx context.Context, ref *v1.ConfigMapKeySele
 		return "", false, nil
 	}
 	if err != nil {
-		return "", false, inObject("configMapKeyRef", ref.Name, err)
+		return "", false, inObject("configMap", ref.Name, err)
 	}
 	value, known := object.Data[ref.Key]
 	if !known && !isTrue(ref.Optional) {
@@ -216,7 +216,7 @@ func (e *environment) secretKey(ctx context.Context, ref *v1.SecretKeySelector) 
 		return "", false, nil
 	}
 	if err != nil {
-		return "", false, inObject("secretKeyRef", ref.Name, err)
+		return "", false, inObject("secret", ref.Name, err)
 	}
 	value, known := object.Data[ref.Key]
 	if !known && !isTrue(ref.Optional) {

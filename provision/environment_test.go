@@ -141,9 +141,9 @@ func TestWhatCannotBeResolvedIsWhyAContainerWaits(t *testing.T) {
 		container v1.Container
 		says      string
 	}{
-		"no config map":         {variable(fromConfigMap("gone", "x", false)), `configmaps "gone" not found`},
+		"no config map":         {variable(fromConfigMap("gone", "x", false)), `env "A": configmap "gone" not found`},
 		"no key":                {variable(fromConfigMap("web", "size", false)), "couldn't find key size in ConfigMap shop/web"},
-		"no secret":             {variable(fromSecret("gone", "x", false)), `secrets "gone" not found`},
+		"no secret":             {variable(fromSecret("gone", "x", false)), `env "A": secret "gone" not found`},
 		"no key in the secret":  {variable(fromSecret("keys", "x", false)), "couldn't find key x in Secret shop/keys"},
 		"a NUL byte":            {variable(fromSecret("keys", "binary", false)), "NUL"},
 		"a field":               {variable(fromField("spec.hostname")), "spec.hostname"},
@@ -151,7 +151,7 @@ func TestWhatCannotBeResolvedIsWhyAContainerWaits(t *testing.T) {
 		"a file":                {variable(&v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{}}), "valueFrom.fileKeyRef"},
 		"nothing":               {variable(&v1.EnvVarSource{}), "valueFrom"},
 		"no whole config map":   {v1.Container{EnvFrom: []v1.EnvFromSource{allOfConfigMap("", "gone", false)}}, "envFrom[0]"},
-		"no whole secret":       {v1.Container{EnvFrom: []v1.EnvFromSource{allOfSecret("gone", false)}}, `secretRef "gone"`},
+		"no whole secret":       {v1.Container{EnvFrom: []v1.EnvFromSource{allOfSecret("gone", false)}}, `envFrom[0]: secret "gone" not found`},
 		"no source at all":      {v1.Container{EnvFrom: []v1.EnvFromSource{{}}}, "envFrom[0]"},
 		"no name":               {v1.Container{Env: []v1.EnvVar{{Value: "x"}}}, `env ""`},
 		"a name that is broken": {v1.Container{Env: []v1.EnvVar{{Name: "A=B", Value: "x"}}}, `env "A=B"`},
@@ -258,7 +258,7 @@ func TestWithoutAnAPIServerThereAreNoServices(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	pod.Spec.Containers[0].Env[0] = v1.EnvVar{Name: "A", ValueFrom: fromSecret("keys", "key", true)}
-	if got, err := w.environment(pod); err == nil || !strings.Contains(err.Error(), `secretKeyRef "keys": there is no API server`) {
+	if got, err := w.environment(pod); err == nil || !strings.Contains(err.Error(), `env "A": secret "keys": there is no API server`) {
 		t.Errorf("%v, %v", got, err)
 	}
 }

@@ -15,19 +15,16 @@ import (
 )
 
 // Mount sees to it that all volumes of the pod are there, and that their files are what the API server and the pod say
-// now. The error names each volume that has never been complete, and why; one that was complete keeps its files if they
-// cannot be brought up to date, and an event says so.
+// now. The error names each volume that has never been complete, and why, in the kubelet's words for events; one that was
+// complete keeps its files if they cannot be brought up to date, and an event says so.
 func (p *Provisioner) Mount(ctx context.Context, pod *v1.Pod) error {
 	var failed []error
 	for i := range pod.Spec.Volumes {
 		if err := p.mountVolume(ctx, pod, &pod.Spec.Volumes[i]); err != nil {
-			failed = append(failed, fmt.Errorf("volume %q: %w", pod.Spec.Volumes[i].Name, err))
+			failed = append(failed, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", pod.Spec.Volumes[i].Name, err))
 		}
 	}
-	if len(failed) > 0 {
-		return fmt.Errorf("mount the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, errors.Join(failed...))
-	}
-	return nil
+	return errors.Join(failed...)
 }
 
 func (p *Provisioner) mountVolume(ctx context.Context, pod *v1.Pod, volume *v1.Volume) error {

@@ -13,7 +13,9 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/provision"
@@ -179,10 +181,80 @@ func TestAnObjectThatWasDeletedLeavesTheFilesAndIsTold(t *testing.T) {
 		if got := readText(t, w.path(pod, "conf"), "colour"); got != "red" {
 			t.Errorf("the file has %q", got)
 		}
-		if events := w.takeEvents(); len(events) != 1 || !strings.Contains(events[0], `configMap "web"`) {
+		if events := w.takeEvents(); len(events) != 1 || !strings.Contains(events[0], `configmap "web" not found`) {
 			t.Errorf("events %q", events)
 		}
 	})
+}
+
+func TestWhatIsForbiddenForAMomentIsAskedForAgain(t *testing.T) {
+	for name, volume := range map[string]v1.Volume{
+		"config map": configMapVolume("web"), "secret": secretVolume("web"), "token": tokenVolume(3600),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.putConfigMap("web", "colour", "red")
+				w.putSecret("web", "colour", "red")
+				w.config.Objects = &unsure{Objects: w.config.Objects, until: time.Now().Add(time.Second)}
+				w.restart()
+				w.mount(newPod("web", volume))
+			})
+		})
+	}
+}
+
+func TestWhatStaysForbiddenIsToldAsSuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.config.Objects = &unsure{Objects: w.config.Objects, until: time.Now().Add(time.Hour)}
+		w.restart()
+		if err := w.Mount(t.Context(), newPod("web", configMapVolume("web"))); !apierrors.IsForbidden(err) {
+			t.Errorf("the error is %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		begun := time.Now()
+		if err := w.Mount(ctx, newPod("other", configMapVolume("web"))); err == nil || time.Since(begun) > time.Second {
+			t.Errorf("nobody waits, and it took %s; the error is %v", time.Since(begun), err)
+		}
+	})
+}
+
+// unsure is an API server that does not know for some time what the node may read.
+type unsure struct {
+	provision.Objects
+	until time.Time
+}
+
+func (u *unsure) verdict() error {
+	if time.Now().Before(u.until) {
+		return apierrors.NewForbidden(schema.GroupResource{}, "web", errors.New("no relationship found"))
+	}
+	return nil
+}
+
+func (u *unsure) GetConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	if err := u.verdict(); err != nil {
+		return nil, err
+	}
+	return u.Objects.GetConfigMap(ctx, namespace, name)
+}
+
+func (u *unsure) GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
+	if err := u.verdict(); err != nil {
+		return nil, err
+	}
+	return u.Objects.GetSecret(ctx, namespace, name)
+}
+
+func (u *unsure) CreateToken(
+	ctx context.Context, namespace, account string, wanted *authenticationv1.TokenRequest,
+) (*authenticationv1.TokenRequest, error) {
+	if err := u.verdict(); err != nil {
+		return nil, err
+	}
+	return u.Objects.CreateToken(ctx, namespace, account, wanted)
 }
 
 // without is an API server from which all config maps were deleted.

@@ -46,9 +46,9 @@ func New(config Config) (*Provisioner, error) {
 	}
 	p := &Provisioner{config: config, metrics: metrics, pods: map[podid.UID]*memory{}}
 	if config.Objects != nil {
-		p.configMaps = newShelf(config, config.Objects.GetConfigMap)
+		p.configMaps = newShelf(config, patient(config.Objects.GetConfigMap))
 		p.configMaps.lasting = func(c *v1.ConfigMap) bool { return c.Immutable != nil && *c.Immutable }
-		p.secrets = newShelf(config, config.Objects.GetSecret)
+		p.secrets = newShelf(config, patient(config.Objects.GetSecret))
 		p.secrets.lasting = func(s *v1.Secret) bool { return s.Immutable != nil && *s.Immutable }
 		p.services = newShelf(config, p.listServices)
 	}

@@ -69,7 +69,9 @@ func (p *Provisioner) issueToken(ctx context.Context, pod *v1.Pod, key tokenKey)
 		request.Spec.Audiences = []string{key.audience}
 	}
 	asked := time.Now()
-	answer, err := p.config.Objects.CreateToken(ctx, pod.Namespace, key.account, request)
+	answer, err := patient(func(ctx context.Context, namespace, account string) (*authenticationv1.TokenRequest, error) {
+		return p.config.Objects.CreateToken(ctx, namespace, account, request)
+	})(ctx, pod.Namespace, key.account)
 	if err != nil {
 		return token{}, err
 	}

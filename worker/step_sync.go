@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +31,9 @@ func (w *Workers) sync(ctx context.Context, t *turn) result {
 	status := w.publish(t, w.syncInput(t, l, actions))
 	t.memory.rejections = 0
 	w.tellCrashLoops(t, actions.Waiting)
+	if actions.Fail != nil {
+		w.config.Events.Event(t.life.Pod, v1.EventTypeNormal, actions.Fail.Reason, actions.Fail.Message)
+	}
 	if actions.Done || actions.Fail != nil || status.Phase == v1.PodSucceeded || status.Phase == v1.PodFailed {
 		w.move(t, plan.Lifecycle.End) // PW-27
 		return result{}
@@ -54,8 +58,8 @@ func (w *Workers) tellCrashLoops(t *turn, waiting map[string]plan.Waiting) {
 			t.memory.waits = map[string]time.Time{}
 		}
 		t.memory.waits[name] = why.Until
-		w.config.Events.Event(t.life.Pod, v1.EventTypeWarning, "BackOff",
-			fmt.Sprintf("Back-off restarting failed container %s in pod %s", name, t.identity()))
+		w.config.Events.Event(containerReference(t.life.Pod, name), v1.EventTypeWarning, "BackOff",
+			fmt.Sprintf("Back-off restarting failed container %s in pod %s(%s)", name, t.life.Name, t.uid))
 	}
 }
 
@@ -64,6 +68,7 @@ func (w *Workers) syncInput(t *turn, l *look, actions plan.Actions) derive.Input
 	for name, waiting := range actions.Waiting {
 		in.Waiting[name] = derive.Waiting{Reason: waiting.Reason, Message: waiting.Message}
 	}
+	keepWaiting(in.Waiting, actions.Start, l.status())
 	if actions.Fail != nil {
 		in.Evict = &derive.Eviction{Reason: actions.Fail.Reason, Message: actions.Fail.Message}
 	}
@@ -71,6 +76,22 @@ func (w *Workers) syncInput(t *turn, l *look, actions plan.Actions) derive.Input
 		in.Pod, in.Previous = withoutRejection(in.Pod, in.Previous)
 	}
 	return in
+}
+
+// keepWaiting has containers whose back-off is over wait as they were shown to, until they are started: how they ended is no
+// news by then.
+func keepWaiting(waiting map[string]derive.Waiting, starts []plan.Start, shown *v1.PodStatus) {
+	all := slices.Concat(shown.InitContainerStatuses, shown.ContainerStatuses)
+	for _, start := range starts {
+		name := start.Container.Name
+		at := slices.IndexFunc(all, func(c v1.ContainerStatus) bool { return c.Name == name })
+		if _, known := waiting[name]; known || at < 0 {
+			continue
+		}
+		if was := all[at].State.Waiting; was != nil && was.Reason == plan.CrashLoopBackOff {
+			waiting[name] = derive.Waiting{Reason: was.Reason, Message: was.Message}
+		}
+	}
 }
 
 // withoutRejection forgets why a pod was rejected that is admitted now: the status would carry it along (PH-18). Its mirror
@@ -112,8 +133,8 @@ func (w *Workers) mount(ctx context.Context, t *turn) error {
 	defer cancel()
 	err := w.config.Volumes.Mount(ctx, t.life.Pod)
 	if err != nil {
-		err = fmt.Errorf("mount volumes of pod %s: %w", t.identity(), err)
 		w.event(ctx, t, "FailedMount", err.Error())
+		err = fmt.Errorf("mount volumes of pod %s: %w", t.identity(), err)
 	}
 	return err
 }

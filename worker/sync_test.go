@@ -1,7 +1,11 @@
 package worker_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -197,7 +201,48 @@ func TestACrashLoopIsToldAndWaitedFor(t *testing.T) {
 		if told := w.countTold("BackOff"); told < starts-2 || told > starts {
 			w.Fatalf("%d events of %d starts", told, starts)
 		}
+		w.wantTold("web/spec.containers{app} BackOff: Back-off restarting failed container app in pod web_shop(" + string(web.UID) + ")")
 	})
+}
+
+func TestACrashLoopIsNeverShownAsAnEndThatIsOld(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx, cancel := context.WithCancel(w.Context())
+		var shown []string
+		var listening sync.WaitGroup
+		listening.Go(func() {
+			for change := range w.statuses.Changes(ctx) {
+				for _, c := range change.Status.ContainerStatuses {
+					shown = append(shown, stateOf(c))
+				}
+			}
+		})
+		w.engine.Script("app", engine.Script{Runs: time.Second, ExitCode: 1})
+		w.create(apiPod("web"))
+		w.after(5 * time.Minute)
+		cancel()
+		listening.Wait()
+		for i, state := range shown[1:] {
+			if shown[i] == plan.CrashLoopBackOff && state == "ended" {
+				w.Fatalf("after its back-off it was shown as ended again: %s", strings.Join(shown, ", "))
+			}
+		}
+		if !slices.Contains(shown, plan.CrashLoopBackOff) {
+			w.Errorf("there was no back-off: %s", strings.Join(shown, ", "))
+		}
+	})
+}
+
+func stateOf(c v1.ContainerStatus) string {
+	switch {
+	case c.State.Running != nil:
+		return "running"
+	case c.State.Terminated != nil:
+		return "ended"
+	case c.State.Waiting != nil:
+		return c.State.Waiting.Reason
+	}
+	return "nothing"
 }
 
 func TestPW32ALivePodIsLookedAtEachMinuteOrSoAndNotMore(t *testing.T) { // PW-33, PW-34
@@ -270,6 +315,10 @@ func TestAPodPastItsDeadlineFailsAndIsStopped(t *testing.T) {
 		w.wantStage(web, "finished")
 		if s, _ := w.statuses.GetPodStatus(web.UID); s.Reason != "DeadlineExceeded" {
 			w.Fatalf("it failed because of %q", s.Reason)
+		}
+		w.wantTold("web DeadlineExceeded: Pod was active on the node longer than the specified deadline")
+		if told := w.countTold("DeadlineExceeded"); told != 1 {
+			w.Errorf("it was told %d times", told)
 		}
 	})
 }

@@ -151,15 +151,31 @@ func (w *world) after(d time.Duration) {
 
 // Event implements worker.EventRecorder.
 func (w *world) Event(object runtime.Object, _, reason, message string) {
+	var about string
+	switch object := object.(type) {
+	case *v1.Pod:
+		about = object.Name
+	case *v1.ObjectReference:
+		about = object.Name + "/" + object.FieldPath
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.events = append(w.events, object.(*v1.Pod).Name+" "+reason+": "+message)
+	w.events = append(w.events, about+" "+reason+": "+message)
 }
 
 func (w *world) heard(reason string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.ContainsFunc(w.events, func(e string) bool { return strings.Contains(e, " "+reason+": ") })
+}
+
+func (w *world) wantTold(event string) {
+	w.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Contains(w.events, event) {
+		w.Errorf("%q was not told, but\n%s", event, strings.Join(w.events, "\n"))
+	}
 }
 
 func (w *world) countTold(reason string) int {

@@ -9,8 +9,12 @@ import (
 // Agent is the agent of one node. Start returns when its Node is Ready; Stop ends the agent alone, its containers live on.
 type Agent struct {
 	*controlplane.Server
-	cgroup string
+	cgroup    string
+	manifests string
 }
+
+// Manifests is the folder of the node's static pods.
+func (a *Agent) Manifests() string { return a.manifests }
 
 // Clean removes what the agent has put outside of the containerd's folder. The agent and all containers must have ended.
 func (a *Agent) Clean() error { return removeCgroup(a.cgroup) }

@@ -68,7 +68,7 @@ func (p Program) prepare(place Place) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Agent{cgroup: s.CgroupRoot, Server: place.Cluster.NewCompanion(controlplane.Companion{
+	return &Agent{cgroup: s.CgroupRoot, manifests: s.Manifests, Server: place.Cluster.NewCompanion(controlplane.Companion{
 		Name: p.name + "-" + place.Node, Command: command, Env: []string{"PATH=" + os.Getenv("PATH")},
 		Ready: func(ctx context.Context) error { return nodeReady(ctx, admin, place.Node) },
 	})}, nil

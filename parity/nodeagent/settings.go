@@ -15,6 +15,7 @@ type settings struct {
 	Kubeconfig string
 	Folder     string // of the agent's own
 	Endpoint   string // of the CRI
+	Manifests  string // the folder of static pods
 	CgroupRoot string
 	Port       int // on loopback, for the kubelet: it wants one
 }
@@ -30,7 +31,8 @@ var (
 
 func (p Place) settings() (*settings, error) {
 	folder := filepath.Join(p.Runtime.Folder(), "agent")
-	if err := os.Mkdir(folder, 0o700); err != nil {
+	manifests := filepath.Join(folder, "manifests")
+	if err := os.MkdirAll(manifests, 0o700); err != nil {
 		return nil, err
 	}
 	kubeconfig, err := p.Cluster.NodeKubeconfig(p.Node)
@@ -40,7 +42,7 @@ func (p Place) settings() (*settings, error) {
 	port, err := freePort()
 	return &settings{
 		Node: p.Node, Kubeconfig: kubeconfig, Folder: folder, Endpoint: p.Runtime.Endpoint(),
-		CgroupRoot: "/" + filepath.Base(p.Runtime.Folder()), Port: port,
+		Manifests: manifests, CgroupRoot: "/" + filepath.Base(p.Runtime.Folder()), Port: port,
 	}, err
 }
 

@@ -90,7 +90,7 @@ func NeedsAddress(probe *v1.Probe) bool {
 func (c *Checker) Check(ctx context.Context, probe *v1.Probe, target Target) Outcome {
 	switch {
 	case probe.Exec != nil:
-		return c.exec(ctx, probe.Exec, target)
+		return c.exec(ctx, probe, target)
 	case probe.HTTPGet != nil:
 		return c.web(probe.HTTPGet.Host, target).get(ctx, probe.HTTPGet, target)
 	case probe.TCPSocket != nil:

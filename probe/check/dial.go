@@ -31,14 +31,21 @@ func (e *refusedError) Error() string {
 // by then the answer is there.
 func (n network) dial(ctx context.Context, kind, address string) (net.Conn, error) {
 	const first, longest = 10 * time.Millisecond, 200 * time.Millisecond
+	var refused error
 	for pause := first; ; pause = min(2*pause, longest) {
 		conn, err := n.dialOnce(ctx, kind, address)
-		if !n.patient || !errors.Is(err, syscall.ECONNREFUSED) {
+		var timed net.Error
+		switch {
+		case n.patient && errors.Is(err, syscall.ECONNREFUSED):
+			refused = err
+		case refused != nil && errors.As(err, &timed) && timed.Timeout():
+			return nil, refused // says more than that the time was over in the middle of the last try
+		default:
 			return conn, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, err
+			return nil, refused
 		case <-time.After(pause):
 		}
 	}

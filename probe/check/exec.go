@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -14,11 +15,12 @@ import (
 )
 
 // exec is PRB-23. Time that is over is the container's failure; a runtime that cannot say anything is not.
-func (c *Checker) exec(ctx context.Context, action *v1.ExecAction, target Target) Outcome {
+func (c *Checker) exec(ctx context.Context, probe *v1.Probe, target Target) Outcome {
 	if c.runtime == nil {
 		return unknown(errors.New("there is no runtime to run a command in"))
 	}
-	output, code, err := c.runtime.Exec(ctx, target.ID, expand(action.Command, target.Container.Env))
+	command := expand(probe.Exec.Command, target.Container.Env)
+	output, code, err := c.runtime.Exec(ctx, target.ID, command)
 	output = output[:min(len(output), maxOutput)]
 	switch {
 	case err == nil && code == 0:
@@ -26,7 +28,8 @@ func (c *Checker) exec(ctx context.Context, action *v1.ExecAction, target Target
 	case err == nil:
 		return failed(string(output))
 	case isTimeout(ctx, err):
-		return Outcome{Result: judge.Failure, TimedOut: true, Message: fmt.Sprintf("command timed out: %q: %v", action.Command, err)}
+		return Outcome{Result: judge.Failure, TimedOut: true, Message: fmt.Sprintf(
+			"command timed out: %q timed out after %s", strings.Join(command, " "), judge.Timeout(probe))}
 	case status.Code(err) == codes.NotFound:
 		return Outcome{Result: judge.Gone, Message: err.Error()} // BUG-24
 	default:

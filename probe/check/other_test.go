@@ -127,7 +127,7 @@ func TestPRB23ACommandsExitCodeDecides(t *testing.T) {
 			answers("", 0, fmt.Errorf("exec: %w", status.Error(codes.DeadlineExceeded, "late"))),
 			check.Outcome{
 				Result: judge.Failure, TimedOut: true,
-				Message: `command timed out: ["true"]: exec: rpc error: code = DeadlineExceeded desc = late`,
+				Message: `command timed out: "true" timed out after 1s`,
 			},
 		},
 		"BUG-24: the container is gone": {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/restart"
 )
 
 // ForeignMark is an annotation that a foreign writer changes with each write, so that it is known whose step it was.
@@ -117,12 +118,11 @@ func containerMisdeeds(before, after *v1.Pod, say func(string, any, any)) {
 // mayRunAgain tells whether a container that ended so is started again.
 func mayRunAgain(pod *v1.Pod, name string, exitCode int32) bool {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		if c.Name == name && c.RestartPolicy != nil {
-			return *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+		if c.Name == name {
+			return restart.After(&pod.Spec, &c, exitCode)
 		}
 	}
-	policy := pod.Spec.RestartPolicy
-	return policy == v1.RestartPolicyAlways || policy == v1.RestartPolicyOnFailure && exitCode != 0
+	return restart.After(&pod.Spec, &v1.Container{}, exitCode)
 }
 
 // ConditionOf is the condition of that type, or an empty one.

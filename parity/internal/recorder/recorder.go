@@ -60,6 +60,14 @@ type life struct {
 // agent has ended when it is judged.
 func Record(t *testing.T, on *Cluster, node, namespace string) *Recorder {
 	t.Helper()
+	r := Watch(t, on, node, namespace)
+	t.Cleanup(r.judge)
+	return r
+}
+
+// Watch is Record without a judge, for an agent that is not ours.
+func Watch(t *testing.T, on *Cluster, node, namespace string) *Recorder {
+	t.Helper()
 	r := &Recorder{
 		Cluster: on, Admin: ClientOf(t, on.AdminConfig()), Node: node, Namespace: namespace, t: t, since: on.place(),
 		lives: map[types.UID]*life{}, newest: map[string]*life{}, news: make(chan struct{}),
@@ -75,7 +83,6 @@ func Record(t *testing.T, on *Cluster, node, namespace string) *Recorder {
 		r.follow(ctx, version)
 	}()
 	t.Cleanup(func() {
-		r.judge()
 		stop()
 		<-done
 	})
