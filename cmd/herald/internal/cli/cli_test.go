@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/heraldnode/herald/checkpoint"
@@ -103,6 +104,24 @@ func TestWithoutARuntimeItSaysWhatToInstallAndLeavesNothing(t *testing.T) {
 				t.Errorf("the data folder: %v", err)
 			}
 		})
+	}
+}
+
+func TestAnEndWhileItLooksForTheRuntimeIsNoFailure(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	socket, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	go func() { // somebody who never answers
+		if _, err := socket.Accept(); err == nil {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
+		}
+	}()
+	got := herald("run", "--manifests", t.TempDir(), "--data-dir", filepath.Join(t.TempDir(), "data"), "--runtime-endpoint", "unix://"+path)
+	if got.status != 0 || got.err != "" {
+		t.Errorf("exit status %d: %s", got.status, got.err)
 	}
 }
 

@@ -83,7 +83,11 @@ func runNode(ctx context.Context, stderr io.Writer, c *config.Config) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	settings.Logger, settings.Metrics, settings.Version = logger, registry, version()
-	if err := assembly.CheckRuntime(ctx, settings); err != nil { // before anything is made
+	err = assembly.CheckRuntime(ctx, settings) // before anything is made
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // it was asked to end before it had begun
+	}
+	if err != nil {
 		return err
 	}
 	node, err := assembly.New(settings)
