@@ -124,7 +124,7 @@ var probed = []Difference{
 	{
 		Rule:    "PRB-28",
 		Kubelet: "waits for the whole timeout where a gRPC connection is refused, and says that time was over",
-		Herald:  "says at once that it was refused",
+		Herald:  "says that it was refused; of a container that has passed, at once",
 		Why:     "the event says what is wrong",
 		Shown:   "TestPRB28Who",
 	},
