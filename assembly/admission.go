@@ -52,11 +52,21 @@ func (n *Node) admit(pod *v1.Pod) error {
 	return nil
 }
 
-// othersOf counts the pods that run, or may run yet, but for that one.
+// othersOf counts the pods that have a place on the node, but for that one: those that were admitted, and those that run
+// and were not asked about yet, from before a restart.
 func (n *Node) othersOf(uid podid.UID) int {
-	others := 0
+	placed := map[podid.UID]bool{}
+	running, _ := n.Agent.Pleg.Pods()
+	for _, seen := range running {
+		placed[seen.UID] = seen.Running()
+	}
 	for _, state := range n.Agent.Workers.Pods() {
-		if state.UID != uid && state.Began && state.Stage < plan.Terminated {
+		placed[state.UID] = state.Stage < plan.Terminated && (state.Admitted || placed[state.UID])
+	}
+	placed[uid] = false
+	others := 0
+	for _, has := range placed {
+		if has {
 			others++
 		}
 	}

@@ -16,17 +16,52 @@ const maxRejections = 5
 // one that already runs has its place.
 func (w *Workers) admitted(t *turn) bool {
 	if !t.admission.asked {
-		t.admission.asked = true
-		if !t.life.Static() || !w.config.Observations.Get(t.uid).Running() {
-			t.admission.err = w.config.Admit(t.life.Pod)
-		}
-		if t.admission.err == nil {
-			w.mu.Lock()
-			t.record.admission = t.admission
-			w.mu.Unlock()
-		}
+		runs := t.life.Static() && w.config.Observations.Get(t.uid).Running()
+		t.admission = w.admit(t.record, t.life.Pod, runs)
 	}
 	return t.admission.err == nil
+}
+
+// admit asks whether the node runs the pod, unless it has its place already. One pod is asked about at a time, and has its
+// place before the next is: of two that want the last one, exactly one gets it. A static pod waits for a place from before
+// it is asked about, so that none becomes free unseen.
+func (w *Workers) admit(r *record, pod *v1.Pod, placed bool) admission {
+	w.door.Lock()
+	defer w.door.Unlock()
+	got := admission{asked: true}
+	if !placed {
+		w.await(r)
+		got.err = w.config.Admit(pod)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if got.err == nil {
+		delete(w.waiting, r.uid)
+	}
+	if got.err == nil || !r.life.Static() { // a static pod is asked about again
+		r.admission = got
+	}
+	return got
+}
+
+// await has a static pod asked about again when a place becomes free.
+func (w *Workers) await(r *record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r.life.Static() {
+		w.waiting[r.uid] = true
+	}
+}
+
+// wakeWaitingLocked has those static pods asked about again for which there was no place: one has become free (BUG-29).
+func (w *Workers) wakeWaitingLocked() {
+	for uid := range w.waiting {
+		if r, known := w.records[uid]; known {
+			r.hurried = true
+			w.wakeLocked(r)
+		}
+	}
+	clear(w.waiting)
 }
 
 // reject tells that the node will not run the pod (PH-49). A static pod has nobody who would make it anew: it waits, and
@@ -43,9 +78,6 @@ func (w *Workers) reject(t *turn) result {
 	}
 	status.Phase = v1.PodPending
 	w.config.Statuses.SetPodStatus(t.life.Pod, status)
-	w.mu.Lock()
-	w.rejected[t.uid] = true
-	w.mu.Unlock()
 	after := jittered(w.config.Backoff << min(t.memory.rejections, maxRejections))
 	t.memory.rejections++
 	return result{after: after, rest: after, err: t.admission.err}

@@ -59,6 +59,8 @@ type State struct {
 	Stage plan.Stage
 	// Began is false while a static pod waits for its name; others treat it as absent (PW-19).
 	Began bool
+	// Admitted tells that the node took the pod: until it is terminated, it has a place there.
+	Admitted bool
 	// Acknowledged tells that no container of the pod is started any more (PW-28, PW-42).
 	Acknowledged bool
 	// Pod is nil when only the runtime knows it.
@@ -75,7 +77,7 @@ func (w *Workers) Pods() []State {
 	states := make([]State, 0, len(w.records))
 	for uid, r := range w.records {
 		states = append(states, State{
-			UID: uid, Name: r.life.Name, Stage: r.life.Stage, Began: r.life.Began,
+			UID: uid, Name: r.life.Name, Stage: r.life.Stage, Began: r.life.Began, Admitted: r.admission.asked && r.admission.err == nil,
 			Acknowledged: r.life.Acknowledged, Pod: r.life.Pod, Since: r.since, Trouble: r.trouble,
 		})
 	}

@@ -1,6 +1,8 @@
 package worker_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -216,20 +218,57 @@ func TestBUG29ARejectedStaticPodIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestBUG29ARejectedStaticPodComesAtOnceWhenAPlaceIsFree(t *testing.T) {
+// inWorldOf is in a world whose node has so many places.
+func inWorldOf(t *testing.T, places int, do func(*world)) {
 	var workers *worker.Workers
 	config := func(c *worker.Config) {
 		c.Admit = func(p *v1.Pod) error {
+			taken := 0
 			for _, state := range workers.Pods() {
-				if state.UID != podid.UID(p.UID) && state.Began && state.Stage < plan.Terminated {
-					return full{}
+				if state.UID != podid.UID(p.UID) && state.Admitted && state.Stage < plan.Terminated {
+					taken++
 				}
+			}
+			if taken >= places {
+				return full{}
 			}
 			return nil
 		}
 	}
 	inWorldWith(t, config, func(w *world) {
 		workers = w.Workers
+		do(w)
+	})
+}
+
+func TestBUG29StaticPodsThatComeAtOnceShareThePlacesThereAre(t *testing.T) {
+	inWorldOf(t, 3, func(w *world) {
+		w.engine.Script("app", engine.Script{Ending: engine.Forever})
+		var pods []*v1.Pod
+		for i := range 20 {
+			name := fmt.Sprintf("p%d", i)
+			pods = append(pods, staticPod(name, name))
+			w.book.AddPod(pods[i])
+		}
+		for _, p := range pods {
+			w.UpdatePod(worker.Update{Op: plan.OpCreate, Pod: p})
+		}
+		w.after(10 * time.Minute)
+		running := slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool { return !w.runs(p) })
+		if len(running) != 3 {
+			w.Fatalf("%d of 20 run where there are 3 places", len(running))
+		}
+		w.delete(running[0], 0)
+		w.after(5 * time.Second)
+		running = slices.DeleteFunc(pods, func(p *v1.Pod) bool { return !w.runs(p) })
+		if len(running) != 3 {
+			w.Fatalf("%d run after one of 3 has ended", len(running))
+		}
+	})
+}
+
+func TestBUG29ARejectedStaticPodComesAtOnceWhenAPlaceIsFree(t *testing.T) {
+	inWorldOf(t, 1, func(w *world) {
 		web, etcd := apiPod("web"), staticPod("etcd", "u1")
 		w.create(web)
 		w.create(etcd)

@@ -84,10 +84,9 @@ func identify(u Update) (podid.UID, bool) {
 
 // admitHeld asks about a pod in the caller's turn, and then lets it go.
 func (w *Workers) admitHeld(r *record, pod *v1.Pod) {
-	err := w.config.Admit(pod)
+	w.admit(r, pod, false)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r.admission = admission{asked: true, err: err}
 	r.held = false
 	w.wakeLocked(r)
 }
@@ -95,7 +94,7 @@ func (w *Workers) admitHeld(r *record, pod *v1.Pod) {
 // moveLocked gives the pod its next life, with all that follows for others.
 func (w *Workers) moveLocked(r *record, next plan.Lifecycle) {
 	if r.life.Stage < plan.Terminated && next.Stage >= plan.Terminated {
-		w.wakeRejectedLocked()
+		w.wakeWaitingLocked()
 	}
 	r.life = next
 	if next.Stage != plan.Terminating {
@@ -122,17 +121,6 @@ func (w *Workers) wakeFirstLocked(name podid.FullName) {
 			w.wakeLocked(r)
 		}
 	}
-}
-
-// wakeRejectedLocked has those static pods asked about again for which there was no place: one has become free (BUG-29).
-func (w *Workers) wakeRejectedLocked() {
-	for uid := range w.rejected {
-		if r, known := w.records[uid]; known {
-			r.hurried = true
-			w.wakeLocked(r)
-		}
-	}
-	clear(w.rejected)
 }
 
 // KillPod ends the pod and waits until its containers have stopped: at least 10 s, at most one and a half times its

@@ -19,13 +19,15 @@ type Workers struct {
 	wake    chan struct{} // capacity 1: look at asleep
 	journal *journal
 
+	door sync.Mutex // one pod is asked about at a time; taken before mu
+
 	mu        sync.Mutex // guards all below
 	running   bool       // Run is
 	records   map[podid.UID]*record
 	names     names
-	asleep    []*record // want a goroutine and have none
-	rejected  map[podid.UID]bool
-	housekept bool // a pass knew every source (PW-41)
+	asleep    []*record          // want a goroutine and have none
+	waiting   map[podid.UID]bool // static pods without a place
+	housekept bool               // a pass knew every source (PW-41)
 }
 
 // New checks the config and registers the metrics. The error names the field that is wrong.
@@ -35,7 +37,7 @@ func New(config Config) (*Workers, error) {
 		return nil, err
 	}
 	w := &Workers{
-		config: config, wake: make(chan struct{}, 1), records: map[podid.UID]*record{}, names: newNames(), rejected: map[podid.UID]bool{},
+		config: config, wake: make(chan struct{}, 1), records: map[podid.UID]*record{}, names: newNames(), waiting: map[podid.UID]bool{},
 	}
 	if w.journal, err = openJournal(config.State); err != nil {
 		config.Logger.Error("What was begun before is not known", "err", err)
