@@ -87,7 +87,8 @@ func (a *Agent) makeProber() (err error) {
 func (a *Agent) makeWorkers() (err error) {
 	config := worker.Config{
 		Runtime: a.config.Runtime, Observations: a.Pleg, Statuses: a.Statuses, Probes: a.Prober,
-		Admit: a.config.Admit, Node: a.config.Node, NetworkReady: a.health.network, Stopped: a.stopped, Resync: a.config.Resync,
+		Admit: a.config.Admit, Allocated: a.allocated, Node: a.config.Node, NetworkReady: a.health.network, Stopped: a.stopped,
+		Resync: a.config.Resync,
 		Events: a.config.Events, State: a.config.State, Logger: a.config.Logger, Metrics: a.config.Metrics,
 	}
 	if a.volumes != nil {

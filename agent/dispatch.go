@@ -53,6 +53,9 @@ func (a *Agent) take(update source.Update) {
 			a.Pods.UpdatePod(p)
 		}
 	}
+	if update.Op == source.OpAdd {
+		a.Statuses.BackfillPodResizeConditions(pods) // SM-92
+	}
 	for _, p := range pods {
 		switch {
 		case podid.IsMirror(p):

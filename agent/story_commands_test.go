@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
@@ -45,6 +46,7 @@ var commands = map[string]command{
 	"admit":      admit,
 	"evict":      evict,
 	"turn":       turn,
+	"resize":     resize,
 	"leftover":   leftover,
 	"hang":       hang,
 	"heal":       func(s *story, _ []string) error { s.heal(); return nil },
@@ -229,6 +231,18 @@ func turn(s *story, words []string) error {
 	s.server.UpdatePod(fullName(words[0]), func(p *v1.Pod) {
 		p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == kind })
 		p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: kind, Status: to})
+	})
+	return nil
+}
+
+// resize is what somebody asks of a pod that runs: so much CPU for its first container.
+func resize(s *story, words []string) error {
+	cpu, err := resource.ParseQuantity(words[1])
+	if err != nil {
+		return err
+	}
+	s.server.UpdatePod(fullName(words[0]), func(p *v1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: cpu}
 	})
 	return nil
 }

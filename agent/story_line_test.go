@@ -26,6 +26,11 @@ func describe(p *v1.Pod) string {
 	if restarts > 0 {
 		line += fmt.Sprintf(", restarts %d", restarts)
 	}
+	for _, c := range p.Status.ContainerStatuses {
+		if cpu, allocated := c.AllocatedResources[v1.ResourceCPU]; allocated {
+			line += fmt.Sprintf(", %s has %s", c.Name, cpu.String())
+		}
+	}
 	return line
 }
 

@@ -27,8 +27,8 @@ type allocations struct {
 type ResizeStatus = v1.PodResizeStatus //nolint:staticcheck // SM-84 is about the releases that had it
 
 type allocationFile struct {
-	Allocations map[podid.UID]map[string]v1.ResourceList `json:"allocationEntries"`
-	Resizes     map[podid.UID]ResizeStatus               `json:"resizeStatusEntries"`
+	Allocations map[podid.UID]allocation   `json:"allocationEntries"`
+	Resizes     map[podid.UID]ResizeStatus `json:"resizeStatusEntries"`
 }
 
 // openAllocations reads the file. One that cannot be read is an error: an agent must not run with allocations that it does
@@ -46,7 +46,7 @@ func openAllocations(dir *checkpoint.Dir) (*allocations, error) {
 		}
 	}
 	if a.file.Allocations == nil {
-		a.file.Allocations = map[podid.UID]map[string]v1.ResourceList{}
+		a.file.Allocations = map[podid.UID]allocation{}
 	}
 	if a.file.Resizes == nil {
 		a.file.Resizes = map[podid.UID]ResizeStatus{}
@@ -77,6 +77,12 @@ func (a *allocations) copied() allocationFile {
 	return allocationFile{Allocations: maps.Clone(a.file.Allocations), Resizes: maps.Clone(a.file.Resizes)}
 }
 
+func (a *allocations) of(uid podid.UID) allocation {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.file.Allocations[uid]
+}
+
 func (a *allocations) drop(uid podid.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -87,26 +93,33 @@ func (a *allocations) drop(uid podid.UID) {
 func (a *allocations) keepOnly(keep map[podid.UID]bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	maps.DeleteFunc(a.file.Allocations, func(uid podid.UID, _ map[string]v1.ResourceList) bool { return !keep[uid] })
+	maps.DeleteFunc(a.file.Allocations, func(uid podid.UID, _ allocation) bool { return !keep[uid] })
 	maps.DeleteFunc(a.file.Resizes, func(uid podid.UID, _ ResizeStatus) bool { return !keep[uid] })
 }
 
-// GetContainerResourceAllocation is what was granted to the container. The result is the caller's (SM-82).
+// GetContainerResourceAllocation is what the container may count on. The result is the caller's (SM-82).
 func (m *Manager) GetContainerResourceAllocation(uid podid.UID, container string) (v1.ResourceList, bool) {
-	m.allocations.mu.Lock()
-	defer m.allocations.mu.Unlock()
-	granted, found := m.allocations.file.Allocations[uid][container]
-	return granted.DeepCopy(), found
+	granted, found := m.allocations.of(uid)[container]
+	return granted.Requests.DeepCopy(), found
 }
 
-// SetPodAllocation records the requests of the pod's regular containers as granted, all of them or, when the disk fails,
+// SetPodAllocation records the resources of the pod and its containers as granted, all of them or, when the disk fails,
 // none (SM-83).
 func (m *Manager) SetPodAllocation(pod *v1.Pod) error {
-	granted := map[string]v1.ResourceList{}
-	for i := range pod.Spec.Containers {
-		granted[pod.Spec.Containers[i].Name] = pod.Spec.Containers[i].Resources.Requests.DeepCopy()
-	}
+	granted := askedBy(&pod.Spec)
 	return m.allocations.change(func(f *allocationFile) { f.Allocations[podid.UID(pod.UID)] = granted })
+}
+
+// Allocated is the pod with the resources that it was granted, which is the very pod unless it asks for others by now.
+// known is false when nothing was granted yet.
+func (m *Manager) Allocated(pod *v1.Pod) (allocated *v1.Pod, known bool) {
+	granted := m.allocations.of(podid.UID(pod.UID))
+	if granted == nil || granted.suits(&pod.Spec) {
+		return pod, granted != nil
+	}
+	allocated = pod.DeepCopy()
+	granted.replace(&allocated.Spec)
+	return allocated, true
 }
 
 // GetPodResizeStatus is the last decision about a change of the pod's resources (SM-84).

@@ -62,8 +62,8 @@ func TestSM83AnAllocationSurvivesARestart(t *testing.T) {
 	if _, found := m.GetContainerResourceAllocation("u", "log"); !found {
 		t.Fatal("a container without requests is not there")
 	}
-	if _, found := m.GetContainerResourceAllocation("u", "init"); found {
-		t.Fatal("an init container is there")
+	if _, found := m.GetContainerResourceAllocation("u", "init"); !found { // SM-87
+		t.Fatal("an init container is not there")
 	}
 	if decision, found := m.GetPodResizeStatus("u"); !found || decision != v1.PodResizeStatusDeferred { // SM-84
 		t.Fatalf("decided: %q, %v", decision, found)

@@ -97,8 +97,8 @@ type Config struct {
 	// block. Pods of the API server are asked about inside UpdatePod, so that those win that come first (CFG-43). A static
 	// pod is asked about when its name is free, and again and again until it is admitted (BUG-29). Default: every pod.
 	Admit func(pod *v1.Pod) error
-	// Allocated is the pod with the resources that it was allocated, not those that it wants (PW-13). It must not block.
-	// Default: the pod as it is.
+	// Allocated is the pod with the resources that it was allocated, not those that it wants since (PW-13). It is asked in the
+	// pod's own turn. Default: the pod as it is.
 	Allocated func(pod *v1.Pod) *v1.Pod
 	// Node is what a status says about the machine. It must not block. Default: nothing.
 	Node func() derive.Node

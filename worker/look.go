@@ -33,6 +33,7 @@ func (w *Workers) look(ctx context.Context, t *turn) (*look, error) {
 	if t.life.Pod == nil {
 		return l, nil
 	}
+	t.life.Pod = w.config.Allocated(t.life.Pod) // PW-13
 	l.pod = withMirrorsStatus(t.life)
 	if status, known := w.config.Statuses.GetPodStatus(t.life.Pod.UID); known {
 		l.previous = &status

@@ -37,9 +37,6 @@ func (w *Workers) update(u Update, done chan<- struct{}) {
 		}
 		return
 	}
-	if u.Pod != nil {
-		u.Pod = w.config.Allocated(u.Pod) // PW-13
-	}
 	seen := w.config.Observations.Get(uid)
 	w.mu.Lock()
 	r, known := w.records[uid]

@@ -4,6 +4,11 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
 func TestAPodRunsIsReachedAndIsDeletedInPeace(t *testing.T) {
@@ -25,4 +30,33 @@ func TestAPodRunsIsReachedAndIsDeletedInPeace(t *testing.T) {
 	tr.AwaitEnd("web")
 	tr.mustHaveWritten("main", "main started", "main ended")
 	watch.mustHaveSeen(t, "Running", "Terminating", "Completed")
+}
+
+func TestPW13AResizeIsNotAppliedAndItsPodSaysSo(t *testing.T) {
+	t.Parallel()
+	tr := tryOn(t, quiet.node(t))
+	p := newPod("sized", runs("main", "pause"))
+	p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("10m")}
+	tr.bind(p)
+	tr.Await("sized", "ready", isReady)
+	resize := func(cpu string) {
+		tr.kubectl("patch", "pod", "sized", "--subresource", "resize",
+			"--patch", `{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"`+cpu+`"}}}]}}`)
+	}
+	resize("20m")
+	refused := tr.Await("sized", "not resized", func(p *v1.Pod) bool {
+		pending := recorder.ConditionOf(&p.Status, v1.PodResizePending)
+		return pending.Reason == v1.PodReasonInfeasible && pending.ObservedGeneration == p.Generation
+	})
+	if has := containerOf(refused, "main").AllocatedResources[v1.ResourceCPU]; has.String() != "10m" {
+		t.Errorf("it was granted %s", has.String())
+	}
+	tr.awaitEvent("sized", "ResizeInfeasible", "")
+	resize("10m")
+	got := tr.Await("sized", "as it was", func(p *v1.Pod) bool {
+		return recorder.ConditionOf(&p.Status, v1.PodResizePending).Status == ""
+	})
+	if !isReady(got) || containerOf(got, "main").RestartCount > 0 {
+		t.Errorf("its status is %+v", got.Status)
+	}
 }
