@@ -5,7 +5,6 @@ package event
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/record/util"
 	"k8s.io/client-go/tools/reference"
 )
 
@@ -52,8 +52,8 @@ type Recorder struct {
 
 	mu      sync.Mutex // guards all below
 	kept    history
-	waiting []*v1.Event // for the API server, oldest first
-	stamp   int64       // of the newest event: in nanoseconds, and never the same twice, so that names differ
+	waiting []*letter // for the API server, the next one first
+	stamp   int64     // of the newest event: in nanoseconds, and never the same twice, so that names differ
 }
 
 // New makes a Recorder. Run it to have events told.
@@ -105,10 +105,10 @@ func (r *Recorder) Event(object runtime.Object, eventType, reason, message strin
 	event := r.newEvent(about, eventType, reason, message, now)
 	r.mu.Lock()
 	r.stamp = max(now.UnixNano(), r.stamp+1)
-	event.Name = fmt.Sprintf("%s.%x", about.Name, r.stamp)
+	event.Name = util.GenerateEventName(about.Name, r.stamp)
 	r.kept.add(event)
 	if r.config.API != nil {
-		r.waitLocked(event)
+		r.waitLocked(&letter{event: event})
 	}
 	r.mu.Unlock()
 	select {
@@ -117,12 +117,12 @@ func (r *Recorder) Event(object runtime.Object, eventType, reason, message strin
 	}
 }
 
-func (r *Recorder) waitLocked(event *v1.Event) {
+func (r *Recorder) waitLocked(l *letter) {
 	if len(r.waiting) == r.config.Backlog {
 		r.waiting = r.waiting[1:]
 		r.metrics.told("dropped")
 	}
-	r.waiting = append(r.waiting, event)
+	r.waiting = append(r.waiting, l)
 }
 
 // maxMessage is how many bytes of a message are kept: they come from containers and runtimes too, and an object of the

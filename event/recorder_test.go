@@ -2,9 +2,11 @@ package event_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/heraldnode/herald/event"
 	"github.com/heraldnode/herald/heraldtest"
@@ -100,6 +103,22 @@ func TestAnEventReachesTheAPIServer(t *testing.T) {
 	})
 }
 
+func TestAnEventAboutALongNameHasANameThatAServerTakes(t *testing.T) {
+	r := newRecorder(t, nil)
+	long := strings.Repeat("a", validation.DNS1123SubdomainMaxLength)
+	r.Event(pod(long), v1.EventTypeNormal, "Pulled", "one")
+	r.Event(pod(long), v1.EventTypeNormal, "Started", "two")
+	events := r.Recent()
+	for _, e := range events {
+		if faults := validation.IsDNS1123Subdomain(e.Name); len(faults) > 0 {
+			t.Errorf("name %q: %v", e.Name, faults)
+		}
+	}
+	if events[0].Name == events[1].Name {
+		t.Errorf("two events have the name %q", events[0].Name)
+	}
+}
+
 func TestAnEventThatHappensAgainIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := heraldtest.NewAPIServer()
@@ -179,6 +198,52 @@ func TestARefusedEventHoldsUpNoOther(t *testing.T) {
 			t.Errorf("waited %v", waited)
 		}
 	})
+}
+
+// picky never takes events about one pod, as a server whose admission webhook for a namespace is down.
+type picky struct {
+	event.API
+	about string
+	deny  func(context.Context) error
+	tries atomic.Int32
+}
+
+func (p *picky) CreateEvent(ctx context.Context, e *v1.Event) (*v1.Event, error) {
+	if e.InvolvedObject.Name == p.about {
+		p.tries.Add(1)
+		return nil, p.deny(ctx)
+	}
+	return p.API.CreateEvent(ctx, e)
+}
+
+func TestAnEventThatTheServerFailsOnHoldsUpNoOtherAndIsGivenUp(t *testing.T) {
+	for name, deny := range map[string]func(context.Context) error{
+		"an error":  func(context.Context) error { return apierrors.NewInternalError(errors.New("failed calling webhook")) },
+		"no answer": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := heraldtest.NewAPIServer()
+				api := &picky{API: newClient(t, server), about: "web", deny: deny}
+				r := newRecorder(t, api)
+				during(t, r, func() {
+					r.Event(pod("web"), v1.EventTypeNormal, "Started", "")
+					for i := range 10 {
+						r.Event(pod(fmt.Sprint("db-", i)), v1.EventTypeNormal, "Started", "")
+						time.Sleep(2 * time.Minute)
+						if told := len(shown(server)); told != i+1 {
+							t.Fatalf("%d of %d events were told", told, i+1)
+						}
+					}
+					tries := api.tries.Load()
+					time.Sleep(time.Hour)
+					if more := api.tries.Load() - tries; more > 0 {
+						t.Errorf("it was tried %d times more", more)
+					}
+				})
+			})
+		})
+	}
 }
 
 func TestAFullBacklogGivesUpTheOldest(t *testing.T) {

@@ -72,7 +72,7 @@ func checkRenewal(t *testing.T, code int, isRefused func(error) bool) {
 				code, http.StatusText(code))
 			return
 		}
-		_, _ = w.Write([]byte(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1"}}`))
+		_, _ = w.Write([]byte(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1","uid":"u"}}`))
 	}))
 	server.EnableHTTP2 = true
 	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}

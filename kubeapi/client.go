@@ -4,9 +4,9 @@
 // It is not the clientset, which brings every API group, and with them hundreds of packages. The stages do not import
 // this package; they declare the methods they need, and a Client has them.
 //
-// No unary request is repeated here: whoever asks decides when to ask again, and has the server's Retry-After in the
-// error (apierrors.SuggestsClientDelay). Errors name the operation and the object and wrap the server's answer, so that
-// apierrors.IsNotFound and its kin see through them.
+// No request is repeated here: whoever asks decides when to ask again, and has the server's Retry-After in the error
+// (apierrors.SuggestsClientDelay); client-go would sleep as long as that says, were it a year. Errors name the operation
+// and the object and wrap the server's answer, so that apierrors.IsNotFound and its kin see through them.
 package kubeapi
 
 import (

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/kubeapi"
@@ -205,6 +206,14 @@ func TestF4NobodySleepsWhenTheServerPutsARequestOff(t *testing.T) {
 			return err
 		},
 		"node": func(ctx context.Context, c *kubeapi.Client) error { _, err := c.GetNode(ctx, "n1"); return err },
+		"list": func(ctx context.Context, c *kubeapi.Client) error {
+			_, err := cache.ToListerWatcherWithContext(c.PodsOnNode("n1")).ListWithContext(ctx, metav1.ListOptions{})
+			return err
+		},
+		"watch": func(ctx context.Context, c *kubeapi.Client) error {
+			_, err := cache.ToListerWatcherWithContext(c.PodsOnNode("n1")).WatchWithContext(ctx, metav1.ListOptions{})
+			return err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -218,6 +227,30 @@ func TestF4NobodySleepsWhenTheServerPutsARequestOff(t *testing.T) {
 					t.Errorf("%d requests, slept %v", requests, slept)
 				}
 			})
+		})
+	}
+}
+
+func TestF10AnAnswerWithoutAnObjectIsAnError(t *testing.T) {
+	client := newClient(t, &rest.Config{QPS: -1, Transport: roundTripper(func(request *http.Request) (*http.Response, error) {
+		return &http.Response{
+			StatusCode: http.StatusOK, Request: request, Body: io.NopCloser(strings.NewReader("{}")),
+			Header: http.Header{"Content-Type": {"application/json"}},
+		}, nil
+	})})
+	for name, do := range map[string]func(context.Context) error{
+		"get":    func(ctx context.Context) error { _, err := client.GetPod(ctx, web); return err },
+		"create": func(ctx context.Context) error { _, err := client.CreatePod(ctx, newPod(web, "n1")); return err },
+		"delete": func(ctx context.Context) error { return client.DeletePod(ctx, web, "u") },
+		"patch":  func(ctx context.Context) error { _, err := client.PatchPodStatus(ctx, web, []byte(`{}`)); return err },
+		"node":   func(ctx context.Context) error { _, err := client.GetNode(ctx, "n1"); return err },
+		"lease":  func(ctx context.Context) error { _, err := client.GetLease(ctx, "n1"); return err },
+		"secret": func(ctx context.Context) error { _, err := client.GetSecret(ctx, "shop", "key"); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if do(t.Context()) == nil {
+				t.Error("the body {} was taken for an answer")
+			}
 		})
 	}
 }

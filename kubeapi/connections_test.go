@@ -38,7 +38,7 @@ func listen(t *testing.T) *listener {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		_, _ = w.Write([]byte(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1"}}`))
+		_, _ = w.Write([]byte(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1","uid":"u"}}`))
 	}))
 	l.EnableHTTP2 = true
 	l.Config.ConnState = func(_ net.Conn, state http.ConnState) {

@@ -12,7 +12,7 @@ import (
 // GetLease reads a node's lease, which has the node's name.
 func (c *Client) GetLease(ctx context.Context, node string) (*coordinationv1.Lease, error) {
 	lease := &coordinationv1.Lease{}
-	if err := onLeases(c.rest.Get(), node).Do(ctx).Into(lease); err != nil {
+	if err := read(onLeases(c.rest.Get(), node).Do(ctx), lease); err != nil {
 		return nil, fmt.Errorf("get lease of node %s: %w", node, err)
 	}
 	return lease, nil
@@ -21,7 +21,7 @@ func (c *Client) GetLease(ctx context.Context, node string) (*coordinationv1.Lea
 // CreateLease makes a node's lease and returns it as the server keeps it.
 func (c *Client) CreateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	created := &coordinationv1.Lease{}
-	if err := onLeases(c.rest.Post()).Body(lease).Do(ctx).Into(created); err != nil {
+	if err := read(onLeases(c.rest.Post()).Body(lease).Do(ctx), created); err != nil {
 		return nil, fmt.Errorf("create lease of node %s: %w", lease.Name, err)
 	}
 	return created, nil
@@ -30,7 +30,7 @@ func (c *Client) CreateLease(ctx context.Context, lease *coordinationv1.Lease) (
 // UpdateLease replaces a node's lease, if it is still at the resource version that is given.
 func (c *Client) UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	updated := &coordinationv1.Lease{}
-	if err := onLeases(c.rest.Put(), lease.Name).Body(lease).Do(ctx).Into(updated); err != nil {
+	if err := read(onLeases(c.rest.Put(), lease.Name).Body(lease).Do(ctx), updated); err != nil {
 		return nil, fmt.Errorf("update lease of node %s: %w", lease.Name, err)
 	}
 	return updated, nil

@@ -17,7 +17,7 @@ import (
 //
 // What it shows first is never stale: "any version will do", a Reflector's first wish when the server does not stream
 // lists, is raised to "the newest" here, because a lagging server would answer it with pods that are long gone, or with
-// none (F12). Here client-go does repeat a request that the server put off, as only the Reflector's own goroutine waits.
+// none (F12).
 func (c *Client) PodsOnNode(node string) cache.ListerWatcher {
 	onNode := fields.OneTermEqualSelector("spec.nodeName", node).String()
 	request := func(options metav1.ListOptions) *rest.Request {
@@ -25,7 +25,7 @@ func (c *Client) PodsOnNode(node string) cache.ListerWatcher {
 		if options.ResourceVersion == "0" {
 			options.ResourceVersion = ""
 		}
-		return c.rest.Get().Resource("pods").VersionedParams(&options, metav1.ParameterCodec)
+		return c.rest.Get().Resource("pods").VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0)
 	}
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {

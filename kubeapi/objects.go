@@ -7,7 +7,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -23,9 +22,9 @@ func (c *Client) GetSecret(ctx context.Context, namespace, name string) (*v1.Sec
 	return found, c.get(ctx, "secrets", namespace, name, found)
 }
 
-func (c *Client) get(ctx context.Context, resource, namespace, name string, into runtime.Object) error {
+func (c *Client) get(ctx context.Context, resource, namespace, name string, into object) error {
 	request := c.rest.Get().Namespace(namespace).Resource(resource).Name(name).MaxRetries(0)
-	if err := request.Do(ctx).Into(into); err != nil {
+	if err := read(request.Do(ctx), into); err != nil {
 		return fmt.Errorf("get %s %s/%s: %w", resource, namespace, name, err)
 	}
 	return nil
@@ -60,7 +59,7 @@ func (c *Client) CreateToken(
 func (c *Client) CreateEvent(ctx context.Context, event *v1.Event) (*v1.Event, error) {
 	created := &v1.Event{}
 	request := c.rest.Post().Namespace(event.Namespace).Resource("events").Body(event).MaxRetries(0)
-	if err := request.Do(ctx).Into(created); err != nil {
+	if err := read(request.Do(ctx), created); err != nil {
 		return nil, fmt.Errorf("create event %s/%s: %w", event.Namespace, event.Name, err)
 	}
 	return created, nil
@@ -70,7 +69,7 @@ func (c *Client) CreateEvent(ctx context.Context, event *v1.Event) (*v1.Event, e
 func (c *Client) PatchEvent(ctx context.Context, namespace, name string, patch []byte) (*v1.Event, error) {
 	patched := &v1.Event{}
 	request := c.rest.Patch(types.StrategicMergePatchType).Namespace(namespace).Resource("events").Name(name).MaxRetries(0)
-	if err := request.Body(patch).Do(ctx).Into(patched); err != nil {
+	if err := read(request.Body(patch).Do(ctx), patched); err != nil {
 		return nil, fmt.Errorf("patch event %s/%s: %w", namespace, name, err)
 	}
 	return patched, nil

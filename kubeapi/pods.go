@@ -16,7 +16,7 @@ import (
 // GetPod reads the pod of this name, whatever its UID.
 func (c *Client) GetPod(ctx context.Context, name podid.FullName) (*v1.Pod, error) {
 	pod := &v1.Pod{}
-	if err := onPod(c.rest.Get(), name).Do(ctx).Into(pod); err != nil {
+	if err := read(onPod(c.rest.Get(), name).Do(ctx), pod); err != nil {
 		return nil, fmt.Errorf("get pod %s: %w", name, err)
 	}
 	return pod, nil
@@ -26,7 +26,7 @@ func (c *Client) GetPod(ctx context.Context, name podid.FullName) (*v1.Pod, erro
 func (c *Client) CreatePod(ctx context.Context, pod *v1.Pod) (*v1.Pod, error) {
 	created := &v1.Pod{}
 	request := c.rest.Post().Namespace(pod.Namespace).Resource("pods").Body(pod).MaxRetries(0)
-	if err := request.Do(ctx).Into(created); err != nil {
+	if err := read(request.Do(ctx), created); err != nil {
 		return nil, fmt.Errorf("create pod %s: %w", podid.FullNameOf(pod), err)
 	}
 	return created, nil
@@ -40,7 +40,8 @@ func (c *Client) DeletePod(ctx context.Context, name podid.FullName, uid types.U
 	}
 	var now int64
 	options := &metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &uid}}
-	if err := onPod(c.rest.Delete(), name).Body(options).Do(ctx).Error(); err != nil {
+	// The answer is read, be it the pod or a Status: a body that is neither is no API server's (F10).
+	if _, err := onPod(c.rest.Delete(), name).Body(options).Do(ctx).Get(); err != nil {
 		return fmt.Errorf("delete pod %s with UID %s: %w", name, uid, err)
 	}
 	return nil
@@ -55,7 +56,7 @@ func (c *Client) PatchPodStatus(
 ) (*metav1.PartialObjectMetadata, error) {
 	patched := &metav1.PartialObjectMetadata{}
 	request := onPod(c.rest.Patch(types.StrategicMergePatchType), name).SubResource("status")
-	if err := request.SetHeader("Accept", c.metadataOnly).Body(patch).Do(ctx).Into(patched); err != nil {
+	if err := read(request.SetHeader("Accept", c.metadataOnly).Body(patch).Do(ctx), patched); err != nil {
 		return nil, fmt.Errorf("patch status of pod %s: %w", name, err)
 	}
 	return patched, nil

@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -207,6 +208,39 @@ func TestF1AServerThatIsDownIsAskedAgainUntilItAnswers(t *testing.T) {
 			t.Errorf("not registered: %v", err)
 		}
 	})
+}
+
+func TestF10AnAnswerWithoutANodeIsNone(t *testing.T) {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodPut} {
+		t.Run(method, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.answering = func(request *http.Request) *http.Response {
+					if request.Method != method {
+						return nil
+					}
+					return &http.Response{
+						StatusCode: http.StatusOK, Request: request, Header: http.Header{"Content-Type": {"application/json"}},
+						Body: io.NopCloser(strings.NewReader("{}")),
+					}
+				}
+				w.start()
+				pass(time.Minute)
+				w.set(func() { w.answering = nil })
+				pass(time.Minute)
+				if c := w.condition(v1.NodeReady); c.Status != v1.ConditionTrue {
+					t.Errorf("%+v", c)
+				}
+				lease := w.server.Lease("a")
+				if lease == nil || time.Since(lease.Spec.RenewTime.Time) > 11*time.Second || *lease.Spec.HolderIdentity != "a" {
+					t.Errorf("lease %+v", lease)
+				}
+				if object := w.Object(); object == nil || object.UID != w.server.Node("a").UID {
+					t.Errorf("the node takes itself for %+v", object)
+				}
+			})
+		})
+	}
 }
 
 func TestADeletedNodeStaysDeletedUntilSomebodyMakesItAgain(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 
@@ -26,8 +27,8 @@ type APIConfig struct {
 	// AwaitNode returns when the node object is known, which is when pods can be admitted (CFG-31), or when ctx ended.
 	// Default: no wait.
 	AwaitNode func(ctx context.Context) error
-	// IdleTimeout is how long a watch may be silent before it is taken for dead and opened again. The API server sends a
-	// bookmark about once a minute. Default 3 min.
+	// IdleTimeout is how long a watch may be silent, or take to begin, before it is taken for dead and opened again, and how
+	// long a list may take. The API server sends a bookmark about once a minute. Default 3 min.
 	IdleTimeout time.Duration
 	// Logger gets what client-go's reflector has to say (Info and Debug). Default: silence.
 	Logger *slog.Logger
@@ -91,9 +92,15 @@ func (a *API) reflect(ctx context.Context, reflector *cache.Reflector) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(backoff.Step()):
+		case <-time.After(max(backoff.Step(), patienceOf(err))):
 		}
 	}
+}
+
+// patienceOf is how long the server asks to be left alone, or 0. More than five minutes are not believed (F4).
+func patienceOf(err error) time.Duration {
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	return min(time.Duration(seconds)*time.Second, 5*time.Minute)
 }
 
 // retries spaces out attempts to reach the API server as client-go does: from about a second to half a minute or one.

@@ -7,27 +7,35 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
 )
 
-// errStale is a list that is older than the one that was asked for.
-var errStale = errors.New("the API server answered with a list that is older than what it has already shown")
+var (
+	// errStale is a list that is older than the one that was asked for.
+	errStale = errors.New("the API server answered with a list that is older than what it has already shown")
+	// errNoList is what a body without a list is read as: no pods, of no version.
+	errNoList = errors.New("the API server's answer is no list: it has no resource version")
+	// errSilent is a request that was given up.
+	errSilent = errors.New("the API server does not answer")
+)
 
 // apiConnection is the reflector's view of the API server. It makes the first list a consistent one, refuses lists that
-// are older than promised (F12), ends watches that went silent (F11), and tells of every failure.
+// are older than promised (F12) or none (F10), gives up requests that are not answered (F3), ends watches that went
+// silent (F11), and tells of every failure.
 type apiConnection struct {
 	server cache.ListerWatcherWithContext
 	idle   time.Duration
 	desk   *apiReports
 
-	noStreaming bool // the server cannot send a list as a watch
+	// The reflector's goroutine owns both.
+	noStreaming bool         // the server cannot send a list as a watch
+	again       wait.Backoff // before a list is streamed again; zero when something came of the last one
 
 	lists sync.WaitGroup // that are under way: the reflector does not wait for them when it ends
 
@@ -66,9 +74,14 @@ func (c *apiConnection) ListWithContext(ctx context.Context, options metav1.List
 	if options.ResourceVersion == "0" {
 		options.ResourceVersion = ""
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, c.idle, errSilent)
+	defer cancel()
 	list, err := c.server.ListWithContext(ctx, options)
-	if err == nil && isOlder(list, options.ResourceVersion) {
-		err = errStale
+	switch {
+	case err == nil:
+		err = examine(list, options.ResourceVersion)
+	case context.Cause(ctx) != nil:
+		err = context.Cause(ctx)
 	}
 	c.desk.requested("list", err)
 	if err != nil {
@@ -77,15 +90,24 @@ func (c *apiConnection) ListWithContext(ctx context.Context, options metav1.List
 	return list, nil
 }
 
-// isOlder reports whether a list is of an earlier time than the resource version that was asked for.
-func isOlder(list runtime.Object, asked string) bool {
+// examine says why a list must not be believed: it is of an earlier time than the resource version that was asked for, or
+// of none. What is not in a list that is believed must end.
+func examine(list runtime.Object, asked string) error {
 	accessor, err := meta.ListAccessor(list)
 	if err != nil {
-		return false // the reflector complains about it
+		return err
 	}
-	got, gotErr := strconv.ParseUint(accessor.GetResourceVersion(), 10, 64)
+	version := accessor.GetResourceVersion()
+	got, gotErr := strconv.ParseUint(version, 10, 64)
 	want, wantErr := strconv.ParseUint(asked, 10, 64)
-	return gotErr == nil && wantErr == nil && got < want
+	switch {
+	case version == "":
+		return errNoList
+	case gotErr == nil && wantErr == nil && got < want:
+		return errStale
+	default:
+		return nil
+	}
 }
 
 // WatchWithContext implements cache.WatcherWithContext.
@@ -101,29 +123,9 @@ func (c *apiConnection) WatchWithContext(ctx context.Context, options metav1.Lis
 	return stream, nil
 }
 
-// open opens a watch. One that is to begin with a list is tried again here when the server does not answer or has too much
-// to do: the reflector would do the same, but then sleeps for up to a minute whatever becomes of ctx.
-func (c *apiConnection) open(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	streaming := options.SendInitialEvents != nil
-	for pause := retries(); ; {
-		stream, err := c.server.WatchWithContext(ctx, options)
-		if !streaming || !apierrors.IsInvalid(err) {
-			c.desk.requested("watch", err) // a server that cannot stream a list is asked for an ordinary one
-		}
-		if !streaming || (!utilnet.IsConnectionRefused(err) && !apierrors.IsTooManyRequests(err)) {
-			return stream, err
-		}
-		select {
-		case <-ctx.Done():
-			// The one answer after which the reflector looks whether it is to end, before it asks for a list.
-			return nil, apierrors.NewResourceExpired("the agent ends")
-		case <-time.After(pause.Step()):
-		}
-	}
-}
-
-// alive tells that something came over the watch.
+// alive tells that something came over the watch, or a whole list.
 func (c *apiConnection) alive() {
+	c.again = wait.Backoff{}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.timer != nil {

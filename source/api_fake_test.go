@@ -27,6 +27,8 @@ type apiServer struct {
 	watches  []*watch.RaceFreeFakeWatcher
 	down     error       // the answer to every request
 	stalled  bool        // open watches hear nothing more
+	silent   bool        // requests are not answered at all
+	severed  int         // so many of the next streamed lists end before they are complete
 	answer   *v1.PodList // the answer to the next lists
 	lists    []metav1.ListOptions
 	watching []metav1.ListOptions
@@ -138,7 +140,10 @@ func (s *apiServer) Watch(metav1.ListOptions) (watch.Interface, error) {
 	return nil, errors.New("a context is wanted")
 }
 
-func (s *apiServer) ListWithContext(_ context.Context, options metav1.ListOptions) (runtime.Object, error) {
+func (s *apiServer) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	if err := s.hang(ctx); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lists = append(s.lists, options)
@@ -165,7 +170,22 @@ func tooLarge() error {
 	return err
 }
 
-func (s *apiServer) WatchWithContext(_ context.Context, options metav1.ListOptions) (watch.Interface, error) {
+// hang waits for the client to lose its patience with a server that does not answer.
+func (s *apiServer) hang(ctx context.Context) error {
+	s.mu.Lock()
+	silent := s.silent
+	s.mu.Unlock()
+	if !silent {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s *apiServer) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	if err := s.hang(ctx); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watching = append(s.watching, options)
@@ -182,6 +202,11 @@ func (s *apiServer) WatchWithContext(_ context.Context, options metav1.ListOptio
 	if options.SendInitialEvents != nil {
 		for _, p := range s.pods {
 			w.Add(p.DeepCopy())
+		}
+		if s.severed > 0 {
+			s.severed--
+			w.Stop()
+			return w, nil
 		}
 		end := s.bookmarkLocked()
 		end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}

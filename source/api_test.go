@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/heraldnode/herald/podid"
@@ -180,6 +181,62 @@ func TestF11ASilentWatchIsOpenedAgain(t *testing.T) {
 	})
 }
 
+func TestF3ARequestThatIsNeverAnsweredIsMadeAgain(t *testing.T) {
+	for name, streams := range map[string]bool{"a list": false, "a list that is streamed": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newAPIServer(pod("web", "u1"))
+				server.streams = streams
+				server.fault(func() { server.silent = true })
+				sink := start(t, newAPI(t, server))
+				time.Sleep(time.Minute)
+				server.fault(func() { server.silent = false }) // for those who ask from now on
+				time.Sleep(4 * time.Minute)
+				settled(t, sink, 1, "u1")
+			})
+		})
+	}
+	t.Run("a watch", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			server := newAPIServer(pod("web", "u1"))
+			sink := start(t, newAPI(t, server))
+			settled(t, sink, 1, "u1")
+			server.fault(func() { server.silent = true })
+			server.cut()
+			time.Sleep(time.Minute)
+			server.fault(func() { server.silent = false })
+			server.set(pod("db", "u2"))
+			time.Sleep(4 * time.Minute)
+			synctest.Wait()
+			if _, pods, problems := sink.told(); pods != "u1 u2" || problems != "" {
+				t.Fatalf("pods %q, problems %q", pods, problems)
+			}
+		})
+	})
+}
+
+func TestF4AServerThatAsksForPatienceGetsItButNotADay(t *testing.T) {
+	for name, streams := range map[string]bool{"a list": false, "a list that is streamed": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newAPIServer(pod("web", "u1"))
+				server.streams, server.down = streams, apierrors.NewTooManyRequests("busy", 60)
+				sink := start(t, newAPI(t, server))
+				time.Sleep(10 * time.Minute)
+				lists, watches := server.requests()
+				if asked := len(lists) + len(watches); asked < 5 || asked > 11 {
+					t.Errorf("asked %d times in 10 minutes", asked)
+				}
+				server.fault(func() { server.down = apierrors.NewTooManyRequests("busy", 24*3600) })
+				time.Sleep(2 * time.Minute)
+				server.fault(func() { server.down = nil })
+				time.Sleep(5 * time.Minute)
+				settled(t, sink, 1, "u1")
+			})
+		})
+	}
+}
+
 func TestF12TheFirstListIsAConsistentOneAndAnOlderOneIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer(pod("web", "u1"))
@@ -199,6 +256,24 @@ func TestF12TheFirstListIsAConsistentOneAndAnOlderOneIsRefused(t *testing.T) {
 		server.fault(func() { server.answer = nil })
 		time.Sleep(2 * time.Minute)
 		settled(t, sink, 2, "u1 u2")
+	})
+}
+
+func TestF10AnAnswerThatIsNoListRemovesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(pod("web", "u1"))
+		sink := start(t, newAPI(t, server))
+		settled(t, sink, 1, "u1")
+		server.fault(func() { server.answer = &v1.PodList{} }) // what client-go reads from the body {}
+		server.compact()
+		time.Sleep(time.Minute)
+		settled(t, sink, 1, "u1")
+		if _, _, problems := sink.told(); !strings.Contains(problems, "no list") {
+			t.Fatalf("problems %q", problems)
+		}
+		server.fault(func() { server.answer = nil })
+		time.Sleep(2 * time.Minute)
+		settled(t, sink, 2, "u1")
 	})
 }
 
@@ -227,6 +302,25 @@ func TestAListThatIsStreamedIsASetToo(t *testing.T) {
 		if lists, _ := server.requests(); len(lists) != 0 {
 			t.Fatalf("%d lists, want none", len(lists))
 		}
+	})
+}
+
+func TestF11AStreamedListThatIsNeverCompleteIsNoHotLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(pod("web", "u1"))
+		server.streams, server.severed = true, 1000
+		sink := start(t, newAPI(t, server))
+		time.Sleep(5 * time.Minute)
+		if _, watches := server.requests(); len(watches) < 10 || len(watches) > 200 {
+			t.Fatalf("%d requests in 5 minutes", len(watches))
+		}
+		server.fault(func() { server.severed = 0 })
+		time.Sleep(20 * time.Second)
+		settled(t, sink, 1, "u1")
+		server.fault(func() { server.severed = 1 })
+		server.compact()
+		time.Sleep(2 * time.Second) // the reflector's own pause
+		settled(t, sink, 2, "u1")
 	})
 }
 

@@ -49,6 +49,8 @@ func (c *client) get(config HTTPConfig) (*http.Client, error) {
 			MaxIdleConns:           1,
 			IdleConnTimeout:        time.Minute,
 			ForceAttemptHTTP2:      true,
+			// A connection that leads nowhere any more would be kept until the kernel gives it up, a quarter of an hour (F3).
+			HTTP2: &http.HTTP2Config{SendPingTimeout: config.Timeout, PingTimeout: config.Timeout},
 		},
 	}
 	return c.http, nil

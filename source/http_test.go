@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -182,6 +183,78 @@ func TestCFG26AServerThatIsDownKeepsItsPods(t *testing.T) {
 	if pods != "web-1" || strings.Contains(problems, "secret") || !strings.HasPrefix(problems, site.URL+"/p: ") {
 		t.Fatalf("pods %q, problems %q", pods, problems)
 	}
+}
+
+// wire is a connection's way to a server, which can be cut so that neither end is told of it.
+type wire struct {
+	net.Listener
+	to  string
+	cut atomic.Int64 // connections up to this one lead nowhere
+}
+
+func newWire(t *testing.T, to string) *wire {
+	t.Helper()
+	ctx, end := context.WithCancel(t.Context())
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{Listener: listener, to: to}
+	var running sync.WaitGroup
+	running.Go(func() { w.accept(ctx, &running) })
+	t.Cleanup(func() {
+		end()
+		listener.Close()
+		running.Wait()
+	})
+	return w
+}
+
+func (w *wire) accept(ctx context.Context, running *sync.WaitGroup) {
+	for number := int64(1); ; number++ {
+		near, err := w.Accept()
+		if err != nil {
+			return
+		}
+		far, err := (&net.Dialer{}).DialContext(ctx, "tcp", w.to)
+		if err != nil {
+			near.Close()
+			continue
+		}
+		context.AfterFunc(ctx, func() { near.Close() })
+		running.Go(func() { w.carry(number, near, far) })
+		running.Go(func() { w.carry(number, far, near) })
+	}
+}
+
+func (w *wire) carry(number int64, from, to net.Conn) {
+	defer from.Close()
+	defer to.Close()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		if number > w.cut.Load() {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func TestF3AConnectionThatLeadsNowhereIsNotKept(t *testing.T) {
+	site := newSite(t, func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() }, body("web 1"))
+	wire := newWire(t, site.Listener.Addr().String())
+	sink := start(t, newHTTP(t, "https://"+wire.Addr().String(), func(c *source.HTTPConfig) {
+		c.RootCAs, c.Timeout = x509.NewCertPool(), time.Second
+		c.RootCAs.AddCert(site.Certificate())
+	}))
+	sink.waitPods(t, "web-1")
+	site.set(body("web 2"))
+	wire.cut.Store(1)
+	sink.waitPods(t, "web-2")
 }
 
 func TestCFG28AnUnchangedBodyIsNoNewSet(t *testing.T) {

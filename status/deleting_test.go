@@ -180,7 +180,9 @@ func TestSM52AndSM74AFailedDeletionIsTriedAgain(t *testing.T) {
 		"refused connection": fault.On("DELETE", "/pods/").Times(3).Refuse(),
 		"server error":       fault.On("DELETE", "/pods/").Times(3).Reply(http.StatusInternalServerError),
 		"lost answer":        fault.On("DELETE", "/pods/").Times(1).LoseReply(),
-		"throttled":          fault.On("DELETE", "/pods/").Times(2).Reply(http.StatusTooManyRequests, fault.RetryAfter(time.Second)),
+		"an answer that is no API server's": fault.On("DELETE", "/pods/").Times(1).
+			Reply(http.StatusOK, fault.Body("application/json", []byte("{}"))),
+		"throttled": fault.On("DELETE", "/pods/").Times(2).Reply(http.StatusTooManyRequests, fault.RetryAfter(time.Second)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			onNode(t, nil, func(t *testing.T, n *node) {

@@ -187,6 +187,19 @@ func TestF8AnObjectThatTheWatchShowsAfterAllIsWrittenTo(t *testing.T) {
 	})
 }
 
+func TestF10AnAnswerWithoutAPodDoesNotMeanThatItsNameIsTaken(t *testing.T) {
+	onNode(t, nil, func(t *testing.T, n *node) {
+		p := n.bound("web")
+		n.faults.Add(fault.On("PATCH", "/pods/").Times(1).Reply(http.StatusConflict))
+		n.faults.Add(fault.On("GET", "/pods/").Times(1).Reply(http.StatusOK, fault.Body("application/json", []byte("{}"))))
+		n.SetPodStatus(p, runningStatus())
+		time.Sleep(time.Minute)
+		if got := n.shown(p); got.Phase != v1.PodRunning {
+			t.Fatalf("it shows %s", got.Phase)
+		}
+	})
+}
+
 func TestF9ARequestThatLandsLateDoesNotUndoALaterOne(t *testing.T) {
 	onNode(t, nil, func(t *testing.T, n *node) {
 		seen := record(t, n.server)

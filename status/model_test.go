@@ -144,6 +144,7 @@ func (w *world) fail(s step) {
 		next.CutAfter(20),
 		fault.On("PATCH", "/pods/").Times(1).Reply(http.StatusConflict),
 		next.Reply(http.StatusNotFound, fault.Body("text/html", []byte("<html>no such page</html>"))),
+		next.Reply(http.StatusOK, fault.Body("application/json", []byte("{}"))),
 	}
 	w.script(rules[s.Variant%len(rules)])
 }

@@ -216,6 +216,24 @@ func TestF4PatienceIsGivenWhereItIsAskedFor(t *testing.T) {
 	}
 }
 
+func TestF4NoServerIsBelievedThatItNeedsADayOfPatience(t *testing.T) {
+	for name, code := range map[string]int{
+		"too many requests": http.StatusTooManyRequests, "a gateway's maintenance": http.StatusServiceUnavailable,
+	} {
+		t.Run(name, func(t *testing.T) {
+			onNode(t, nil, func(t *testing.T, n *node) {
+				p := n.bound("web")
+				n.faults.Add(fault.On("PATCH", "/pods/").Times(1).Reply(code, fault.RetryAfter(24*time.Hour)))
+				n.SetPodStatus(p, runningStatus())
+				time.Sleep(7 * time.Minute)
+				if got := n.shown(p); got.Phase != v1.PodRunning {
+					t.Fatalf("it shows %s", got.Phase)
+				}
+			})
+		})
+	}
+}
+
 func TestF4TheNodeAsAWholeSlowsDownAndTheUrgentIsNotStarved(t *testing.T) {
 	onNode(t, nil, func(t *testing.T, n *node) {
 		pods := n.boundMany(200)

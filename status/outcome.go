@@ -101,11 +101,15 @@ func isRefusal(code int) bool {
 	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout
 }
 
+// mostPatience is how long a pod waits at most because the server asked for it. Whoever asks for more does not know: it is
+// a gateway under maintenance, or a header that went wrong, and nothing else would end the pause (F4).
+const mostPatience = 5 * time.Minute
+
 // patienceOf is how long the server asks to be left alone, or 0.
 func patienceOf(err error) time.Duration {
 	seconds, asked := apierrors.SuggestsClientDelay(err)
 	if !asked {
 		return 0
 	}
-	return time.Duration(seconds) * time.Second
+	return min(time.Duration(seconds)*time.Second, mostPatience)
 }

@@ -215,6 +215,46 @@ func TestI14AManagerThatHasEndedCollectsNoWishes(t *testing.T) {
 	})
 }
 
+func TestI14ASubscriberThatStopsReadingCostsNoMoreThanThePodsThereAre(t *testing.T) {
+	onNode(t, func(c *status.Config) { c.API = nil }, func(t *testing.T, n *node) {
+		known, gone, comes := n.bound("known"), n.bound("gone"), n.bound("comes")
+		n.SetPodStatus(known, withReason("before"))
+		n.SetPodStatus(gone, withReason("before"))
+		changes := n.Changes(t.Context())
+		keep := map[types.UID]bool{known.UID: true, comes.UID: true}
+		for i := range 5000 {
+			n.SetPodStatus(known, withReason("%d", i))
+			n.SetPodStatus(comes, withReason("%d", i))
+			passing, s := threeContainers(types.UID(fmt.Sprint("passing-", i)))
+			n.SetPodStatus(passing, s)
+			n.RemoveOrphanedStatuses(keep)
+		}
+		var unread int
+		told := map[podid.UID]status.Change{}
+		for c := range changes {
+			if before, again := told[c.UID]; again {
+				c.First = before.First
+			}
+			unread, told[c.UID] = unread+1, c
+			if newest := told[podid.UID(comes.UID)].Status; newest != nil && newest.Reason == "4999" {
+				break
+			}
+		}
+		if unread > 2000 {
+			t.Errorf("%d changes were kept for it", unread)
+		}
+		if c := told[podid.UID(known.UID)]; c.First || c.Removed || c.Status.Reason != "4999" {
+			t.Errorf("it heard of the pod that it knew: %+v", c)
+		}
+		if c := told[podid.UID(gone.UID)]; !c.Removed {
+			t.Errorf("it heard of the pod that went: %+v", c)
+		}
+		if c := told[podid.UID(comes.UID)]; !c.First {
+			t.Errorf("it heard of the pod that came: %+v", c)
+		}
+	})
+}
+
 func TestI14ASubscriberThatNeverReadsIsForgottenWithItsContext(t *testing.T) {
 	onNode(t, nil, func(t *testing.T, n *node) {
 		ctx, cancel := context.WithCancel(t.Context())

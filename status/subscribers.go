@@ -25,7 +25,7 @@ type Change struct {
 }
 
 // subscribers hands each change to everyone who listens. Each has a list of its own that grows while it is slow, so that
-// it never holds up a setter or another subscriber, and misses nothing.
+// it never holds up a setter or another subscriber.
 type subscribers struct {
 	mu  sync.Mutex // guards all below
 	all map[*subscriber]struct{}
@@ -33,7 +33,7 @@ type subscribers struct {
 
 type subscriber struct {
 	mu      sync.Mutex // guards pending
-	pending []Change
+	pending backlog
 	more    chan struct{} // capacity 1: look again
 }
 
@@ -65,7 +65,7 @@ func (s *subscribers) leave(one *subscriber) {
 
 func (s *subscriber) add(change Change) {
 	s.mu.Lock()
-	s.pending = append(s.pending, change)
+	s.pending.add(change)
 	s.mu.Unlock()
 	lookAgain(s.more)
 }
@@ -73,13 +73,12 @@ func (s *subscriber) add(change Change) {
 func (s *subscriber) take() []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	taken := s.pending
-	s.pending = nil
-	return taken
+	return s.pending.take()
 }
 
 // Changes yields every change that is accepted from this call on, once, in order for each pod, until ctx ends or the loop
-// is left. A slow loop delays nobody; what it has not read yet is kept for it.
+// is left. A slow loop delays nobody; what it has not read yet is kept for it. One that is a thousand changes behind gets
+// only the newest of each pod, and hears nothing of pods that came and went meanwhile.
 func (m *Manager) Changes(ctx context.Context) iter.Seq[Change] {
 	one := m.subscribers.join()
 	leave := func() { m.subscribers.leave(one) }
