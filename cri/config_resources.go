@@ -6,6 +6,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/restart"
 )
 
 // The kernel's scales, and where each quality of service stands when memory is used up.
@@ -73,7 +74,7 @@ func (c *Config) oomScore(pod *v1.Pod, container *v1.Container) int64 {
 		return bestEffortOOM
 	}
 	asked := container.Resources.Requests.Memory().Value()
-	if isSidecar(container) { // it must not be killed before those that it serves
+	if restart.IsSidecar(container) { // it must not be killed before those that it serves
 		asked = max(asked, leastMemory(pod.Spec.Containers))
 	}
 	score := bestEffortOOM - bestEffortOOM*asked/c.MemoryCapacity

@@ -3,6 +3,8 @@ package cri
 import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/heraldnode/herald/restart"
 )
 
 // sandboxConfig is the pod's environment in the runtime's terms. It must come out the same for every container of a
@@ -57,7 +59,7 @@ func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 		}
 	}
 	for i := range pod.Spec.InitContainers {
-		if isSidecar(&pod.Spec.InitContainers[i]) {
+		if restart.IsSidecar(&pod.Spec.InitContainers[i]) {
 			add(pod.Spec.InitContainers[i].Ports)
 		}
 	}
@@ -87,8 +89,4 @@ func sysctls(pod *v1.Pod) map[string]string {
 		set[sysctl.Name] = sysctl.Value
 	}
 	return set
-}
-
-func isSidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }

@@ -38,7 +38,7 @@ var Rooms = []Room{
 	},
 
 	{
-		Path: "source/manifest", Layer: Decisions, MayImport: []string{"image"},
+		Path: "source/manifest", Layer: Decisions, MayImport: []string{"image", "restart"},
 		Job: "a manifest's bytes -> static pods: strict decoding, defaults, validation, hash; errors with line and field",
 	},
 

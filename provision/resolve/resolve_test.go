@@ -249,6 +249,7 @@ func TestAVolumeInMemoryHoldsNoMoreThanThePodMayUse(t *testing.T) {
 		"its own limit":                  {v1.PodSpec{Containers: []v1.Container{{Name: "a"}}}, "50", "0", 50},
 		"the node's":                     {v1.PodSpec{Containers: []v1.Container{{Name: "a"}}}, "50", "40", 40},
 		"the containers' together":       {v1.PodSpec{Containers: []v1.Container{limited("a", "20"), limited("b", "20")}}, "50", "90", 40},
+		"the pod's as a whole":           {v1.PodSpec{Resources: &v1.ResourceRequirements{Limits: list("memory", "35")}, Containers: []v1.Container{{Name: "a"}}}, "50", "90", 35},
 		"one of them is free":            {v1.PodSpec{Containers: []v1.Container{limited("a", "20"), {Name: "b"}}}, "50", "90", 50},
 		"a sidecar counts":               {v1.PodSpec{InitContainers: []v1.Container{sidecar}, Containers: []v1.Container{limited("a", "20")}}, "50", "90", 30},
 		"an init container may need all": {v1.PodSpec{InitContainers: []v1.Container{limited("i", "45")}, Containers: []v1.Container{limited("a", "20")}}, "0", "90", 45},

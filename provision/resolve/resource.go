@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	helpers "k8s.io/component-helpers/resource"
 )
 
 // ContainerResource is a request or a limit of the container that ref names, or else of the one given, in units of the
@@ -99,21 +100,15 @@ func MemorySize(pod *v1.Pod, volume *v1.EmptyDirVolumeSource, allocatable v1.Res
 	return size
 }
 
-// podMemoryLimit is 0 if a container may use as much as it likes. Sidecars count with the containers beside which they
-// run; the other init containers run alone.
+// podMemoryLimit is 0 if a container may use as much as it likes.
 func podMemoryLimit(pod *v1.Pod) int64 {
-	together, alone := int64(0), int64(0)
-	for i, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		limit := container.Resources.Limits.Memory().Value()
-		if limit == 0 {
-			return 0
-		}
-		isSidecar := container.RestartPolicy != nil && *container.RestartPolicy == v1.ContainerRestartPolicyAlways
-		if i < len(pod.Spec.InitContainers) && !isSidecar {
-			alone = max(alone, limit)
-		} else {
-			together += limit
+	if whole := pod.Spec.Resources; whole == nil || whole.Limits.Memory().IsZero() {
+		for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+			if container.Resources.Limits.Memory().IsZero() {
+				return 0
+			}
 		}
 	}
-	return max(together, alone)
+	limits := helpers.PodLimits(pod, helpers.PodResourcesOptions{ExcludeOverhead: true})
+	return limits.Memory().Value()
 }

@@ -59,14 +59,14 @@ func setPodResources(spec *v1.PodSpec) {
 	if len(pod.Limits) == 0 && len(pod.Requests) == 0 {
 		return
 	}
-	pod.Limits = fillFrom(pod.Limits, aggregate(spec, limitsOf), func(name v1.ResourceName) bool {
+	pod.Limits = fillFrom(pod.Limits, limitsOf(spec), func(name v1.ResourceName) bool {
 		_, requested := pod.Requests[name]
 		return isHugePages(name) && !requested
 	})
 	if len(pod.Limits) == 0 {
 		return
 	}
-	pod.Requests = fillFrom(pod.Requests, aggregate(spec, requestsOf), func(name v1.ResourceName) bool {
+	pod.Requests = fillFrom(pod.Requests, requestsOf(spec), func(name v1.ResourceName) bool {
 		return isPodLevel(name) && mayOvercommit(name)
 	})
 	pod.Requests = fillFrom(pod.Requests, pod.Limits, isPodLevel)

@@ -6,6 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/heraldnode/herald/restart"
 )
 
 const (
@@ -75,7 +77,7 @@ func (c *checker) checkPullPolicy(at *field.Path, policy v1.PullPolicy) {
 
 // checkInitContainer allows hooks and probes for sidecars only: other init containers end before anybody could ask.
 func (c *checker) checkInitContainer(at *field.Path, container *v1.Container) {
-	if isSidecar(container) {
+	if restart.IsSidecar(container) {
 		c.checkHooksAndProbes(at, container)
 		return
 	}

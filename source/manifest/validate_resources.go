@@ -107,13 +107,13 @@ func (c *checker) checkPodResources(spec *field.Path) {
 		return
 	}
 	c.checkResources(at, pod, isPodResource)
-	needed := aggregate(c.spec, requestsOf)
+	needed := requestsOf(c.spec)
 	for _, name := range slices.Sorted(maps.Keys(needed)) {
 		if request, set := pod.Requests[name]; set && request.Cmp(needed[name]) < 0 {
 			c.invalid(at.Child("requests").Key(string(name)), request.String(), tooSmall(needed[name], "request"))
 		}
 	}
-	limited := aggregate(c.spec, limitsOf)
+	limited := limitsOf(c.spec)
 	for _, name := range slices.Sorted(maps.Keys(limited)) {
 		if limit, set := pod.Limits[name]; set && isHugePages(name) && limit.Cmp(limited[name]) < 0 {
 			c.invalid(at.Child("limits").Key(string(name)), limit.String(), tooSmall(limited[name], "are limited to"))
