@@ -42,7 +42,11 @@ func (d *derivation) podResources() *v1.ResourceRequirements {
 
 // podRequests is what the scheduler counts for the pod: its containers, overridden by what the pod asks for as a whole,
 // with its overhead.
-func podRequests(pod *v1.Pod) v1.ResourceList { return resource.PodRequests(pod, resource.PodResourcesOptions{}) }
+func podRequests(pod *v1.Pod) v1.ResourceList {
+	return resource.PodRequests(pod, resource.PodResourcesOptions{})
+}
 
 // podLimits is the same for limits.
-func podLimits(pod *v1.Pod) v1.ResourceList { return resource.PodLimits(pod, resource.PodResourcesOptions{}) }
+func podLimits(pod *v1.Pod) v1.ResourceList {
+	return resource.PodLimits(pod, resource.PodResourcesOptions{})
+}

@@ -6,9 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
-	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -16,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/heraldnode/herald/parity/internal/needs"
 	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
@@ -54,13 +51,7 @@ func admin(t *testing.T) kubernetes.Interface {
 // kubectl runs the real one as the administrator and returns what it printed.
 func kubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	needs.Kubectl(t)
-	cmd := exec.CommandContext(t.Context(), "kubectl", append([]string{"--kubeconfig", cluster.AdminKubeconfig()}, args...)...)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return strings.TrimSpace(string(out))
+	return recorder.Kubectl(t, cluster.AdminKubeconfig(), args...)
 }
 
 // lives records every incarnation of a pod that a watch shows, from now on, as the UIDs in the order of their birth. The

@@ -3,10 +3,7 @@ package node_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -287,7 +284,7 @@ func TestF26APodWhoseShimIsKilledRunsAgain(t *testing.T) {
 	tr.bind(tr.keepsDiary(newPod("shimless", runs("main", "work", diaryPath+"/main", "main"))))
 	p := tr.Await("shimless", "ready", isReady)
 	tr.mustHaveWritten("main", "main started")
-	if err := killShim(tr.containerd.Folder(), tr.sandboxOf(p)); err != nil {
+	if err := tr.containerd.KillShim(tr.sandboxOf(p)); err != nil {
 		t.Fatal(err)
 	}
 	again := tr.Await("shimless", "running again", func(p *v1.Pod) bool {
@@ -297,23 +294,4 @@ func TestF26APodWhoseShimIsKilledRunsAgain(t *testing.T) {
 		t.Errorf("its first life ended with %+v", last)
 	}
 	tr.mustHaveWritten("main", "main started", "main started")
-}
-
-// killShim kills the shim of one sandbox, which is told by its command line.
-func killShim(folder, sandbox string) error {
-	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		return err
-	}
-	for _, file := range lines {
-		line, _ := os.ReadFile(file) // it may have ended
-		if strings.Contains(string(line), "shim") && strings.Contains(string(line), sandbox) && strings.Contains(string(line), folder) {
-			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			if err != nil {
-				return err
-			}
-			return syscall.Kill(pid, syscall.SIGKILL)
-		}
-	}
-	return fmt.Errorf("no shim of sandbox %s", sandbox)
 }

@@ -32,11 +32,8 @@ type trial struct {
 // tryOn begins a trial. When it ends, its pods are deleted and must disappear.
 func tryOn(t *testing.T, m *machine) *trial {
 	t.Helper()
-	namespace := strings.Trim(regexp.MustCompile("[^a-z0-9]+").ReplaceAllString(strings.ToLower(t.Name()), "-"), "-")
-	namespace = strings.Trim(namespace[max(0, len(namespace)-50):], "-") // its end: subtests begin alike
 	tr := &trial{machine: m, t: t, diary: t.TempDir()}
-	tr.createNamespace(namespace)
-	tr.Recorder = recorder.Record(t, m.cluster, m.name, namespace)
+	tr.Recorder = recorder.Record(t, m.cluster, m.name, tr.createNamespace())
 	t.Cleanup(tr.end)
 	return tr
 }
@@ -56,18 +53,22 @@ func tryAlone(t *testing.T, name string) *trial {
 	return tryOn(t, m)
 }
 
-// createNamespace does what the controller manager would.
-func (tr *trial) createNamespace(name string) {
+// createNamespace does what the controller manager would. The name is the test's, which may run more than once.
+func (tr *trial) createNamespace() string {
 	tr.t.Helper()
+	name := regexp.MustCompile("[^a-z0-9]+").ReplaceAllString(strings.ToLower(tr.t.Name()), "-")
+	name = strings.Trim(name[max(0, len(name)-50):], "-") // its end: subtests begin alike
 	admin := recorder.ClientOf(tr.t, tr.cluster.AdminConfig()).CoreV1()
-	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := admin.Namespaces().Create(tr.t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+	namespace, err := admin.Namespaces().Create(tr.t.Context(),
+		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-"}}, metav1.CreateOptions{})
+	if err != nil {
 		tr.t.Fatal(err)
 	}
 	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-	if _, err := admin.ServiceAccounts(name).Create(tr.t.Context(), account, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.ServiceAccounts(namespace.Name).Create(tr.t.Context(), account, metav1.CreateOptions{}); err != nil {
 		tr.t.Fatal(err)
 	}
+	return namespace.Name
 }
 
 func (tr *trial) end() {
@@ -192,11 +193,7 @@ func (tr *trial) mustLeaveNothing() {
 // kubectl runs the real one in the trial's namespace as the administrator, and returns what it printed.
 func (tr *trial) kubectl(args ...string) string {
 	tr.t.Helper()
-	out, err := tr.kubectlCommand(tr.t.Context(), args...).CombinedOutput()
-	if err != nil {
-		tr.t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return strings.TrimSpace(string(out))
+	return recorder.Kubectl(tr.t, tr.cluster.AdminKubeconfig(), append([]string{"--namespace", tr.Namespace}, args...)...)
 }
 
 func (tr *trial) kubectlCommand(ctx context.Context, args ...string) *exec.Cmd {

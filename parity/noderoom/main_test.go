@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,7 +19,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/heraldnode/herald/parity/controlplane"
-	"github.com/heraldnode/herald/parity/internal/needs"
 	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
@@ -77,13 +75,7 @@ func admin(t *testing.T) kubernetes.Interface {
 
 func kubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	needs.Kubectl(t)
-	cmd := exec.CommandContext(t.Context(), "kubectl", append([]string{"--kubeconfig", cluster.AdminKubeconfig()}, args...)...)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return strings.TrimSpace(string(out))
+	return recorder.Kubectl(t, cluster.AdminKubeconfig(), args...)
 }
 
 func getNode(t *testing.T, name string) *v1.Node {

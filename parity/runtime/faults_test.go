@@ -3,11 +3,6 @@ package runtime_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -102,7 +97,7 @@ func TestF26AShimThatIsKilledIsSeenAsAnEnd(t *testing.T) {
 	r, _ := newRuntime(t, c)
 	pod := newPod("pause")
 	seen := run(t, r, pod)
-	if err := killShim(c.Folder(), seen.Sandboxes[0].ID); err != nil {
+	if err := c.KillShim(seen.Sandboxes[0].ID); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() error {
@@ -116,25 +111,6 @@ func TestF26AShimThatIsKilledIsSeenAsAnEnd(t *testing.T) {
 		t.Errorf("it ended with %+v", exit)
 	}
 	remove(t, r, pod)
-}
-
-// killShim kills the shim of one sandbox, which is told by its command line.
-func killShim(folder, sandbox string) error {
-	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		return err
-	}
-	for _, file := range lines {
-		line, _ := os.ReadFile(file) // it may have ended
-		if strings.Contains(string(line), "shim") && strings.Contains(string(line), sandbox) && strings.Contains(string(line), folder) {
-			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			if err != nil {
-				return err
-			}
-			return syscall.Kill(pid, syscall.SIGKILL)
-		}
-	}
-	return fmt.Errorf("no shim of sandbox %s", sandbox)
 }
 
 func TestWhatWasNotMadeForAPodIsLeftAlone(t *testing.T) {
