@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,7 +39,9 @@ func (s *Server) pods(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if following {
-		s.follow(w, r)
+		if r.Method != http.MethodHead { // which asks for the beginning only
+			s.follow(w, r)
+		}
 		return
 	}
 	list := v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []v1.Pod{}}
@@ -65,6 +68,7 @@ func (s *Server) follow(w http.ResponseWriter, r *http.Request) {
 	for change := range s.config.Node.LocalChanges(r.Context()) {
 		pod := *change.Object.(*v1.Pod)
 		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+		_ = connection.SetWriteDeadline(time.Now().Add(readTimeout)) // each change has its own; a test's recorder has none
 		if lines.Encode(event{Type: string(change.Type), Object: &pod}) != nil || connection.Flush() != nil {
 			return
 		}

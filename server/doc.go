@@ -7,5 +7,6 @@
 //	GET /metrics         for Prometheus
 //
 // Whoever can ask is not asked who he is. So it listens on loopback addresses and Unix sockets only, and refuses requests that a
-// browser was tricked into by a foreign name for this machine. Nothing can be changed through it.
+// browser was tricked into by a foreign name for this machine. Nothing can be changed through it, and who asks too often, too
+// slowly or does not read his answers harms nobody but others who ask.
 package server

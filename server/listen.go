@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -38,15 +39,21 @@ func CheckAddress(address string) error {
 		if len(path) > longestSocket {
 			return fmt.Errorf("%q: a socket's path has at most %d bytes, this one has %d", address, longestSocket, len(path))
 		}
+		if strings.HasSuffix(path, "/") {
+			return fmt.Errorf("%q: want the path of a socket, not of a folder", address)
+		}
 		return nil
 	}
-	host, _, err := net.SplitHostPort(address)
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return fmt.Errorf("%q: want unix:///path or 127.0.0.1:port", address)
 	}
 	if !isLoopback(host) {
 		return fmt.Errorf("%q: %q is not a loopback address, like 127.0.0.1; who asks is not checked, so others must not reach it",
 			address, host)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("%q: want a port from 0 to 65535", address)
 	}
 	return nil
 }
@@ -79,7 +86,7 @@ func ownersOnly(_, _ string, socket syscall.RawConn) error {
 }
 
 func isLoopback(host string) bool {
-	if host == "localhost" {
+	if strings.EqualFold(host, "localhost") {
 		return true
 	}
 	address, err := netip.ParseAddr(host)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"golang.org/x/net/netutil"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 )
@@ -61,20 +62,31 @@ func New(config Config) (*Server, error) {
 // ServeHTTP answers one question.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.routes.ServeHTTP(w, r) }
 
+// How long somebody may take to ask, to ask again, and to read a part of his answer.
+const (
+	askTimeout  = 10 * time.Second
+	idleTimeout = 2 * time.Minute
+	readTimeout = time.Minute
+)
+
 // shutdownTimeout is how long a stopping server waits for the questions that it is about to answer.
 const shutdownTimeout = 2 * time.Second
+
+// maxConnections is how many may ask at once. Others wait, so that nobody who may ask can use up the descriptors that the agent
+// needs for its pods.
+const maxConnections = 64
 
 // Serve answers on the listener until ctx ends, and closes it.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	asking, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	server := &http.Server{
-		Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: s, ReadHeaderTimeout: askTimeout, IdleTimeout: idleTimeout, WriteTimeout: readTimeout, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return asking },
 		ErrorLog:    slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
+	go func() { ended <- server.Serve(netutil.LimitListener(listener, maxConnections)) }()
 	select {
 	case err := <-ended:
 		return err

@@ -28,6 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // node has one pod, and changes that a test sends.
 type node struct {
 	changes chan watch.Event
+	left    chan struct{} // closed when somebody watches no more, if anybody wants to know
 	ill     error
 }
 
@@ -40,6 +41,9 @@ func (n *node) Healthy() error       { return n.ill }
 
 func (n *node) LocalChanges(ctx context.Context) iter.Seq[watch.Event] {
 	return func(yield func(watch.Event) bool) {
+		if n.left != nil {
+			defer close(n.left)
+		}
 		for {
 			select {
 			case <-ctx.Done():
@@ -100,6 +104,23 @@ func TestTheFirstPageSaysWhatCanBeAsked(t *testing.T) {
 	want := "/pods\n/pods?watch=true\n/healthz\n/metrics\n"
 	if answer := ask(s, "GET", "http://localhost/"); answer.Code != http.StatusOK || answer.Body.String() != want {
 		t.Errorf("%d %s", answer.Code, answer.Body)
+	}
+}
+
+func TestALocalNameIsLocalHoweverItIsWritten(t *testing.T) {
+	s := newServer(t, &node{})
+	for _, host := range []string{"localhost", "LocalHost:80", "127.0.0.1", "127.8.9.1:1", "[::1]", "[::1]:80"} {
+		if answer := ask(s, "GET", "http://"+host+"/healthz"); answer.Code != http.StatusOK {
+			t.Errorf("%s: %d %s", host, answer.Code, answer.Body)
+		}
+	}
+}
+
+// TestAQuestionAboutAWatchEnds would not end if it watched: nothing ever changes.
+func TestAQuestionAboutAWatchEnds(t *testing.T) {
+	answer := ask(newServer(t, &node{}), "HEAD", "http://localhost/pods?watch=true")
+	if answer.Code != http.StatusOK || answer.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("%d %v", answer.Code, answer.Header())
 	}
 }
 
@@ -168,7 +189,7 @@ func clientOf(socket string) *http.Client {
 
 func TestOnlyThisMachineCanAsk(t *testing.T) {
 	for _, address := range []string{
-		"0.0.0.0:0", ":0", "10.0.0.1:80", "[::]:0", "nonsense", "unix://here.sock", "unix:///" + strings.Repeat("x", 107),
+		"0.0.0.0:0", ":0", "10.0.0.1:80", "[::]:0", "nonsense", "unix://here.sock", "unix:///", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", "unix:///" + strings.Repeat("x", 107),
 	} {
 		if listener, err := server.Listen(t.Context(), address); err == nil {
 			_ = listener.Close()

@@ -38,6 +38,9 @@ file would not be accepted.`,
 			for _, arg := range args {
 				c.look(arg)
 			}
+			if c.unwritten != nil {
+				return fmt.Errorf("say what was found: %w", c.unwritten)
+			}
 			if c.bad > 0 {
 				return fmt.Errorf("%d of %d would not be accepted", c.bad, c.files)
 			}
@@ -51,9 +54,14 @@ type checkup struct {
 	out        io.Writer
 	stdin      io.Reader
 	files, bad int
+	unwritten  error // why somebody did not get to read all of it
 }
 
-func (c *checkup) say(format string, args ...any) { fmt.Fprintf(c.out, format+"\n", args...) }
+func (c *checkup) say(format string, args ...any) {
+	if _, err := fmt.Fprintf(c.out, format+"\n", args...); err != nil && c.unwritten == nil {
+		c.unwritten = err
+	}
+}
 
 // look checks a file, the files of a folder, or the standard input.
 func (c *checkup) look(arg string) {
@@ -70,11 +78,26 @@ func (c *checkup) look(arg string) {
 	names := map[string]string{} // of the pods of a folder, which run side by side
 	for _, file := range files {
 		c.files++
-		if err := c.file(file, names); err != nil {
+		var err error
+		if file != arg { // one that is named itself may also be a pipe, as the shell's <(...) is
+			err = mustBeRegular(file)
+		}
+		if err == nil {
+			err = c.file(file, names)
+		}
+		if err != nil {
 			c.bad++
 			c.say("%v", err)
 		}
 	}
+}
+
+// mustBeRegular refuses what a folder's reader refuses too. Nothing else has to answer when it is opened.
+func mustBeRegular(file string) error {
+	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s: is no regular file, and nothing else is read in a folder", file)
+	}
+	return nil // also if it is gone, which is said when it is opened
 }
 
 // extensions of manifests in a folder.

@@ -4,7 +4,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/heraldnode/herald/cmd/herald/internal/cli"
 )
 
 const goodPod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: main, image: nginx}]}\n"
@@ -62,5 +65,27 @@ func TestCheckReadsAFolderAsRunWould(t *testing.T) {
 	}
 	if got := herald("check", t.TempDir()); got.status != 0 || !strings.Contains(got.out, "no manifest in this folder") {
 		t.Errorf("of an empty folder: exit status %d: %s", got.status, got.out)
+	}
+}
+
+func TestCheckIsNotHeldUpByAPipeInAFolder(t *testing.T) {
+	folder := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(folder, "pipe.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := herald("check", folder); got.status != 1 || !strings.Contains(got.out, "pipe.yaml: is no regular file") {
+		t.Errorf("exit status %d: %s", got.status, got.out)
+	}
+}
+
+func TestACheckThatNobodyCouldReadIsNoSuccess(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	var errs strings.Builder
+	if status := cli.Main([]string{"check", write(t, "pod.yaml", goodPod)}, nil, full, &errs); status != 1 || !strings.Contains(errs.String(), "no space left") {
+		t.Errorf("exit status %d: %s", status, errs.String())
 	}
 }

@@ -39,24 +39,29 @@ func (e usageError) Unwrap() error { return e.error }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// Main runs the command and returns its exit status. SIGINT, SIGTERM and a terminal that is closed end what it does.
+// Main runs the command and returns its exit status. A signal ends the program as it ends others, but for the commands that
+// have something to end first.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // nohup wants it ignored
-		signals = append(signals, syscall.SIGHUP)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), signals...)
-	defer stop()
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	addCompletion(root)
+	err := root.ExecuteContext(context.Background())
 	if err != nil {
 		fmt.Fprintln(stderr, "herald:", err)
 	}
 	return statusOf(err)
+}
+
+// untilSignal ends with SIGINT, SIGTERM, and when the terminal is closed; until stop is called none of them ends the program.
+func untilSignal(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
+	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup wants it ignored
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signal.NotifyContext(parent, signals...)
 }
 
 func statusOf(err error) int {
@@ -94,19 +99,34 @@ quickly how they are. It needs no cluster.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
-			}
-			return usage("there is no command %q%s\nSee 'herald --help'", args[0], didYouMean(cmd.SuggestionsFor(args[0])))
-		},
+		RunE:          helpOrNoSuchCommand,
+		Version:       version(),
 	}
+	root.SetVersionTemplate(readBuild().String() + "\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w\nSee '%s --help'", err, cmd.CommandPath())
 	})
 	root.SuggestionsMinimumDistance = 2
 	root.AddCommand(newDemo(), newRun(), newGet(), newCheck(), newVersion(), newConfig(), newExitTopic())
+	root.SetHelpCommand(newHelp())
 	return root
+}
+
+// addCompletion adds cobra's command, which remembers where root writes to, and has it refuse shells that it does not know.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		completion.Args, completion.RunE = cobra.ArbitraryArgs, helpOrNoSuchCommand
+	}
+}
+
+// helpOrNoSuchCommand is what a command does that has others below it, and none of which was named.
+func helpOrNoSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	typed := strings.TrimPrefix(cmd.CommandPath()+" "+args[0], cmd.Root().Name()+" ")
+	return usage("there is no command %q%s\nSee '%s --help'", typed, didYouMean(cmd.SuggestionsFor(args[0])), cmd.CommandPath())
 }
 
 func didYouMean(names []string) string {

@@ -53,7 +53,7 @@ func (g *getPods) namespaces(cmd *cobra.Command, _ []string, _ string) ([]string
 func (g *getPods) known(cmd *cobra.Command) [][2]string {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
-	pods, _ := client.New(g.server).Pods(ctx)
+	pods, _ := client.New(g.server, completionTimeout).Pods(ctx)
 	var names [][2]string
 	for i := range pods {
 		names = append(names, [2]string{pods[i].Namespace, pods[i].Name})

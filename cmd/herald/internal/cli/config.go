@@ -56,13 +56,7 @@ Later files win over earlier ones and flags over all: lists are replaced, maps a
 the same; docs/config.md explains each:
 
 ` + strings.TrimRight(fields.String(), "\n"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
-			}
-			return usage("there is no command %q%s\nSee 'herald config --help'",
-				"config "+args[0], didYouMean(cmd.SuggestionsFor(args[0])))
-		},
+		RunE: helpOrNoSuchCommand,
 	}
 	command.SuggestionsMinimumDistance = 2
 	command.AddCommand(newConfigConvert(), newConfigShow())

@@ -30,19 +30,25 @@ With --for it ends by itself, with exit status 0 if the pods came to what they s
 				return usage("--for %v: want a time, like 30s", lasts)
 			}
 			signal.Ignore(syscall.SIGPIPE) // who reads along may leave, but the pods must be ended
-			return demo.Run(cmd.Context(), demo.Options{For: lasts, Out: cmd.OutOrStdout()})
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			return demo.Run(ctx, demo.Options{For: lasts, Out: cmd.OutOrStdout()})
 		},
 	}
 	command.Flags().DurationVar(&lasts, "for", 0, "end after this time and say whether all went well, e.g. 30s")
 	command.AddCommand(&cobra.Command{
 		Use: "pod NAME [PORT]", Hidden: true, Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return demo.Program(cmd.Context(), cmd.ErrOrStderr(), args[0], append(args, "")[1])
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			return demo.Program(ctx, cmd.ErrOrStderr(), args[0], append(args, "")[1])
 		},
 	}, &cobra.Command{
 		Use: "guard FOLDER", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return demo.Guard(cmd.Context(), cmd.InOrStdin(), args[0])
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			return demo.Guard(ctx, cmd.InOrStdin(), args[0])
 		},
 	})
 	return command

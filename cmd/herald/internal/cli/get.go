@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
@@ -22,10 +23,14 @@ type getPods struct {
 	selection
 
 	server, output               string
+	requestTimeout               time.Duration
 	watch, watchOnly             bool
 	noHeaders, ignoreNotFound    bool
 	labelSelector, fieldSelector string
 }
+
+// defaultRequestTimeout is what an agent of this machine needs only when it is stopped.
+const defaultRequestTimeout = 10 * time.Second
 
 func newGet() *cobra.Command {
 	g := &getPods{}
@@ -51,12 +56,21 @@ A static pod's name ends with the node's: the manifest of web is the pod web-n1 
 			if err := g.parse(args); err != nil {
 				return err
 			}
-			return g.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			ctx := cmd.Context()
+			if g.watch || g.watchOnly { // which is ended by a signal, and well
+				var stop context.CancelFunc
+				ctx, stop = untilSignal(ctx)
+				defer stop()
+				context.AfterFunc(ctx, stop) // a second signal ends it at once
+			}
+			return g.run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := get.Flags()
 	flags.StringVarP(&g.server, "server", "s", client.DefaultAddress(config.DefaultListen),
 		"the agent: unix:///path or 127.0.0.1:port; also $"+client.AddressVariable)
+	flags.DurationVar(&g.requestTimeout, "request-timeout", defaultRequestTimeout,
+		"how long the agent may take until it begins to answer; 0: as long as it likes")
 	flags.StringVarP(&g.namespace, "namespace", "n", metav1.NamespaceDefault, "namespace of the pods")
 	flags.BoolVarP(&g.all, "all-namespaces", "A", false, "pods of all namespaces")
 	flags.StringVarP(&g.labelSelector, "selector", "l", "", "only pods with these labels, like app=web,tier!=db")
@@ -83,6 +97,15 @@ func (g *getPods) parse(args []string) (err error) {
 	if !slices.Contains(formats, g.output) && g.output != "" {
 		return usage("-o %s: want wide, json, yaml or name", g.output)
 	}
+	if err := client.CheckAddress(g.server); err != nil {
+		return usage("--server: %w", err)
+	}
+	if g.requestTimeout < 0 {
+		return usage("--request-timeout %v: want a time, like 10s, or 0", g.requestTimeout)
+	}
+	if g.namespace == "" { // as kubectl takes it
+		g.namespace = metav1.NamespaceDefault
+	}
 	if g.names, err = podsNamed(args); err != nil {
 		return err
 	}
@@ -90,8 +113,11 @@ func (g *getPods) parse(args []string) (err error) {
 }
 
 func (g *getPods) run(ctx context.Context, out, notes io.Writer) error {
-	agent := client.New(g.server)
+	agent := client.New(g.server, g.requestTimeout)
 	pods, err := agent.Pods(ctx)
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // it was asked to end before it had begun
+	}
 	if err != nil {
 		return err
 	}

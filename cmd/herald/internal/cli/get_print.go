@@ -49,7 +49,7 @@ func (p *podPrinter) print(pods ...*v1.Pod) error {
 
 func (p *podPrinter) printOne(pod *v1.Pod) error {
 	if p.format == "name" {
-		_, err := fmt.Fprintln(p.out, "pod/"+pod.Name)
+		_, err := fmt.Fprintln(p.out, "pod/"+table.Printable(pod.Name))
 		return err
 	}
 	object, err := generic(pod)

@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/heraldnode/herald/table"
 )
 
 // selection is which pods were asked for.
@@ -31,7 +33,10 @@ func podsNamed(args []string) ([]string, error) {
 	}
 	if isPods(args[0]) {
 		for _, name := range args[1:] {
-			if strings.Contains(name, "/") {
+			switch {
+			case name == "":
+				return nil, usage("a pod's name is empty\nSee 'herald get --help'")
+			case strings.Contains(name, "/"):
 				return nil, usage("%q after %q: write pods NAME... or pod/NAME..., not both", name, args[0])
 			}
 		}
@@ -115,7 +120,7 @@ func (s *selection) hint(pods []v1.Pod, name string) string {
 	for i := range pods {
 		switch p := &pods[i]; {
 		case p.Name == name:
-			return fmt.Sprintf(" in the namespace %s; there is one in %s", s.namespace, p.Namespace)
+			return fmt.Sprintf(" in the namespace %s; there is one in %s", s.namespace, table.Printable(p.Namespace))
 		case p.Name == name+"-"+p.Spec.NodeName && (s.all || p.Namespace == s.namespace):
 			return fmt.Sprintf("; a static pod's name ends with the node's: %s", p.Name)
 		}

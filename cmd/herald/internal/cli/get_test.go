@@ -3,7 +3,9 @@ package cli_test
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"iter"
+	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
@@ -78,6 +80,7 @@ func TestGetPodsPrintsWhatKubectlWould(t *testing.T) {
 		"as they are named":    {"pod/web pods/db-n1 -o name", 0, "pod/web\npod/db-n1\n", ""},
 		"a label":              {"pods -l app!=web -o name", 0, "pod/db-n1\n", ""},
 		"fields":               {"pods -A --field-selector metadata.namespace=shop,status.phase=Running -o name", 0, "pod/web\n", ""},
+		"no namespace":         {"pods web --no-headers --namespace=", 0, "web   0/1   Running   0     60m\n", ""},
 		"nothing there":        {"pods -n empty", 0, "", "No resources found in empty namespace.\n"},
 		"nothing anywhere":     {"pods -A -l app=none", 0, "", "No resources found\n"},
 		"no names":             {"pods -n empty -o name", 0, "", ""},
@@ -157,7 +160,38 @@ func TestAnAgentThatDoesNotAnswerHasItsOwnStatus(t *testing.T) {
 			t.Errorf("%s: exit status %d: %s", name, got.status, got.err)
 		}
 	}
-	if got := herald("get", "pods", "--server", "127.0.0.1:x"); got.status == 0 || !strings.Contains(got.err, "127.0.0.1:port") {
+	if got := herald("get", "pods", "--server", "127.0.0.1:x"); got.status != 2 || !strings.Contains(got.err, "want a port") {
 		t.Errorf("exit status %d: %s", got.status, got.err)
+	}
+}
+
+func TestAnAgentThatIsStoppedIsNotWaitedForForever(t *testing.T) {
+	silent := "unix://" + filepath.Join(shortFolder(t), "s")
+	listener, err := server.Listen(t.Context(), silent) // and nobody ever takes a call
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	for _, args := range [][]string{{}, {"--watch"}} {
+		got := herald(append([]string{"get", "pods", "--server", silent, "--request-timeout", "10ms"}, args...)...)
+		if got.status != 3 || !strings.Contains(got.err, "does not answer in time\nIs it stopped") {
+			t.Errorf("%v: exit status %d: %s", args, got.status, got.err)
+		}
+	}
+}
+
+func TestWhoPosesAsAnAgentDoesNotCommandTheTerminal(t *testing.T) {
+	const evil = `{"items": [{"metadata": {"name": "\u001b[2Jx", "namespace": "default"}}, {"metadata": {"name": "y", "namespace": "\u001b[2J"}}]}`
+	for args, answer := range map[string]http.HandlerFunc{
+		"-o name": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, evil) },
+		"y":       func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, evil) },
+		"x":       func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "\x1b[2Jno", http.StatusTeapot) },
+	} {
+		listening := httptest.NewServer(answer)
+		got := herald(append([]string{"get", "pods", "--server", listening.URL}, strings.Fields(args)...)...)
+		listening.Close()
+		if said := got.out + got.err; !strings.Contains(said, "^[[2J") || strings.Contains(said, "\x1b") {
+			t.Errorf("%s: %q", args, said)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -56,10 +57,21 @@ Every flag is also a field of the configuration file, and wins over it; 'herald 
 		if err != nil {
 			return err
 		}
-		context.AfterFunc(cmd.Context(), func() { signal.Reset() }) // a second signal ends it at once
-		return runNode(cmd.Context(), cmd.ErrOrStderr(), &c)
+		ctx, stop := untilSignal(cmd.Context())
+		defer stop()
+		context.AfterFunc(ctx, stop) // a second signal ends it at once
+		defer surviveLostReaders()()
+		return runNode(ctx, cmd.ErrOrStderr(), &c)
 	}
 	return run
+}
+
+// surviveLostReaders keeps the agent alive when nobody reads its log any more, as when journald is restarted. What it starts
+// does not inherit that, which it would if the signal were ignored.
+func surviveLostReaders() (stop func()) {
+	ignored := make(chan os.Signal, 1)
+	signal.Notify(ignored, syscall.SIGPIPE)
+	return func() { signal.Stop(ignored) }
 }
 
 func newLogger(out io.Writer, c config.Logging) *slog.Logger {

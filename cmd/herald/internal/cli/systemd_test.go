@@ -10,11 +10,7 @@ import (
 )
 
 func TestSystemdIsToldWhenTheAgentRunsAndWhenItStops(t *testing.T) {
-	folder, err := os.MkdirTemp("", "herald") //nolint:usetesting // the path of a socket must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	folder := shortFolder(t)
 	socket := filepath.Join(folder, "notify.sock")
 	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err != nil {

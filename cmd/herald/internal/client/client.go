@@ -17,6 +17,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/heraldnode/herald/server"
+	"github.com/heraldnode/herald/table"
 )
 
 // AddressVariable is the environment variable that names an agent where no flag does.
@@ -33,8 +36,13 @@ func (e *UnreachableError) Error() string {
 		return fmt.Sprintf("the agent at %s has ended", e.Address)
 	}
 	remedy := "Is 'herald run' running? Another address is named with --server or " + AddressVariable
-	if errors.Is(e.Err, fs.ErrPermission) {
+	var slow net.Error
+	switch {
+	case errors.Is(e.Err, fs.ErrPermission):
 		remedy = "A socket answers its owner only: ask as the user that runs the agent, for instance with sudo"
+	case errors.As(e.Err, &slow) && slow.Timeout():
+		return fmt.Sprintf("the agent at %s does not answer in time\n"+
+			"Is it stopped, or the machine overloaded? More time is given with --request-timeout", e.Address)
 	}
 	return fmt.Sprintf("no agent answers at %s: %v\n%s", e.Address, plain(e.Err), remedy)
 }
@@ -59,11 +67,19 @@ type Client struct {
 // dialTimeout is how long an agent on this machine may take to take a call.
 const dialTimeout = 5 * time.Second
 
-// New makes a client of the agent at unix:///path or 127.0.0.1:port.
-func New(address string) *Client {
-	c := &Client{address: address, host: strings.TrimSuffix(strings.TrimPrefix(address, "http://"), "/")}
+// CheckAddress says why there can be no agent at that address.
+func CheckAddress(address string) error { return server.CheckAddress(hostOf(address)) }
+
+func hostOf(address string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(address, "http://"), "/")
+}
+
+// New makes a client of the agent at unix:///path or 127.0.0.1:port, which may take that long until it begins to answer; 0: as
+// long as it likes.
+func New(address string, patience time.Duration) *Client {
+	c := &Client{address: address, host: hostOf(address)}
 	dialer := &net.Dialer{Timeout: dialTimeout}
-	transport := &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}
+	transport := &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true, ResponseHeaderTimeout: patience}
 	if socket, isSocket := strings.CutPrefix(address, "unix://"); isSocket {
 		c.host = "localhost"
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -86,7 +102,8 @@ func (c *Client) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	if answer.StatusCode != http.StatusOK {
 		defer answer.Body.Close()
 		why, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10))
-		return nil, fmt.Errorf("the agent at %s answers %s: %s", c.address, answer.Status, strings.TrimSpace(string(why)))
+		said := table.Printable(answer.Status + ": " + strings.TrimSpace(string(why)))
+		return nil, fmt.Errorf("the agent at %s answers %s", c.address, said)
 	}
 	return answer.Body, nil
 }

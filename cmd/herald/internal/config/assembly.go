@@ -49,6 +49,9 @@ func (c *Config) api() (*rest.Config, error) {
 		return nil, nil //nolint:nilnil // there is none, which is no error
 	}
 	api, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, fmt.Errorf("read the kubeconfig %s: it names no cluster to talk to", c.Kubeconfig)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig %s: %w", c.Kubeconfig, err)
 	}

@@ -3,9 +3,12 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"net/url"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,7 +66,7 @@ func (c *Config) problems(said map[string]string) []problem {
 	c.checkSources(k)
 	c.checkRuntime(k)
 	c.checkContainers(k)
-	if err := server.CheckAddress(c.ListenAddress()); err != nil {
+	if err := server.CheckAddress(c.ListenAddress()); err != nil && (c.Listen != "" || c.DataDir != "") {
 		k.refuse(true, "listen", "%v", err)
 	}
 	k.refuse(c.KubeAPIQPS <= 0 && c.KubeAPIQPS != -1, "kubeAPIQPS", "is %d: want more than 0, or -1 for no limit", c.KubeAPIQPS)
@@ -81,8 +84,9 @@ func (c *Config) checkSources(k *checker) {
 			why: "nothing to run: name a folder with --manifests, a URL with --manifest-url or an API server with --kubeconfig",
 		})
 	}
-	if _, err := os.Stat(c.Kubeconfig); c.Kubeconfig != "" && err != nil {
-		k.refuse(true, "kubeconfig", "%v", err)
+	if info, err := os.Stat(c.Kubeconfig); c.Kubeconfig != "" {
+		k.refuse(err != nil, "kubeconfig", "%v", err)
+		k.refuse(err == nil && !info.Mode().IsRegular(), "kubeconfig", "%s is no file", c.Kubeconfig)
 	}
 	k.positive("fileCheckFrequency", c.FileCheckFrequency)
 	k.positive("httpCheckFrequency", c.HTTPCheckFrequency)
@@ -90,8 +94,20 @@ func (c *Config) checkSources(k *checker) {
 	k.refuse(c.StaticPodURL != "" && !isSafeURL(c.StaticPodURL), "staticPodURL",
 		"want an https URL, or an http one on this machine: whoever can change pods on the way is root here")
 	k.refuse(c.StaticPodURL == "" && len(c.StaticPodURLHeader) > 0, "staticPodURLHeader", "there is no staticPodURL to send it to")
+	for _, name := range slices.Sorted(maps.Keys(c.StaticPodURLHeader)) {
+		k.refuse(!headerName.MatchString(name), "staticPodURLHeader."+name, "is no name of a header: want letters, digits and -")
+		k.refuse(slices.ContainsFunc(c.StaticPodURLHeader[name], isNoHeaderValue), "staticPodURLHeader."+name,
+			"has a value that no header can have: it has more than one line, or control characters")
+	}
 	k.refuse((c.StaticPodURLCertFile == "") != (c.StaticPodURLKeyFile == ""), "staticPodURLCertFile",
 		"is of use with staticPodURLKeyFile only: give both or none")
+}
+
+// headerName has the letters of a token of HTTP.
+var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
+
+func isNoHeaderValue(value string) bool {
+	return strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
 
 // isSafeURL reports whether nobody on the way can change what is read. The value is not shown, for people put secrets into it.

@@ -15,6 +15,8 @@ func (c *Config) checkNode(k *checker) {
 	problems := validation.IsDNS1123Subdomain(c.NodeName)
 	k.refuse(len(problems) > 0, "nodeName", "%q is no name of a node: %s", c.NodeName, strings.Join(problems, "; "))
 	k.refuse(c.DataDir == "", "dataDir", "name a folder")
+	k.refuse(c.NodeIP.IsUnspecified() || c.NodeIP.IsMulticast() || c.NodeIP.Zone() != "", "nodeIP",
+		"is %v: want an address by which this machine is reached", c.NodeIP)
 	k.refuse(c.MaxPods <= 0, "maxPods", "is %d: want more than 0", c.MaxPods)
 	for _, key := range slices.Sorted(maps.Keys(c.NodeLabels)) {
 		problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(c.NodeLabels[key])...)
@@ -25,6 +27,8 @@ func (c *Config) checkNode(k *checker) {
 		problems := append(validation.IsQualifiedName(taint.Key), validation.IsValidLabelValue(taint.Value)...)
 		k.refuse(len(problems) > 0, path, "%s=%s is no taint: %s", taint.Key, taint.Value, strings.Join(problems, "; "))
 		effects := []v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute}
+		k.refuse(slices.ContainsFunc(c.RegisterWithTaints[:i], func(t Taint) bool { return t.Key == taint.Key && t.Effect == taint.Effect }),
+			path, "%s is there twice with the effect %s, which the API server refuses", taint.Key, taint.Effect)
 		k.refuse(!slices.Contains(effects, taint.Effect), path+".effect", "is %q: want NoSchedule, PreferNoSchedule or NoExecute", taint.Effect)
 	}
 }

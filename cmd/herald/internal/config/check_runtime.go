@@ -34,7 +34,8 @@ func (c *Config) checkContainers(k *checker) {
 	k.positive("runtimeRequestTimeout", c.RuntimeRequestTimeout)
 	k.refuse(c.MaxParallelImagePulls < 0, "maxParallelImagePulls", "is %d: want more than 0, or 0 for no limit", c.MaxParallelImagePulls)
 	size, err := resource.ParseQuantity(c.ContainerLogMaxSize)
-	k.refuse(err != nil || size.IsZero(), "containerLogMaxSize", "is %q: want a quantity, like 10Mi", c.ContainerLogMaxSize)
+	k.refuse(err != nil || size.IsZero() || !size.RoundUp(0), "containerLogMaxSize",
+		"is %q: want a quantity of bytes, like 10Mi", c.ContainerLogMaxSize)
 	k.refuse(c.ContainerLogMaxFiles < 2, "containerLogMaxFiles", "is %d: want at least 2", c.ContainerLogMaxFiles)
 	k.refuse(!slices.Contains([]string{"", "cgroupfs", "systemd"}, c.CgroupDriver), "cgroupDriver",
 		"is %q: want cgroupfs or systemd, or leave it out", c.CgroupDriver)

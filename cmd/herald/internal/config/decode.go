@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"reflect"
 	"strconv"
@@ -117,7 +118,12 @@ func (d *decoder) list(node *yaml.Node, into reflect.Value, path string) {
 	}
 	items := reflect.MakeSlice(into.Type(), len(node.Content), len(node.Content))
 	for i, item := range node.Content {
-		d.value(item, items.Index(i), reflect.StructField{}, fmt.Sprintf("%s[%d]", path, i))
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if item.Tag == "!!null" {
+			d.complain(item, at, "is empty: fill it in, or leave it out")
+			continue
+		}
+		d.value(item, items.Index(i), reflect.StructField{}, at)
 	}
 	into.Set(items)
 }
@@ -178,11 +184,14 @@ func parse(node *yaml.Node, into reflect.Value) (err error) {
 		}
 		into.SetBool(strings.EqualFold(node.Value, "true"))
 	case into.Kind() == reflect.Int:
-		n, err := strconv.Atoi(node.Value)
+		n, err := strconv.ParseInt(node.Value, 10, 32) // as the kubelet's and the API's numbers
+		if errors.Is(err, strconv.ErrRange) {
+			return fmt.Errorf("want a number up to %d", math.MaxInt32)
+		}
 		if err != nil || node.Tag != "!!int" {
 			return errors.New("want a whole number")
 		}
-		into.SetInt(int64(n))
+		into.SetInt(n)
 	default:
 		if node.Tag != "!!str" {
 			return fmt.Errorf("want text: write %q, with the quotes", node.Value)

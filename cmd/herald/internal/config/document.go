@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -30,12 +31,12 @@ func (d *decoder) document(text string) (*yaml.Node, error) {
 	if err := documents.Decode(&first); errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: is empty: %s", d.file, d.kind.beginning())
 	} else if err != nil {
-		return nil, d.syntax(err)
+		return nil, d.syntax(text, err)
 	}
 	if err := documents.Decode(&second); err == nil {
 		d.complain(&second, "", "a second document begins here: write one, or put the rest into a file of its own in --config-dir")
 	} else if !errors.Is(err, io.EOF) {
-		return nil, d.syntax(err)
+		return nil, d.syntax(text, err)
 	}
 	top := first.Content[0]
 	if !d.identify(top) {
@@ -47,11 +48,32 @@ func (d *decoder) document(text string) (*yaml.Node, error) {
 var lineOfError = regexp.MustCompile(`^yaml: line ([0-9]+): (.*)`)
 
 // syntax words an error of the parser like our own.
-func (d *decoder) syntax(err error) error {
-	if found := lineOfError.FindStringSubmatch(err.Error()); found != nil {
-		return fmt.Errorf("%s:%s: no YAML: %s", d.file, found[1], found[2])
+func (d *decoder) syntax(text string, err error) error {
+	found := lineOfError.FindStringSubmatch(err.Error())
+	if found == nil {
+		return fmt.Errorf("%s: no YAML: %s", d.file, strings.TrimPrefix(err.Error(), "yaml: "))
 	}
-	return fmt.Errorf("%s: no YAML: %s", d.file, strings.TrimPrefix(err.Error(), "yaml: "))
+	line, why := found[1], found[2]
+	if number, err := strconv.Atoi(line); err == nil && aboutTabs.MatchString(why) {
+		if tab := tabFrom(text, number); tab > 0 {
+			line, why = strconv.Itoa(tab), "it is indented with a tabulator: use spaces"
+		}
+	}
+	return fmt.Errorf("%s:%s: no YAML: %s", d.file, line, why)
+}
+
+// aboutTabs is what the parser says of a tabulator, which nobody sees, and often of the line before it.
+var aboutTabs = regexp.MustCompile(`tab character|cannot start any token`)
+
+// tabFrom is the first line from that one on that is indented with a tabulator; 0: there is none.
+func tabFrom(text string, from int) int {
+	for i, line := range strings.Split(text, "\n") {
+		indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
+		if i+1 >= from && strings.Contains(indent, "\t") {
+			return i + 1
+		}
+	}
+	return 0
 }
 
 // identify reports whether this is what it should be; of anything else each field would be a mistake. It takes the two
@@ -63,9 +85,8 @@ func (d *decoder) identify(top *yaml.Node) bool {
 	}
 	found := map[string]string{"apiVersion": "", "kind": ""}
 	var rest []*yaml.Node
-	for i := 0; i < len(top.Content); i += 2 {
-		key, value := top.Content[i], top.Content[i+1]
-		if said, identifies := found[key.Value]; identifies && said == "" {
+	for key, value := range d.pairs(top, "") {
+		if _, identifies := found[key.Value]; identifies {
 			found[key.Value] = value.Value
 			continue
 		}

@@ -17,10 +17,7 @@ const hidden = "HIDDEN"
 func (c *Config) Show() (string, error) {
 	shown := *c
 	shown.Listen = c.ListenAddress()
-	if at, err := url.Parse(c.StaticPodURL); err == nil && at.User != nil {
-		at.User = url.User(hidden)
-		shown.StaticPodURL = at.String()
-	}
+	shown.StaticPodURL = withoutSecrets(c.StaticPodURL)
 	shown.StaticPodURLHeader = nil
 	for name := range c.StaticPodURLHeader {
 		if shown.StaticPodURLHeader == nil {
@@ -36,6 +33,22 @@ func (c *Config) Show() (string, error) {
 			return !at.value.IsZero()
 		}
 	})
+}
+
+// withoutSecrets is a URL as it may be shown.
+func withoutSecrets(text string) string {
+	at, err := url.Parse(text)
+	if err != nil {
+		return hidden
+	}
+	if at.User != nil {
+		at.User = url.User(hidden)
+	}
+	if at.RawQuery != "" {
+		at.RawQuery = hidden
+	}
+	at.Fragment, at.RawFragment = "", "" // which is not sent
+	return at.String()
 }
 
 // encode writes down those fields that are wanted.

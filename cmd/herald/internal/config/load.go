@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 )
 
 // Load reads a configuration: the file, the drop-ins of the folder in the order of their names, the flags that were given.
@@ -35,6 +36,9 @@ func filesOf(file, folder string) ([]string, error) {
 	}
 	if folder == "" {
 		return files, nil
+	}
+	if info, err := os.Stat(folder); err == nil && !info.IsDir() {
+		return nil, fmt.Errorf("read the folder of drop-ins: %s: %w; a file is named with --config", folder, syscall.ENOTDIR)
 	}
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

@@ -33,6 +33,9 @@ func Run(ctx context.Context, options Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("make a folder for the demo: %w\nName a place where you may write with TMPDIR", err)
 	}
+	if err := server.CheckAddress("unix://" + filepath.Join(dataOf(folder), "process.sock")); err != nil {
+		return errors.Join(fmt.Errorf("%w\nName a folder with a shorter name with TMPDIR", err), os.RemoveAll(folder))
+	}
 	guard, err := startGuard(ctx, folder)
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(folder))
@@ -78,11 +81,21 @@ func (d *demo) prepare(ctx context.Context) error {
 	return nil
 }
 
+// command is what to type for this program.
+func command() string {
+	path, err := os.Executable()
+	byName := !strings.Contains(os.Args[0], "/") // and so found by the shell
+	if err != nil || byName || strings.ContainsAny(path, " \t\n'\"\\$`&;|<>()*?[]#~!{}") {
+		return "herald"
+	}
+	return path
+}
+
 func (d *demo) head() []string {
 	return []string{
-		"Herald runs four pods here, as plain processes: no containers, no cluster, no root.",
+		"Herald runs four pods here as plain processes: no containers, cluster or root.",
 		"  edit   " + filepath.Join(manifestsOf(d.folder), "web.yaml"),
-		"  ask    herald get pods -w -s " + d.listener.Addr().String(),
+		"  ask    " + command() + " get pods -w -s " + d.listener.Addr().String(),
 		"         curl http://" + d.listener.Addr().String() + "/pods",
 		"  end    Ctrl-C; nothing is left behind",
 		"",

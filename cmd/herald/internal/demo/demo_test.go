@@ -71,10 +71,26 @@ func TestADemoThatIsInterruptedLeavesNothing(t *testing.T) {
 	if err := demo.Run(ctx, demo.Options{Out: out}); err != nil {
 		t.Error(err)
 	}
-	for _, part := range []string{folder, "http://127.0.0.1:", "herald get pods", webRuns, "Nothing is left."} {
+	if first, _, _ := strings.Cut(out.String(), "\n"); len(first) > 80 {
+		t.Errorf("most terminals break this line: %s", first)
+	}
+	for _, part := range []string{folder, "http://127.0.0.1:", " get pods -w -s 127.0.0.1:", os.Args[0] + " get", webRuns, "Nothing is left."} {
 		if !strings.Contains(out.String(), part) {
 			t.Errorf("%q is not in: %s", part, out.String())
 		}
+	}
+	mustBeEmpty(t, folder)
+}
+
+func TestADemoWithoutRoomForItsSocketsSaysWhatToDo(t *testing.T) {
+	folder := filepath.Join(temporary(t), strings.Repeat("x", 100))
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", folder)
+	if err := demo.Run(t.Context(), demo.Options{Out: io.Discard}); err == nil || !strings.Contains(err.Error(), "TMPDIR") ||
+		strings.Contains(err.Error(), "guard") {
+		t.Errorf("the error is %v", err)
 	}
 	mustBeEmpty(t, folder)
 }
@@ -136,6 +152,28 @@ func TestATerminalShowsATableThatFits(t *testing.T) {
 				t.Errorf("%d columns: %q", len(text), text)
 			}
 		}
+	}
+	mustBeEmpty(t, folder)
+}
+
+func TestATerminalOfNoKnownKindGetsPlainLines(t *testing.T) {
+	folder := temporary(t)
+	t.Setenv("TERM", "")
+	master, terminal := openTerminal(t, 80, 24)
+	ctx, interrupt := context.WithCancel(t.Context())
+	seen := &reader{words: webRuns, then: interrupt}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(seen, master)
+	}()
+	if err := demo.Run(ctx, demo.Options{Out: terminal}); err != nil {
+		t.Error(err)
+	}
+	_ = terminal.Close()
+	<-read
+	if strings.Contains(seen.String(), "\x1b") {
+		t.Errorf("%q", seen.String())
 	}
 	mustBeEmpty(t, folder)
 }

@@ -17,11 +17,12 @@ import (
 const nodeName = "demo"
 
 func manifestsOf(folder string) string { return filepath.Join(folder, "manifests") }
+func dataOf(folder string) string      { return filepath.Join(folder, "data") }
 
 // newNode is an agent alone, whose containers are processes, and all of which is in one folder.
 func newNode(folder string) (*assembly.Node, error) {
 	return assembly.New(assembly.Config{
-		NodeName: nodeName, DataDir: filepath.Join(folder, "data"), StaticPodPath: manifestsOf(folder),
+		NodeName: nodeName, DataDir: dataOf(folder), StaticPodPath: manifestsOf(folder),
 		Runtime: assembly.RuntimeProcess, NodeIP: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
 	})
 }

@@ -28,7 +28,8 @@ type screen struct {
 
 func newScreen(out io.Writer, head []string) *screen {
 	s := &screen{out: out, head: head, shown: map[string]string{}, resized: make(chan os.Signal, 1)}
-	if file, isFile := out.(*os.File); isFile && os.Getenv("TERM") != "dumb" {
+	kind := os.Getenv("TERM")
+	if file, isFile := out.(*os.File); isFile && kind != "" && kind != "dumb" {
 		if _, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ); err == nil {
 			s.terminal = file
 		}
