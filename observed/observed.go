@@ -5,6 +5,7 @@
 package observed
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -17,9 +18,9 @@ import (
 type Pod struct {
 	UID  podid.UID
 	Name podid.FullName
-	// Sandboxes, newest first: by attempt's creation time, ties by ID.
+	// Sandboxes, newest first: by attempt.
 	Sandboxes []Sandbox
-	// Containers, newest first, of every sandbox and every attempt.
+	// Containers of every sandbox and every attempt, those of one name newest first: by restart count.
 	Containers []Container
 	// IPs of the newest ready sandbox, the primary one first. They outlive the sandbox: a pod that ended keeps the
 	// addresses that it had (PLEG-10).
@@ -144,11 +145,14 @@ func ParseContainerID(written string) ContainerID {
 }
 
 // Sort puts sandboxes and containers in the order that the fields promise. Whoever fills a Pod calls it once.
+//
+// Attempts and restart counts only rise. The kubelet goes by the times of creation, which a clock that is set back turns
+// around: what runs would be taken for old, and stopped (F14). Here they decide only where the numbers do not.
 func (p *Pod) Sort() {
-	slices.SortStableFunc(p.Sandboxes, func(a, b Sandbox) int {
-		return newestFirst(a.CreatedAt, b.CreatedAt, a.ID, b.ID)
+	slices.SortFunc(p.Sandboxes, func(a, b Sandbox) int {
+		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
-	slices.SortStableFunc(p.Containers, func(a, b Container) int {
-		return newestFirst(a.CreatedAt, b.CreatedAt, a.ID.ID, b.ID.ID)
+	slices.SortFunc(p.Containers, func(a, b Container) int {
+		return cmp.Or(cmp.Compare(b.RestartCount, a.RestartCount), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID.ID, b.ID.ID))
 	})
 }

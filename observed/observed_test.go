@@ -88,6 +88,27 @@ func TestOrderDoesNotDependOnTheRuntimesWhenTimesAreEqual(t *testing.T) {
 	}
 }
 
+// TestF14AClockThatIsSetBackDoesNotMakeTheOldNew has what followed each sandbox and container an hour before it, by the
+// wall clock.
+func TestF14AClockThatIsSetBackDoesNotMakeTheOldNew(t *testing.T) {
+	first := container("web", "1", "old", 0, observed.Exited)
+	second := container("web", "2", "new", time.Hour, observed.Running)
+	second.RestartCount = 1
+	pod := &observed.Pod{
+		Sandboxes: []observed.Sandbox{
+			{ID: "old", CreatedAt: noon}, {ID: "new", Attempt: 1, CreatedAt: noon.Add(-time.Hour), Ready: true},
+		},
+		Containers: []observed.Container{first, second},
+	}
+	pod.Sort()
+	if diff := cmp.Diff([]string{"test://2", "test://1"}, ids(pod.Instances("web"))); diff != "" {
+		t.Error(diff)
+	}
+	if newest, _ := pod.NewestSandbox(); newest.ID != "new" {
+		t.Errorf("the newest sandbox is %q", newest.ID)
+	}
+}
+
 func TestStatesAndIDsAreWrittenAsTheAPIShowsThem(t *testing.T) {
 	var forgotten observed.State
 	if forgotten.String() != "unknown" || observed.Exited.String() != "exited" || observed.Created.String() != "created" {

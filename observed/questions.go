@@ -1,10 +1,5 @@
 package observed
 
-import (
-	"strings"
-	"time"
-)
-
 // NewestSandbox is the pod's latest attempt, ready or not.
 func (p *Pod) NewestSandbox() (Sandbox, bool) {
 	if len(p.Sandboxes) == 0 {
@@ -60,11 +55,4 @@ func (p *Pod) Running() bool {
 		}
 	}
 	return false
-}
-
-func newestFirst(a, b time.Time, idA, idB string) int {
-	if order := b.Compare(a); order != 0 {
-		return order
-	}
-	return strings.Compare(idA, idB)
 }

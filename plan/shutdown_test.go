@@ -49,7 +49,7 @@ func TestPW25SidecarsEndAfterTheOthersLastToFirst(t *testing.T) {
 		"what never ran is not":           {pod, saw(ready, running("r"), instance("a", observed.Created)), "r#0"},
 		"an init container":               {pod, saw(ready, running("r"), running("i")), "i#0, r#0 after i#0"},
 		"nobody waits for a debugger":     {pod, saw(ready, running("r"), running("debug")), "debug#0, r#0"},
-		"two instances of a name":         {pod, saw(ready, running("r", count(1)), running("r"), running("a")), "a#0, r#0 after a#0, r#1 after a#0"},
+		"two instances of a name":         {pod, saw(ready, running("r", count(1)), running("r"), running("a")), "a#0, r#1 after a#0, r#0 after a#0"},
 		"an orphan":                       {nil, saw(ready, running("r"), running("a")), "a#0, r#0"},
 		"one that the pod does not have":  {pod, saw(ready, running("r"), running("x")), "x#0, r#0"},
 		"a pod that was never seen":       {pod, nil, ""},

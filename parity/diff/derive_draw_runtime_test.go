@@ -26,10 +26,12 @@ func drawObserved(d *drawer, pod *v1.Pod) *observed.Pod {
 	}
 	age := time.Duration(0)
 	for _, name := range containerNames(pod) {
+		restarts := d.IntN(4)
 		for instance := range oneOf(d, 0, 1, 1, 1, 2, 3) {
 			age += time.Minute
 			c := drawInstance(d, name, instance)
 			c.CreatedAt = firstDay.Add(-age)
+			c.RestartCount = max(0, restarts-instance) // which only rises: see observed.Pod.Sort
 			if boxes > 0 {
 				c.SandboxID = seen.Sandboxes[d.IntN(boxes)].ID
 			}
@@ -87,7 +89,7 @@ func drawSandbox(d *drawer, pod *v1.Pod, age int) observed.Sandbox {
 
 func drawInstance(d *drawer, name string, instance int) observed.Container {
 	c := observed.Container{
-		ID: containerID(name, instance), Name: name, RestartCount: d.IntN(4), StartedAt: drawTime(d).Time,
+		ID: containerID(name, instance), Name: name, StartedAt: drawTime(d).Time,
 		State: oneOf(d, observed.Unknown, observed.Created, observed.Running, observed.Running, observed.Exited, observed.Exited),
 		Image: observed.Image{Name: name + ":2", Ref: name + "@sha256:2"},
 	}
