@@ -125,6 +125,57 @@ func TestBUG14ADeletedMirrorIsReplacedAtOnce(t *testing.T) {
 	}
 }
 
+// tellEnd is somebody else who says that a pod has failed.
+func (s *story) tellEnd(name string) {
+	s.server.UpdatePod(fullName(name), func(p *v1.Pod) { p.Status.Phase, p.Status.Reason = v1.PodFailed, "NodeLost" })
+	s.do("wait 10s")
+}
+
+func TestPW7APodThatSomebodyElseSaysHasFailedIsStopped(t *testing.T) { // PH-20
+	inStory(t, func(s *story) {
+		s.do("start agent", "bind web.yaml", "wait 5s")
+		s.tellEnd("web")
+		if got := s.server.Pod(fullName("web")).Status; s.uidOf("web") != "" || got.Reason != "NodeLost" || got.ContainerStatuses[0].State.Terminated == nil {
+			s.Errorf("its status is %+v, and what runs is %q", got, s.uidOf("web"))
+		}
+	})
+}
+
+func TestPH20AStaticPodRunsOnWhateverIsSaidOfItsMirror(t *testing.T) {
+	tests := map[string]func(*story){
+		"while it runs":          func(s *story) { s.tellEnd("web-node-1") },
+		"while it waits":         func(s *story) { s.do("exit web-node-1 main 1", "exit web-node-1 main 1"); s.tellEnd("web-node-1") },
+		"and the agent restarts": func(s *story) { s.tellEnd("web-node-1"); s.do("restart agent") },
+	}
+	for name, happens := range tests {
+		t.Run(name, func(t *testing.T) {
+			inStory(t, func(s *story) {
+				s.do("start agent", "manifest web.yaml", "wait 5s")
+				happens(s)
+				s.do("wait 5m")
+				if s.uidOf("web-node-1") == "" {
+					s.Error("nothing runs")
+				}
+				s.do("delete web-node-1 0s", "wait 1m")
+				if p := s.server.Pod(fullName("web-node-1")); p == nil || p.Status.Phase != v1.PodRunning || p.Status.Reason != "" {
+					s.Errorf("its new mirror is %v", p)
+				}
+			})
+		})
+	}
+}
+
+func TestPW50WhatNobodyWantsIsEndedThoughTheRuntimeIsSlow(t *testing.T) { // PW-51
+	inStory(t, func(s *story) {
+		heal := s.engine.Break(engine.Method("ListPods"), engine.Fault{Delay: 30 * time.Second})
+		defer heal()
+		s.do("leftover web.yaml", "start agent", "wait 5m")
+		if uid := s.uidOf("web"); uid != "" {
+			s.Errorf("%s still runs, and the agent is healthy: %v", uid, s.node.Healthy())
+		}
+	})
+}
+
 func TestPM16AListOfPodsShowsWhatTheNodeKnows(t *testing.T) {
 	inStory(t, func(s *story) {
 		s.do("alone", "start agent", "manifest web.yaml", "wait 1s")

@@ -12,7 +12,8 @@ import (
 
 // troubles are what may befall a node at any time.
 var troubles = []string{
-	"restart agent", "kill agent", "down", "up", "hang", "heal", "reboot", "exit", "delete", "edit", "wait",
+	"restart agent", "kill agent", "down", "up", "hang", "heal", "reboot", "exit", "delete", "edit",
+	"put back", "wait",
 }
 
 // TestWhateverHappensPodsRunOnceAndTheClusterKnows puts a node through troubles in random order. Afterwards every pod that is
@@ -23,7 +24,7 @@ func TestWhateverHappensPodsRunOnceAndTheClusterKnows(t *testing.T) {
 			state := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
 				manifests := map[string]string{"web.yaml": webYAML, "web-0.yaml": webYAML, "web-1.yaml": webYAML + "  hostNetwork: true\n"}
-				c := &chaos{newStory(t, manifests, state), rand.New(rand.NewPCG(seed, 0)), false} //nolint:gosec // to be repeated
+				c := &chaos{newStory(t, manifests, state), rand.New(rand.NewPCG(seed, 0)), "web-0.yaml", false} //nolint:gosec // to be repeated
 				c.do("script main ends-in 2s", "start agent", "bind web.yaml", "manifest web-0.yaml")
 				for range 40 {
 					c.befall(troubles[c.rand.IntN(len(troubles))])
@@ -37,8 +38,9 @@ func TestWhateverHappensPodsRunOnceAndTheClusterKnows(t *testing.T) {
 
 type chaos struct {
 	*story
-	rand    *rand.Rand
-	hanging bool
+	rand     *rand.Rand
+	manifest string // of the static pod
+	hanging  bool
 }
 
 func (c *chaos) befall(trouble string) {
@@ -49,6 +51,9 @@ func (c *chaos) befall(trouble string) {
 		c.hanging = true
 	case "heal":
 		c.mend()
+	case "reboot":
+		c.mend() // no call outlives it
+		c.do("reboot")
 	case "kill agent":
 		c.do("kill agent", "start agent")
 	case "exit":
@@ -57,7 +62,13 @@ func (c *chaos) befall(trouble string) {
 	case "delete":
 		c.server.DeletePod(fullName("web"), int64(c.rand.IntN(5)))
 	case "edit":
-		c.do(fmt.Sprintf("manifest web-%d.yaml", c.rand.IntN(2)))
+		c.manifest = fmt.Sprintf("web-%d.yaml", c.rand.IntN(2))
+		c.do("manifest " + c.manifest)
+	case "put back":
+		last := c.manifest
+		c.do("unmanifest web")
+		time.Sleep(time.Duration(c.rand.IntN(3000)) * moment)
+		c.do("manifest " + last)
 	case "wait":
 		time.Sleep(time.Duration(c.rand.IntN(60)) * time.Second)
 	default:

@@ -101,10 +101,11 @@ func (a *Agent) takeMirror(mirror *v1.Pod) {
 }
 
 // reconcile takes in a newer copy of a pod of which the same is wanted (CFG-45). What others wrote over our word is put
-// right; a readiness gate that was turned needs a new status (SM-97).
+// right; a readiness gate that was turned needs a new status (SM-97), and an end that somebody else told is one (PW-7).
 func (a *Agent) reconcile(p *v1.Pod) {
 	a.Statuses.Reconcile(p)
-	if derive.ReadinessStale(p) {
+	ended := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+	if ended || derive.ReadinessStale(p) {
 		a.Workers.UpdatePod(worker.Update{Op: plan.OpSync, Pod: p})
 	}
 }

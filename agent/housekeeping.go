@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"time"
-
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/observed"
@@ -16,12 +14,12 @@ func (a *Agent) housekeep() {
 	}
 }
 
-// held is what the runtime has, or nil when that is not known now (PW-51).
+// held is what the runtime has, or nil when that is not known now (PW-51). Of a slow runtime it is known late, and yet known.
 func (a *Agent) held() []*observed.Pod {
-	pods, at := a.Pleg.Pods()
-	if at.IsZero() || time.Since(at) > 10*a.config.Housekeeping {
+	if a.Pleg.Healthy() != nil {
 		return nil
 	}
+	pods, _ := a.Pleg.Pods()
 	if pods == nil {
 		pods = []*observed.Pod{}
 	}

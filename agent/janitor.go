@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -45,11 +46,12 @@ func (a *Agent) tidy(ctx context.Context, runtime Janitor) error {
 	}
 }
 
-// wantedNow tells the pods whose remains somebody may still want to see: while a source has not spoken, all of them.
+// wantedNow tells the pods whose remains somebody may still want to see: while a source has not spoken, all of them. What is
+// known is asked when it is needed, and not before: by then the runtime was listed, and what it shows may be newer.
 func (a *Agent) wantedNow() func(podid.UID) bool {
 	if !a.Sources.AllReady() {
 		return func(podid.UID) bool { return true }
 	}
-	known := a.known()
-	return func(uid podid.UID) bool { return known[types.UID(uid)] }
+	known := sync.OnceValue(a.known)
+	return func(uid podid.UID) bool { return known()[types.UID(uid)] }
 }

@@ -90,6 +90,7 @@ func (d *decision) remember() Backoff {
 
 func (d *decision) loopOf(key BackoffKey) CrashLoop {
 	loop := d.Backoff[key]
+	loop.Ended = d.past(loop.Ended)
 	instances := d.seen.Instances(key.Name)
 	uncounted := slices.IndexFunc(instances, func(c observed.Container) bool { return c.ID == loop.Counted })
 	if uncounted < 0 {
@@ -108,7 +109,7 @@ func (d *decision) loopOf(key BackoffKey) CrashLoop {
 }
 
 // counted is the loop with an instance that ended. Where nothing is known of those before it, they are taken for as short
-// as this one. An end in the future, by a clock that was set back, is taken for now.
+// as this one.
 func (d *decision) counted(loop CrashLoop, c *observed.Container) CrashLoop {
 	if loop.Counted == (observed.ContainerID{}) {
 		loop.Runs = c.RestartCount
@@ -117,12 +118,18 @@ func (d *decision) counted(loop CrashLoop, c *observed.Container) CrashLoop {
 	if end.Before(c.CreatedAt) {
 		end = c.CreatedAt
 	}
-	if end.After(d.Now) {
-		end = d.Now
-	}
+	end = d.past(end)
 	loop = loop.after(ranFor(c, end))
 	loop.Counted, loop.Ended = c.ID, end
 	return loop
+}
+
+// past is when something happened. What a clock that was set back has made the future is taken for now (F14).
+func (d *decision) past(at time.Time) time.Time {
+	if at.After(d.Now) {
+		return d.Now
+	}
+	return at
 }
 
 func ranFor(c *observed.Container, end time.Time) time.Duration {

@@ -144,6 +144,20 @@ func TestTimesThatCannotBeDoNotStretchABackOff(t *testing.T) {
 	}
 }
 
+func TestF14AClockThatIsSetBackDoesNotStretchABackOff(t *testing.T) {
+	seen := saw(ready, crash(2, time.Second))
+	back := now.Add(-time.Hour)
+	first := next(crashing, seen, nil)
+	again := plan.Next(plan.Input{Pod: crashing, Observed: seen, Backoff: first.Backoff, Now: back})
+	if wait := again.Waiting["a"].Until.Sub(back); wait <= 0 || wait > 20*time.Second {
+		t.Errorf("it waits for %v, want at most 20 s", wait)
+	}
+	later := plan.Next(plan.Input{Pod: crashing, Observed: seen, Backoff: again.Backoff, Now: back.Add(20 * time.Second)})
+	if len(later.Start) != 1 {
+		t.Errorf("20 s later: %q", told(later))
+	}
+}
+
 func TestAContainerThatFailsItsProbesLateIsReplacedAtOnceAndOneThatFailsEarlyWaits(t *testing.T) {
 	tests := map[string]struct {
 		ran, before time.Duration

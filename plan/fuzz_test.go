@@ -89,6 +89,8 @@ func anyInputMakesSense(t *rapid.T) {
 	if again := plan.Next(in); told(again) != told(first) {
 		t.Fatalf("first %q, then with its own memory %q", told(first), told(again))
 	}
+	in.Now = now.Add(time.Duration(rapid.IntRange(-4000, 4000).Draw(t, "the clock jumps")) * time.Second)
+	mustMakeSense(t, in, plan.Next(in))
 	placed := map[observed.ContainerID]bool{}
 	for _, e := range plan.Shutdown(pod, in.Observed, time.Minute) {
 		for _, before := range e.After {

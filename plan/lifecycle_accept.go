@@ -30,8 +30,7 @@ func (l Lifecycle) Accept(u Update, seen *observed.Pod) (Lifecycle, Effects) {
 	case l.Op == 0:
 		return l.acceptFirst(u, seen)
 	case l.comesBack(u):
-		l.Again = u.Pod
-		return l, Effects{}
+		return l.takingBack(u), Effects{}
 	case l.Stage == Finished:
 		return l.acceptFinished(u)
 	case u.Pod == nil && l.Stage == Terminated, l.Pod == nil && u.Op != OpKill:
@@ -64,18 +63,29 @@ func endedBefore(seen *observed.Pod) bool {
 	return seen != nil && !seen.At.IsZero() && !seen.Running() && seen.ReadySandboxes() == 0
 }
 
-// comesBack reports whether the update is a static pod's return under the same UID after it was removed (PW-5).
+// comesBack reports whether the update is a static pod's return under the same UID after it was removed (PW-5), or is about
+// one that came back: it is of the life to come, and not of the one that ends.
 func (l Lifecycle) comesBack(u Update) bool {
-	return u.Op == OpCreate && l.Stage != Syncing && l.Deleted && podid.IsStatic(u.Pod) && u.Pod.DeletionTimestamp == nil
+	returns := u.Op == OpCreate || (l.Again != nil && u.Op != OpKill)
+	return returns && l.Stage != Syncing && l.Deleted && podid.IsStatic(u.Pod) && u.Pod.DeletionTimestamp == nil
+}
+
+// takingBack keeps the newest version for the life to come.
+func (l Lifecycle) takingBack(u Update) Lifecycle {
+	l.Again = u.Pod
+	if u.Mirror != nil {
+		l.Mirror = u.Mirror
+	}
+	return l
 }
 
 // acceptFinished leaves a finished pod as it is (PW-6). Only that it was deleted counts: what the runtime kept of it for
-// its readers has none any more.
+// its readers has none any more, and one that came back does so no longer.
 func (l Lifecycle) acceptFinished(u Update) (Lifecycle, Effects) {
-	if l.Deleted || !deletes(u) {
+	if !deletes(u) || (l.Deleted && l.Again == nil) {
 		return l, ignored
 	}
-	l.Deleted = true
+	l.Deleted, l.Again = true, nil
 	if u.Pod != nil {
 		l.Pod = u.Pod
 	}
@@ -84,14 +94,16 @@ func (l Lifecycle) acceptFinished(u Update) (Lifecycle, Effects) {
 
 func (l Lifecycle) acceptKnown(u Update) (Lifecycle, Effects) {
 	before := l
+	if l.Again != nil {
+		if deletes(u) { // to be sent away is no removal
+			l.Again = nil
+		}
+		u.Pod = l.Pod // this life ends as the pod that it was
+	}
 	if u.Pod == nil {
 		u.Pod, l.Leftovers = l.Pod, true // PW-3
 	}
-	l = l.taking(u)
-	if u.Op == OpKill {
-		l.Again = nil
-	}
-	l = l.ending(u)
+	l = l.taking(u).ending(u)
 	return l, Effects{Interrupt: l.Stage != before.Stage || (l.Stage == Terminating && l.Grace < before.Grace)} // PW-21
 }
 
@@ -153,14 +165,14 @@ func shortestGrace(current time.Duration, u Update) time.Duration {
 		allow(minGrace)
 		return grace
 	}
-	if seconds := u.Pod.DeletionGracePeriodSeconds; seconds != nil {
-		allow(time.Duration(*seconds) * time.Second)
+	if grace := u.Pod.DeletionGracePeriodSeconds; grace != nil {
+		allow(seconds(*grace))
 	}
 	if u.Op == OpKill && u.Kill.Grace != nil {
 		allow(*u.Kill.Grace)
 	}
-	if seconds := u.Pod.Spec.TerminationGracePeriodSeconds; !said && seconds != nil {
-		allow(time.Duration(*seconds) * time.Second)
+	if grace := u.Pod.Spec.TerminationGracePeriodSeconds; !said && grace != nil {
+		allow(seconds(*grace))
 	}
 	return max(grace, minGrace)
 }

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -105,21 +106,22 @@ func TestPW20TheGraceIsTheLeastThatWasEverAllowed(t *testing.T) {
 		updates []plan.Update
 		want    time.Duration
 	}{
-		"the spec's":                         {[]plan.Update{kill(mortal(podid.API))}, 30 * second},
-		"the deletion's, also if longer":     {[]plan.Update{edit(mortal(podid.API, deleted(60)))}, 60 * second},
-		"a forced deletion's is 1 s":         {[]plan.Update{edit(mortal(podid.API, deleted(0)))}, second},
-		"a kill does not undo a forced one":  {[]plan.Update{kill(mortal(podid.API, deleted(0)), 30*second)}, second},
-		"a kill's":                           {[]plan.Update{kill(mortal(podid.API), 5*second)}, 5 * second},
-		"a kill's of nothing":                {[]plan.Update{kill(mortal(podid.API), 0)}, second},
-		"a kill's below nothing":             {[]plan.Update{kill(mortal(podid.API), -second)}, second},
-		"a kill's may be longer":             {[]plan.Update{kill(mortal(podid.API), 50*second)}, 50 * second},
-		"never longer than it was":           {[]plan.Update{kill(mortal(podid.API), 5*second), kill(mortal(podid.API), 9*second)}, 5 * second},
-		"not by the spec either":             {[]plan.Update{kill(mortal(podid.API), 50*second), edit(mortal(podid.API))}, 50 * second},
-		"shorter later":                      {[]plan.Update{edit(mortal(podid.API, deleted(60))), edit(mortal(podid.API, deleted(3)))}, 3 * second},
-		"only a kill's options count":        {[]plan.Update{{Op: plan.OpUpdate, Pod: mortal(podid.API, deleted(9)), Kill: kill(nil, second).Kill}}, 9 * second}, // PW-10
-		"1 s without a spec":                 {[]plan.Update{{Op: plan.OpKill, Leftover: runningSeen()}}, second},
-		"1 s where the spec says nothing":    {[]plan.Update{kill(mortal(podid.API, func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = nil }))}, second},
-		"a leftover's kill keeps the spec's": {[]plan.Update{create(mortal(podid.API)), {Op: plan.OpKill, Leftover: runningSeen()}}, 30 * second},
+		"the spec's":                          {[]plan.Update{kill(mortal(podid.API))}, 30 * second},
+		"the deletion's, also if longer":      {[]plan.Update{edit(mortal(podid.API, deleted(60)))}, 60 * second},
+		"a forced deletion's is 1 s":          {[]plan.Update{edit(mortal(podid.API, deleted(0)))}, second},
+		"a kill does not undo a forced one":   {[]plan.Update{kill(mortal(podid.API, deleted(0)), 30*second)}, second},
+		"a kill's":                            {[]plan.Update{kill(mortal(podid.API), 5*second)}, 5 * second},
+		"a kill's of nothing":                 {[]plan.Update{kill(mortal(podid.API), 0)}, second},
+		"a kill's below nothing":              {[]plan.Update{kill(mortal(podid.API), -second)}, second},
+		"a kill's may be longer":              {[]plan.Update{kill(mortal(podid.API), 50*second)}, 50 * second},
+		"never longer than it was":            {[]plan.Update{kill(mortal(podid.API), 5*second), kill(mortal(podid.API), 9*second)}, 5 * second},
+		"not by the spec either":              {[]plan.Update{kill(mortal(podid.API), 50*second), edit(mortal(podid.API))}, 50 * second},
+		"shorter later":                       {[]plan.Update{edit(mortal(podid.API, deleted(60))), edit(mortal(podid.API, deleted(3)))}, 3 * second},
+		"only a kill's options count":         {[]plan.Update{{Op: plan.OpUpdate, Pod: mortal(podid.API, deleted(9)), Kill: kill(nil, second).Kill}}, 9 * second}, // PW-10
+		"1 s without a spec":                  {[]plan.Update{{Op: plan.OpKill, Leftover: runningSeen()}}, second},
+		"1 s where the spec says nothing":     {[]plan.Update{kill(mortal(podid.API, func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = nil }))}, second},
+		"one that never ends is no short one": {[]plan.Update{edit(mortal(podid.API, deleted(math.MaxInt64)))}, 1 << 31 * second},
+		"a leftover's kill keeps the spec's":  {[]plan.Update{create(mortal(podid.API)), {Op: plan.OpKill, Leftover: runningSeen()}}, 30 * second},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -206,6 +208,8 @@ func TestPW5OnlyAStaticPodThatWasRemovedComesBack(t *testing.T) {
 		"while it ends":                {finish(lifeOf(create(static), kill(static), create(static))), true},
 		"after it has finished":        {lifeAfter(finish(lifeOf(create(static), kill(static))), create(static)), true},
 		"and is removed again":         {finish(lifeOf(create(static), kill(static), create(static), kill(static))), false},
+		"and is removed again later":   {lifeAfter(finish(lifeOf(create(static), kill(static), create(static))), kill(static)), false},
+		"and is sent away once more":   {finish(lifeOf(create(static), kill(static), create(static), evict(static))), true},
 		"one that completed":           {lifeAfter(finish(lifeOf(create(static)).End()), create(static)), false},
 		"one of the API server":        {finish(lifeOf(create(api), kill(api), create(api))), false},
 		"by anything but its creation": {finish(lifeOf(create(static), kill(static), edit(static))), false},
@@ -222,6 +226,37 @@ func TestPW5OnlyAStaticPodThatWasRemovedComesBack(t *testing.T) {
 				t.Fatalf("its new life is %+v", again)
 			}
 		})
+	}
+}
+
+func TestPW5OfAllVersionsThatComeBackTheNewestDoes(t *testing.T) { // PW-11
+	first, second, third := mortal(podid.File), mortal(podid.File), mortal(podid.File, func(p *v1.Pod) { p.Name = "shop" })
+	sync := plan.Update{Op: plan.OpSync, Pod: third, Mirror: mortal(podid.API)}
+	ending := lifeOf(create(first), kill(first), create(second))
+	for stage, life := range map[string]plan.Lifecycle{
+		"stopping": ending, "stopped": ending.Stop(), "finished": ending.Stop().Clean(true),
+	} {
+		for what, update := range map[string]plan.Update{"is edited": edit(third), "has a mirror": sync} {
+			life := lifeAfter(life, update)
+			if life.Pod != first || life.Name != podid.FullNameOf(first) {
+				t.Errorf("%s when it %s: what ends is %v", stage, what, life.Name)
+			}
+			if again := life.Restart(); again.Pod != third || again.Mirror != update.Mirror {
+				t.Errorf("%s when it %s: what begins is %v, with the mirror %v", stage, what, again.Name, again.Mirror)
+			}
+		}
+	}
+}
+
+func TestPW18ALifeKeepsItsNameWhateverWasToComeAfterIt(t *testing.T) {
+	first, renamed := mortal(podid.File), mortal(podid.File, func(p *v1.Pod) { p.Name = "shop" })
+	ending := lifeOf(create(first), kill(first), create(renamed))
+	for stage, life := range map[string]plan.Lifecycle{
+		"stopping": ending, "stopped": ending.Stop(), "finished": ending.Stop().Clean(true),
+	} {
+		if life := lifeAfter(life, kill(renamed)); life.Name != podid.FullNameOf(first) || life.Again != nil {
+			t.Errorf("%s when the other is removed: what ends is %v, and after it comes %v", stage, life.Name, life.Again)
+		}
 	}
 }
 

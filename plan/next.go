@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -70,7 +71,7 @@ func (d *decision) deadline() (at time.Time, limited bool) {
 	if limit == nil || d.StartTime.IsZero() {
 		return time.Time{}, false
 	}
-	return d.StartTime.Add(time.Duration(*limit) * time.Second), true
+	return d.StartTime.Add(seconds(*limit)), true
 }
 
 func (d *decision) wakeAt(at time.Time) {
@@ -115,7 +116,8 @@ func (d *decision) mayRunAgain(c *v1.Container, instance *observed.Container) bo
 	}
 }
 
-// start asks for a new instance, or says why there is none now. stopped is the instance that is stopped for it, or nil.
+// start asks for a new instance, once, though two containers may have its name, or says why there is none now. stopped is the
+// instance that is stopped for it, or nil.
 func (d *decision) start(c *v1.Container, kind Kind, stopped *observed.Container) {
 	if waiting, waits := d.waitOf(c, stopped); waits {
 		if d.out.Waiting == nil {
@@ -123,6 +125,9 @@ func (d *decision) start(c *v1.Container, kind Kind, stopped *observed.Container
 		}
 		d.out.Waiting[c.Name] = waiting
 		d.wakeAt(waiting.Until)
+		return
+	}
+	if slices.ContainsFunc(d.out.Start, func(s Start) bool { return s.Container.Name == c.Name }) {
 		return
 	}
 	d.out.Start = append(d.out.Start, Start{Container: c, Kind: kind, RestartCount: d.restartCount(c.Name)})

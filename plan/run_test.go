@@ -63,6 +63,7 @@ func TestRegularContainersAreKeptUpIndependently(t *testing.T) {
 	hash := plan.HashContainer(&pod.Spec.Containers[0])
 	unknown, edited := instance("a", observed.Unknown), running("a", hashed(hash+1))
 	newer := running("a", count(1), createdAgo(0))
+	twins := newPod(v1.RestartPolicyAlways, container("a"), container("a"))
 	check(t, map[string]decision{
 		"none was started":               {pod, saw(ready), "start regular a#0, start regular b#0"},
 		"both run":                       {pod, saw(ready, running("a"), running("b")), ""},
@@ -76,6 +77,7 @@ func TestRegularContainersAreKeptUpIndependently(t *testing.T) {
 		"one of two done":                {never, saw(ready, exited("a", 0), running("b")), ""},
 		"both done":                      {never, saw(ready, exited("a", 0), exited("b", 1)), "done"},
 		"unknown, the other is done":     {never, saw(ready, unknown, exited("b", 1)), "done"},
+		"two containers have one name":   {twins, saw(ready, unknown), "stop a#0 Unknown, start regular a#1"},
 		"two instances run":              {pod, saw(ready, newer, running("a"), running("b")), "stop a#0 Surplus"},
 		"one runs that is not the pod's": {pod, saw(ready, running("a"), running("b"), running("c")), "stop c#0 Surplus"},
 	})

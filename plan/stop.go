@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +28,10 @@ func GracePeriod(pod *v1.Pod) time.Duration {
 	}
 }
 
-func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
+// seconds is what the API has as a number. One that nobody will live to see the end of is cut, so that sums with it hold.
+func seconds(n int64) time.Duration { return time.Duration(min(n, maxSeconds)) * time.Second }
+
+const maxSeconds = 1 << 31 // 68 years
 
 // graceFor lets a probe that gave up shorten or lengthen the pod's grace, unless the pod is being deleted (PRB-39).
 func graceFor(pod *v1.Pod, c *v1.Container, reason StopReason) time.Duration {
@@ -45,8 +49,12 @@ func graceFor(pod *v1.Pod, c *v1.Container, reason StopReason) time.Duration {
 	return GracePeriod(pod)
 }
 
-// stop asks for the end of one instance. c is nil when the pod has no such container.
+// stop asks for the end of one instance, once, though two containers may have its name. c is nil when the pod has no such
+// container.
 func (d *decision) stop(c *v1.Container, instance *observed.Container, reason StopReason, again bool) {
+	if slices.ContainsFunc(d.out.Stop, func(s Stop) bool { return s.ID == instance.ID }) {
+		return
+	}
 	message := d.messageOf(instance, reason)
 	if again && !strings.HasSuffix(message, willBeRestarted) {
 		message += willBeRestarted

@@ -24,8 +24,9 @@ type Pleg struct {
 	mu      sync.Mutex // guards all below; never held across a call of the runtime
 	records map[podid.UID]*record
 	list    []*observed.Pod
-	listed  time.Time // when the newest list began
-	failing error     // why the newest try to list gave none
+	shown   map[podid.UID]*observed.Pod // the list by UID
+	listed  time.Time                   // when the newest list began
+	failing error                       // why the newest try to list gave none
 	changed map[podid.UID]bool
 	more    chan struct{} // capacity 1: look again, something changed
 }
@@ -47,7 +48,8 @@ func New(config Config) (*Pleg, error) {
 	return p, err
 }
 
-// Get is the newest that is known of the pod. It is never nil: of an unknown pod it shows nothing (PLEG-15).
+// Get is the newest that is known of the pod. It is never nil: of an unknown pod it shows nothing (PLEG-15). Its time is zero
+// while nobody has looked: there was no list yet, or it shows the pod and says no more of it.
 func (p *Pleg) Get(uid podid.UID) *observed.Pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,10 +57,15 @@ func (p *Pleg) Get(uid podid.UID) *observed.Pod {
 }
 
 func (p *Pleg) podLocked(uid podid.UID) *observed.Pod {
-	if r, known := p.records[uid]; known && r.pod != nil {
+	r, known := p.records[uid]
+	switch {
+	case !known:
+		return &observed.Pod{UID: uid, At: p.listed}
+	case r.pod == nil:
+		return &observed.Pod{UID: uid}
+	default:
 		return r.pod
 	}
-	return &observed.Pod{UID: uid, At: p.listed}
 }
 
 // GetNewerThan is what the pod was like at some moment after that one. It has the runtime asked at once if nobody knows

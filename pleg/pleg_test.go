@@ -276,6 +276,62 @@ func TestPLEG15AnAnswerIsNeverOlderThanTheQuestion(t *testing.T) {
 	})
 }
 
+// A look that began before a list and ends after it may show what the list no longer found.
+func TestPLEG15AnAnswerIsNeverOlderThanAListThatDidNotShowThePod(t *testing.T) {
+	within(t, newRuntime, func(w *world) {
+		w.runtime.has("a", observed.Running)
+		w.tick()
+		w.runtime.set(func() { w.runtime.takes = 2 * time.Second })
+		w.runtime.set(func() { w.runtime.looksFirst = true })
+		time.Sleep(900 * time.Millisecond)
+		w.Refresh("a")
+		synctest.Wait()
+		w.runtime.set(func() { delete(w.runtime.pods, "a"); w.runtime.takes = 0 })
+		gone := time.Now()
+		time.Sleep(2 * time.Second) // meanwhile there were lists without it, and now the look ends
+		synctest.Wait()
+		pod, err := w.GetNewerThan(w.t.Context(), "a", gone)
+		if err != nil || len(pod.Containers) > 0 {
+			t.Errorf("it is gone since %v, and at %v it has %d containers, %v", gone, pod.At, len(pod.Containers), err)
+		}
+	})
+}
+
+// Every look lasts from one list to the next, and a pod that needed another for each list that it met would never be left alone.
+func TestBUG38ARuntimeThatIsSlowToInspectIsNotAskedAgainAndAgain(t *testing.T) {
+	within(t, newRuntime, func(w *world) {
+		w.runtime.set(func() { w.runtime.takes = 2500 * time.Millisecond })
+		w.runtime.has("stays", observed.Running)
+		w.runtime.has("goes", observed.Running)
+		time.Sleep(10 * time.Second)
+		w.runtime.set(func() { delete(w.runtime.pods, "goes") })
+		w.Refresh("goes")
+		time.Sleep(time.Minute)
+		for _, uid := range []podid.UID{"stays", "goes"} {
+			if n := w.runtime.inspections(uid); n > 3 {
+				t.Errorf("%s was inspected %d times", uid, n)
+			}
+		}
+		if w.stateOf("stays") != observed.Running || len(w.Get("goes").Containers) != 0 {
+			t.Errorf("what stays is %v, and what went has %d containers", w.stateOf("stays"), len(w.Get("goes").Containers))
+		}
+	})
+}
+
+func TestPLEG15WhatNobodyHasLookedAtIsNotSaidToBeEmpty(t *testing.T) {
+	within(t, newRuntime, func(w *world) {
+		w.runtime.set(func() { w.runtime.hanging["a"] = true })
+		w.runtime.has("a", observed.Running)
+		w.tick()
+		if pod := w.Get("a"); !pod.At.IsZero() {
+			t.Errorf("a list shows it, nobody has inspected it, and at %v it has %d containers", pod.At, len(pod.Containers))
+		}
+		if pod := w.Get("b"); pod.At.IsZero() {
+			t.Error("no list shows it, and nobody is said to have looked")
+		}
+	})
+}
+
 func TestPLEG15WaitingEndsWithItsContext(t *testing.T) {
 	within(t, newRuntime, func(w *world) {
 		w.runtime.set(func() { w.runtime.hanging["a"] = true; w.runtime.hung = true })

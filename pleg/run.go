@@ -13,7 +13,7 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// Run looks until ctx ends.
+// Run looks until ctx ends. It is called once.
 func (p *Pleg) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for range p.config.Inspections {
@@ -72,21 +72,23 @@ func (p *Pleg) listFailed(ctx context.Context, err error) {
 func (p *Pleg) take(pods []*observed.Pod, began time.Time) []podid.UID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	there := make(map[podid.UID]bool, len(pods))
+	shown := make(map[podid.UID]*observed.Pod, len(pods))
 	var suspects []podid.UID
 	for _, pod := range pods {
-		there[pod.UID] = true
+		shown[pod.UID] = pod
 		r, known := p.records[pod.UID]
 		if known && !r.isSuspect() && r.looksLike(pod) {
 			continue
 		}
-		p.suspectLocked(pod.UID)
+		if !known || !r.isSuspect() {
+			p.suspectLocked(pod.UID)
+		}
 		suspects = append(suspects, pod.UID)
 	}
 	for uid, r := range p.records {
 		r.announce() // also of what is still the same
 		switch {
-		case there[uid]:
+		case shown[uid] != nil:
 		case r.isSuspect():
 			suspects = append(suspects, uid)
 		case r.pod.At.Before(began): // else it was made while the list was
@@ -99,7 +101,7 @@ func (p *Pleg) take(pods []*observed.Pod, began time.Time) []podid.UID {
 	if p.failing != nil && !p.listed.IsZero() {
 		p.config.Logger.Info("The runtime lists its pods again", "silent", began.Sub(p.listed).Round(time.Second))
 	}
-	p.list, p.listed, p.failing = pods, began, nil
+	p.list, p.shown, p.listed, p.failing = pods, shown, began, nil
 	return suspects
 }
 
@@ -153,12 +155,20 @@ func (p *Pleg) inspectionFailed(r *record, began time.Time, err error) {
 }
 
 // inspected stores what was seen, and tells of it only then (PLEG-5). A suspect record is never dropped, so r is still
-// the pod's.
+// the pod's. A look that is older than the newest list holds if that shows the same; of a pod that it does not show nothing
+// is left; and else it takes another look, which the list has asked for.
 func (p *Pleg) inspected(r *record, asked uint64, pod *observed.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := r.pod
+	shown, older := p.shown[pod.UID], pod.At.Before(p.listed)
+	if older && shown == nil {
+		pod = &observed.Pod{UID: pod.UID, At: p.listed}
+	}
 	r.pod, r.err, r.answered = withAddresses(pod, before), nil, asked
+	if older && shown != nil && !r.looksLike(shown) {
+		r.asked++
+	}
 	if isNews(r.pod, before) {
 		p.markChangedLocked(pod.UID)
 	}

@@ -21,21 +21,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // runtime is a container runtime in memory. Its pods are replaced, never modified.
 type runtime struct {
-	mu        sync.Mutex // guards all below
-	pods      map[podid.UID]*observed.Pod
-	listErr   error
-	failing   map[podid.UID]error // inspections of these pods fail
-	hanging   map[podid.UID]bool  // and of these wait for their context
-	hung      bool                // lists wait for their context
-	takes     time.Duration       // an inspection takes so long
-	listTakes time.Duration       // and a list, after it has looked
-	lists     int
-	inspects  map[podid.UID]int
-	busy      int
-	busiest   int
-	events    chan podid.UID // nil: not supported
-	broken    chan struct{}  // each value ends a stream
-	streams   int
+	mu         sync.Mutex // guards all below
+	pods       map[podid.UID]*observed.Pod
+	listErr    error
+	failing    map[podid.UID]error // inspections of these pods fail
+	hanging    map[podid.UID]bool  // and of these wait for their context
+	hung       bool                // lists wait for their context
+	takes      time.Duration       // an inspection takes so long
+	looksFirst bool                // and tells what was there when it began
+	listTakes  time.Duration       // and a list, after it has looked
+	lists      int
+	inspects   map[podid.UID]int
+	busy       int
+	busiest    int
+	events     chan podid.UID // nil: not supported
+	broken     chan struct{}  // each value ends a stream
+	streams    int
 }
 
 func newRuntime() *runtime {
@@ -68,6 +69,7 @@ func (r *runtime) InspectPod(ctx context.Context, uid podid.UID) (*observed.Pod,
 	r.busy++
 	r.busiest = max(r.busiest, r.busy)
 	takes, hangs := r.takes, r.hanging[uid]
+	held, found := r.pods[uid]
 	r.mu.Unlock()
 	if hangs {
 		<-ctx.Done()
@@ -82,8 +84,11 @@ func (r *runtime) InspectPod(ctx context.Context, uid podid.UID) (*observed.Pod,
 	if err := r.failing[uid]; err != nil {
 		return nil, err
 	}
+	if !r.looksFirst {
+		held, found = r.pods[uid]
+	}
 	pod := &observed.Pod{UID: uid}
-	if held, found := r.pods[uid]; found {
+	if found {
 		*pod = *held
 	}
 	pod.At = began

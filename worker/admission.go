@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,14 +13,19 @@ import (
 // maxRejections is how often the time between two questions about a rejected static pod doubles: up to 5 min.
 const maxRejections = 5
 
-// admitted reports whether the node runs the pod. A static pod is asked about here, in its own turn, until it is admitted;
-// one that already runs has its place.
-func (w *Workers) admitted(t *turn) bool {
-	if !t.admission.asked {
-		runs := t.life.Static() && w.config.Observations.Get(t.uid).Running()
-		t.admission = w.admit(t.record, t.life.Pod, runs)
+// askAbout has a static pod admitted or not in its own turn, until it is admitted; one that already runs, which must have been
+// looked at, has its place.
+func (w *Workers) askAbout(ctx context.Context, t *turn) error {
+	runs := false
+	if t.life.Static() {
+		seen, err := w.observe(ctx, t)
+		if err != nil {
+			return err
+		}
+		runs = seen.Running()
 	}
-	return t.admission.err == nil
+	t.admission = w.admit(t.record, t.life.Pod, runs)
+	return nil
 }
 
 // admit asks whether the node runs the pod, unless it has its place already. One pod is asked about at a time, and has its

@@ -70,8 +70,8 @@ func (h *housekeeping) prune() {
 		case h.haunts(r):
 			h.moveLocked(r, r.life.Relapse())
 		case !r.orphan:
-		case r.life.Stage == plan.Finished && r.life.Step() == plan.StepIdle && r.life.Deleted:
-			delete(h.records, uid)
+		case r.life.Stage == plan.Finished && r.life.Step() == plan.StepIdle && r.life.Deleted && !r.live:
+			delete(h.records, uid) // nobody has anything to tell of it any more
 		default:
 			h.endOrphanLocked(r)
 		}
@@ -80,7 +80,7 @@ func (h *housekeeping) prune() {
 
 func (h *housekeeping) endOrphanLocked(r *record) {
 	next, effects := r.life.Orphan()
-	if effects.Ignored || (r.life.Deleted && r.life.Stage == next.Stage) {
+	if effects.Ignored || (r.life.Deleted && r.life.Again == nil && r.life.Stage == next.Stage) {
 		return // it is on its way
 	}
 	r.hurried = true
@@ -115,9 +115,8 @@ func (h *housekeeping) createMissing(pod *v1.Pod) {
 	if status, known := h.config.Statuses.GetPodStatus(pod.UID); known {
 		phase = status.Phase
 	}
-	ended := phase == v1.PodSucceeded || phase == v1.PodFailed
 	switch {
-	case !ended:
+	case !hasEnded(phase):
 		h.metrics.restarted(pod)
 		h.UpdatePod(Update{Op: plan.OpCreate, Pod: pod})
 	case pod.DeletionTimestamp != nil || (h.held[uid] != nil && h.held[uid].Running()):

@@ -47,6 +47,17 @@ func TestBUG27ADeletionWaitsForNothingThatAStepDoes(t *testing.T) { // PW-12
 	}
 }
 
+func TestPW7AnEndThatIsToldInPassingWaitsForNoRest(t *testing.T) { // BUG-27
+	inWorld(t, func(w *world) {
+		w.volumes.set(false, errBroken)
+		web := apiPod("web")
+		w.create(web) // and rests after its failure
+		w.volumes.set(false, nil)
+		w.update(apiPod("web", inPhase(v1.PodFailed)), plan.OpSync)
+		w.wantStage(web, "finished")
+	})
+}
+
 func TestPW21AShorterGraceInterruptsALongerOne(t *testing.T) { // PW-20
 	inWorld(t, func(w *world) {
 		w.engine.Script("app", engine.Script{Ending: engine.Forever})

@@ -34,10 +34,10 @@ func (w *Workers) look(ctx context.Context, t *turn) (*look, error) {
 		return l, nil
 	}
 	t.life.Pod = w.config.Allocated(t.life.Pod) // PW-13
-	l.pod = withMirrorsStatus(t.life)
 	if status, known := w.config.Statuses.GetPodStatus(t.life.Pod.UID); known {
 		l.previous = &status
 	}
+	l.pod = withMirrorsStatus(t.life, l.previous == nil && !seen.Running())
 	if recalled := w.journal.recall(l.pod, l.status(), seen); recalled != l.status() {
 		l.previous = recalled
 	}
@@ -61,15 +61,22 @@ func (w *Workers) observe(ctx context.Context, t *turn) (*observed.Pod, error) {
 	return seen, err
 }
 
-// withMirrorsStatus is the pod with the status that the API server shows of it: a static pod's is in its mirror.
-func withMirrorsStatus(life plan.Lifecycle) *v1.Pod {
+// withMirrorsStatus is the pod with the status that the API server shows of it: a static pod's is in its mirror. That the pod
+// has ended is only believed of an earlier agent, which said so: whoever else writes to a mirror has no say in what this node
+// runs.
+func withMirrorsStatus(life plan.Lifecycle, believed bool) *v1.Pod {
 	if !life.Static() || life.Mirror == nil {
 		return life.Pod
 	}
 	pod := *life.Pod
 	pod.Status = life.Mirror.Status
+	if hasEnded(pod.Status.Phase) && !believed {
+		pod.Status.Phase, pod.Status.Reason, pod.Status.Message = "", "", ""
+	}
 	return &pod
 }
+
+func hasEnded(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
 
 func (l *look) status() *v1.PodStatus {
 	if l.previous != nil {

@@ -59,9 +59,6 @@ func (w *Workers) begin(r *record, interrupt context.CancelFunc) (*turn, bool) {
 	if r.life.NeverBegan() {
 		w.moveLocked(r, r.life.Forget())
 	}
-	if r.life.Step() == plan.StepRestart {
-		w.restartLocked(r)
-	}
 	if r.life.Step() == plan.StepIdle {
 		w.retireLocked(r)
 		return nil, false
@@ -81,8 +78,13 @@ func (w *Workers) begin(r *record, interrupt context.CancelFunc) (*turn, bool) {
 	return t, true
 }
 
-// restartLocked begins the new life of a static pod that was removed and came back (PW-5, PW-45).
-func (w *Workers) restartLocked(r *record) {
+// restart begins the new life of a static pod that was removed and came back, if it still does (PW-5, PW-45).
+func (w *Workers) restart(r *record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r.life.Step() != plan.StepRestart {
+		return
+	}
 	w.metrics.restarted(r.life.Again)
 	r.since, r.admission, r.orphan = time.Now(), admission{}, false
 	r.memory = memory{newerThan: r.since}
@@ -99,7 +101,8 @@ func (w *Workers) retireLocked(r *record) {
 }
 
 // rivalOf reports whether the runtime may hold a running pod of the same name that this agent does not drive: one from
-// before a restart. Its successor waits until housekeeping has ended it.
+// before a restart. Its successor waits until housekeeping has ended it, or, where that one is wanted too, until it had its
+// turn: it has the name already.
 func (w *Workers) rivalOf(r *record) bool {
 	w.mu.Lock()
 	life := r.life
@@ -117,7 +120,11 @@ func (w *Workers) rivalOf(r *record) bool {
 		if p.Name != life.Name || p.UID == r.uid || !p.Running() {
 			continue
 		}
-		if other, known := w.records[p.UID]; !known || other.life.CouldRun() {
+		other, known := w.records[p.UID]
+		if known && w.names.advance(life.Name, p.UID) {
+			w.wakeLocked(other)
+		}
+		if !known || other.life.CouldRun() {
 			return true
 		}
 	}
@@ -126,8 +133,12 @@ func (w *Workers) rivalOf(r *record) bool {
 
 // take runs the step and says when the next one is due.
 func (w *Workers) take(ctx context.Context, t *turn) time.Duration {
-	if t.waits > 0 {
+	switch {
+	case t.waits > 0:
 		return t.waits
+	case t.step == plan.StepRestart:
+		w.restart(t.record)
+		return 0
 	}
 	got := w.run(ctx, t)
 	w.metrics.took(t.life, time.Since(t.now))

@@ -41,6 +41,7 @@ type life struct {
 	kills   sync.WaitGroup
 	heals   []func()
 	desired map[string]*v1.Pod // by name; a pod that is being deleted is still desired
+	places  int                // that the node has for pods
 
 	mu    sync.Mutex // guards wrong
 	wrong []string
@@ -66,6 +67,34 @@ func (l *life) watch(p *v1.Pod) {
 			l.blame("%s was started while %s ran under its name", p.UID, other.UID)
 		}
 	}
+}
+
+// admit counts those that have a place: the admitted, and those that run since before this agent did.
+func (l *life) admit(p *v1.Pod) error {
+	if l.taken(podid.UID(p.UID)) >= l.places {
+		return full{}
+	}
+	return nil
+}
+
+// taken counts the places of all pods but that one.
+func (l *life) taken(but podid.UID) int {
+	placed := map[podid.UID]bool{}
+	held, _ := l.engine.ListPods(context.Background())
+	for _, seen := range held {
+		placed[seen.UID] = seen.Running()
+	}
+	for _, state := range l.Pods() {
+		placed[state.UID] = state.Stage < plan.Terminated && (state.Admitted || placed[state.UID])
+	}
+	placed[but] = false
+	n := 0
+	for _, has := range placed {
+		if has {
+			n++
+		}
+	}
+	return n
 }
 
 func (l *life) fresh(name string) *v1.Pod {
@@ -103,6 +132,24 @@ var happenings = map[string]func(*life, string){
 			l.book.RemovePod(old)
 		}
 	},
+	"edit in place": func(l *life, name string) {
+		if old := l.desired[name]; old != nil && old.DeletionTimestamp == nil {
+			edited := old.DeepCopy()
+			edited.Spec.Containers[0].Image = fmt.Sprint("app:", l.uids+2)
+			l.uids++
+			l.desired[name] = edited
+			l.update(edited, plan.OpUpdate)
+		}
+	},
+	"rename": func(l *life, name string) {
+		to := map[string]string{"static-1": "static-2", "static-2": "static-1"}[name]
+		if old := l.desired[name]; old != nil && to != "" && l.desired[to] == nil {
+			delete(l.desired, name)
+			l.remove(old)
+			l.desired[to] = staticPod(to, string(old.UID))
+			l.create(l.desired[to])
+		}
+	},
 	"remove and bring back": func(l *life, name string) {
 		if old := l.desired[name]; old != nil && podid.IsStatic(old) {
 			l.remove(old)
@@ -112,6 +159,11 @@ var happenings = map[string]func(*life, string){
 	"delete": func(l *life, name string) {
 		if old := l.desired[name]; old != nil && !podid.IsStatic(old) {
 			l.desired[name] = l.delete(old, int64(5+l.uids%40))
+		}
+	},
+	"delete by force": func(l *life, name string) {
+		if old := l.desired[name]; old != nil && !podid.IsStatic(old) {
+			l.desired[name] = l.delete(old, 0)
 		}
 	},
 	"evict": func(l *life, name string) {
@@ -142,6 +194,8 @@ var happenings = map[string]func(*life, string){
 	"removals are lost": func(l *life, _ string) { l.breakAll("RemovePod", engine.Fault{Executes: true, Err: errBroken}) },
 	"volumes hang":      func(l *life, _ string) { l.volumes.set(true, nil) },
 	"all heals":         func(l *life, _ string) { l.heal() },
+	"nobody lists":      func(l *life, _ string) { l.sight.setBlind(true) },
+	"workers pause":     func(l *life, _ string) { l.pause(); l.run() },
 	"agent restarts":    func(l *life, _ string) { l.restart() },
 	"power fails":       func(l *life, _ string) { l.engine.Reboot(); l.restart() },
 	"API source late":   func(l *life, _ string) { l.unready[podid.API] = true },
@@ -172,6 +226,7 @@ func (l *life) heal() {
 	}
 	l.heals = nil
 	l.volumes.set(false, nil)
+	l.sight.setBlind(false)
 }
 
 // restart is one of the agent. The API server remembers what it was told of its pods, and tells it again.
@@ -223,8 +278,14 @@ func (l *life) settle() []string {
 		switch ended := status.Phase == v1.PodFailed || status.Phase == v1.PodSucceeded; {
 		case p.DeletionTimestamp != nil:
 			l.blame("%s (%s) was deleted and is still there: %s", name, p.UID, l.stage(p))
+		case !ended && status.Reason == (full{}).RejectionReason():
+			if taken := l.taken(podid.UID(p.UID)); taken < l.places {
+				l.blame("%s (%s) waits for a place, and %d of %d are taken", name, p.UID, taken, l.places)
+			}
 		case ended == l.runs(p):
 			l.blame("%s (%s) is %s and %s, runs: %v", name, p.UID, status.Phase, l.stage(p), l.runs(p))
+		case !ended && l.imageOf(p) != p.Spec.Containers[0].Image:
+			l.blame("%s (%s) runs %s, want %s", name, p.UID, l.imageOf(p), p.Spec.Containers[0].Image)
 		}
 	}
 	held, _ := l.engine.ListPods(context.Background())
@@ -258,26 +319,41 @@ func drawEvents(t *rapid.T) []event {
 }
 
 func TestPW15WhateverHappensEveryPodEndsUpAsItShouldAndNoneRunsTwice(t *testing.T) { // PW-6, PW-9, PW-28, PW-53
-	rapid.Check(t, func(rt *rapid.T) {
-		events := drawEvents(rt)
-		var wrong, transcript []string
-		synctest.Test(t, func(t *testing.T) {
-			w := &world{T: t, engine: engine.New(), unready: map[podid.Source]bool{}}
-			l := &life{world: w, desired: map[string]*v1.Pod{}}
-			w.configure = func(c *worker.Config) { c.Runtime = guard{w.engine, l} }
-			w.boot()
-			for _, e := range events {
-				happenings[e.What](l, e.Name)
-				l.pass(e.Then)
-			}
-			wrong = l.settle()
-			transcript = w.engine.Transcript()
-			w.stop()
+	sights := map[string]func(*world, *worker.Config){
+		"at once": func(*world, *worker.Config) {}, "by pleg": (*world).seesByPleg,
+	}
+	for name, sees := range sights {
+		t.Run("seen "+name, func(t *testing.T) {
+			rapid.Check(t, func(rt *rapid.T) {
+				events, places := drawEvents(rt), rapid.IntRange(1, 4).Draw(rt, "places")
+				wrong, transcript := liveThrough(t, events, places, sees)
+				if len(wrong) > 0 {
+					rt.Fatalf("%s\nafter %v\ntranscript:\n%s", strings.Join(wrong, "\n"), events, strings.Join(transcript, "\n"))
+				}
+			})
 		})
-		if len(wrong) > 0 {
-			rt.Fatalf("%s\nafter %v\ntranscript:\n%s", strings.Join(wrong, "\n"), events, strings.Join(transcript, "\n"))
+	}
+}
+
+// liveThrough says what was not as it should be, and what the engine did.
+func liveThrough(t *testing.T, events []event, places int, sees func(*world, *worker.Config)) (wrong, transcript []string) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{T: t, engine: engine.New(), unready: map[podid.Source]bool{}}
+		l := &life{world: w, desired: map[string]*v1.Pod{}, places: places}
+		w.configure = func(c *worker.Config) {
+			c.Runtime, c.Admit = guard{w.engine, l}, l.admit
+			sees(w, c)
 		}
+		w.boot()
+		for _, e := range events {
+			happenings[e.What](l, e.Name)
+			l.pass(e.Then)
+		}
+		wrong = l.settle()
+		transcript = w.engine.Transcript()
+		w.stop()
 	})
+	return wrong, transcript
 }
 
 func TestF15AgentsThatDieAtAnyMomentCountTheRestartsOfACrashLoopWithoutGap(t *testing.T) { // PW-53

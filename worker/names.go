@@ -24,6 +24,15 @@ func (n names) queue(name podid.FullName, uid podid.UID) {
 	}
 }
 
+// advance lets a pod that waits go before those that came earlier, and reports whether there were any.
+func (n names) advance(name podid.FullName, uid podid.UID) bool {
+	at := slices.Index(n.waiting[name], uid)
+	if at > 0 {
+		n.waiting[name] = slices.Insert(slices.Delete(n.waiting[name], at, at+1), 0, uid)
+	}
+	return at > 0
+}
+
 // take makes the pod the holder of its name, if it is the pod's turn.
 func (n names) take(name podid.FullName, uid podid.UID) bool {
 	if _, held := n.holder[name]; held || len(n.waiting[name]) == 0 || n.waiting[name][0] != uid {

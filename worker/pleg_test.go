@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,40 +15,35 @@ import (
 	"github.com/heraldnode/herald/worker"
 )
 
-// withPleg lets the agent see by the real pleg, and wakes the workers as it sees changes.
-func withPleg(t *testing.T, story func(*world)) {
-	t.Helper()
-	var p *pleg.Pleg
-	configure := func(c *worker.Config) {
-		var err error
-		if p, err = pleg.New(pleg.Config{Runtime: c.Runtime.(pleg.Runtime)}); err != nil {
-			t.Fatal(err)
-		}
-		c.Observations = p
+// seesByPleg lets the agent see by the real pleg, and wakes the workers as it sees changes.
+func (w *world) seesByPleg(c *worker.Config) {
+	p, err := pleg.New(pleg.Config{Runtime: w.engine})
+	if err != nil {
+		w.Fatal(err)
 	}
-	inWorldWith(t, configure, func(w *world) {
-		var running sync.WaitGroup
-		ctx, stop := context.WithCancel(w.Context())
-		running.Go(func() { _ = p.Run(ctx) })
-		running.Go(func() {
-			for {
-				changed, err := p.Changed(ctx)
-				if err != nil {
-					return
-				}
-				for _, uid := range changed {
-					w.Wake(uid)
-				}
+	c.Observations = p
+	w.hear = func(ctx context.Context, wake func(podid.UID)) {
+		var looking sync.WaitGroup
+		looking.Go(func() { _ = p.Run(ctx) })
+		for {
+			changed, err := p.Changed(ctx)
+			if err != nil {
+				break
 			}
-		})
-		story(w)
-		stop()
-		running.Wait()
-	})
+			for _, uid := range changed {
+				wake(uid)
+			}
+		}
+		looking.Wait()
+	}
 }
 
 func TestPLEG17WithPlegAPodIsStartedRestartedAndEnded(t *testing.T) {
-	withPleg(t, func(w *world) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{T: t, engine: engine.New(), unready: map[podid.Source]bool{}}
+		w.configure = w.seesByPleg
+		w.boot()
+		defer func() { w.stop() }()
 		web, etcd, next := apiPod("web"), staticPod("etcd", "u1"), staticPod("etcd", "u2")
 		w.create(web)
 		w.create(etcd)

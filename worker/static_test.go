@@ -314,3 +314,67 @@ func TestCFG43PodsAreAdmittedInTheOrderInWhichTheyCome(t *testing.T) {
 		}
 	})
 }
+
+func TestPW53AStaticPodThatRunsHasItsPlaceThoughNobodyHasLookedAtItYet(t *testing.T) {
+	var full atomic.Bool
+	config := func(c *worker.Config) {
+		c.Admit = func(*v1.Pod) error {
+			if full.Load() {
+				return errBroken
+			}
+			return nil
+		}
+	}
+	inWorldWith(t, config, func(w *world) {
+		etcd := staticPod("etcd", "u1")
+		w.create(etcd)
+		w.restartAgent()
+		full.Store(true)
+		w.create(etcd)
+		w.wantPhase(etcd, v1.PodRunning)
+		if w.count("kubelet_admission_rejections_total") != 0 {
+			w.Fatal("a pod that runs was rejected")
+		}
+	})
+}
+
+func TestPH20OnlyAnEarlierAgentsWordEndsAStaticPodThroughItsMirror(t *testing.T) {
+	mirror := func(phase v1.PodPhase) *v1.Pod { return staticPod("etcd", "mirror", inPhase(phase)) }
+	tests := map[string]struct {
+		pod     *v1.Pod
+		happens func(*world, *v1.Pod)
+		want    bool // it runs in the end
+	}{
+		"it runs": {staticPod("etcd", "u1"), func(w *world, etcd *v1.Pod) {
+			w.create(etcd)
+			w.UpdatePod(worker.Update{Op: plan.OpSync, Pod: etcd, Mirror: mirror(v1.PodFailed)})
+		}, true},
+		"it is in a crash loop": {staticPod("etcd", "u1"), func(w *world, etcd *v1.Pod) {
+			w.engine.Script("app", engine.Script{Runs: time.Second, ExitCode: 1})
+			w.create(etcd)
+			w.after(5 * time.Second)
+			w.UpdatePod(worker.Update{Op: plan.OpSync, Pod: etcd, Mirror: mirror(v1.PodFailed)})
+			w.after(5 * time.Second)
+			w.engine.Script("app", engine.Script{})
+		}, true},
+		"it ran before the agent did": {staticPod("etcd", "u1"), func(w *world, etcd *v1.Pod) {
+			w.create(etcd)
+			w.restartAgent()
+			w.UpdatePod(worker.Update{Op: plan.OpCreate, Pod: etcd, Mirror: mirror(v1.PodFailed)})
+		}, true},
+		"it ended before the agent began": {staticPod("etcd", "u1", policy(v1.RestartPolicyNever)), func(w *world, etcd *v1.Pod) {
+			w.UpdatePod(worker.Update{Op: plan.OpCreate, Pod: etcd, Mirror: mirror(v1.PodSucceeded)})
+		}, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				test.happens(w, test.pod)
+				w.after(5 * time.Minute)
+				if got := w.runs(test.pod); got != test.want {
+					w.Fatalf("it runs: %v, and is said to be %s", got, w.phase(test.pod))
+				}
+			})
+		})
+	}
+}

@@ -16,10 +16,15 @@ import (
 
 // sync brings the pod nearer to what it should be (PW-35). The status is published before anything slow.
 func (w *Workers) sync(ctx context.Context, t *turn) result {
-	if got, rests := t.resting(); rests && !t.admission.asked {
-		return got
+	if !t.admission.asked {
+		if got, rests := t.resting(); rests {
+			return got
+		}
+		if err := w.askAbout(ctx, t); err != nil {
+			return w.failed(err)
+		}
 	}
-	if !w.admitted(t) {
+	if t.admission.err != nil {
 		return w.reject(t)
 	}
 	l, err := w.look(ctx, t)
@@ -34,7 +39,7 @@ func (w *Workers) sync(ctx context.Context, t *turn) result {
 	if actions.Fail != nil {
 		w.config.Events.Event(t.life.Pod, v1.EventTypeNormal, actions.Fail.Reason, actions.Fail.Message)
 	}
-	if actions.Done || actions.Fail != nil || status.Phase == v1.PodSucceeded || status.Phase == v1.PodFailed {
+	if actions.Done || actions.Fail != nil || hasEnded(status.Phase) {
 		w.move(t, plan.Lifecycle.End) // PW-27
 		return result{}
 	}

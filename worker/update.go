@@ -56,7 +56,7 @@ func (w *Workers) update(u Update, done chan<- struct{}) {
 	}
 	asks := !known && next.Stage == plan.Syncing && !next.Static()
 	r.held = r.held || asks
-	r.hurried = r.hurried || u.Op != plan.OpSync
+	r.hurried = r.hurried || u.Op != plan.OpSync || effects.Interrupt
 	w.records[uid] = r
 	w.moveLocked(r, next)
 	if effects.Interrupt && r.interrupt != nil {

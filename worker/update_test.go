@@ -168,7 +168,7 @@ func TestPW13WhatRunsIsWhatWasAllocated(t *testing.T) {
 
 func TestUpdatesMayComeFromAnywhereAndBeforeRun(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.stop()
+		w.pause()
 		var callers sync.WaitGroup
 		for i := range 50 {
 			p := apiPod(fmt.Sprintf("web%d", i))
@@ -178,12 +178,12 @@ func TestUpdatesMayComeFromAnywhereAndBeforeRun(t *testing.T) {
 			}
 		}
 		callers.Wait()
-		w.start()
+		w.run()
 		for _, state := range w.Pods() {
 			w.wantPhase(state.Pod, v1.PodRunning)
 		}
-		w.stop()
-		w.start()
+		w.pause()
+		w.run()
 		w.engine.Exit("uid-web7", "app", 1)
 		w.after(time.Minute)
 		if !w.runs(apiPod("web7")) {

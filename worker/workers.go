@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/heraldnode/herald/podid"
@@ -82,8 +81,8 @@ func (w *Workers) occupy() bool {
 func (w *Workers) takeAsleep() []*record {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	taken := slices.Clone(w.asleep)
-	w.asleep = w.asleep[:0]
+	taken := w.asleep
+	w.asleep = nil
 	return taken
 }
 

@@ -37,8 +37,11 @@ type world struct {
 	metrics   *prometheus.Registry
 	configure func(*worker.Config)
 	unready   map[podid.Source]bool
+	// hear wakes the workers until ctx ends; default: whenever something happens in the runtime, which sight then shows.
+	hear func(ctx context.Context, wake func(podid.UID))
 
-	stop func()
+	stop  func() // the agent
+	pause func() // its workers alone
 
 	mu     sync.Mutex // guards events
 	events []string
@@ -78,10 +81,11 @@ func (w *world) boot() {
 	if w.Workers, err = worker.New(config); err != nil {
 		w.Fatal(err)
 	}
-	w.start()
+	w.run()
+	w.watch()
 }
 
-func (w *world) start() {
+func (w *world) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -89,16 +93,21 @@ func (w *world) start() {
 			w.Errorf("Run: %v", err)
 		}
 	})
-	sight, wake := w.sight, w.Wake
-	running.Go(func() {
-		_ = w.engine.WatchPods(ctx, func(uid podid.UID) {
-			if _, err := sight.look(ctx, uid); err == nil {
-				wake(uid)
-			}
-		})
-	})
 	synctest.Wait()
-	w.stop = func() { cancel(); running.Wait() }
+	w.pause = func() { cancel(); running.Wait() }
+}
+
+// watch has the workers hear of what happens in the runtime.
+func (w *world) watch() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	hear, wake := w.hear, w.Wake
+	if hear == nil {
+		hear = w.sight.hear
+	}
+	watching.Go(func() { hear(ctx, wake) })
+	synctest.Wait()
+	w.stop = func() { cancel(); w.pause(); watching.Wait() }
 }
 
 // restartAgent ends the agent and starts one that knows nothing; containers go on.
@@ -262,6 +271,14 @@ func (s *sight) look(ctx context.Context, uid podid.UID) (*observed.Pod, error) 
 	defer s.mu.Unlock()
 	s.last[uid] = seen
 	return seen, nil
+}
+
+func (s *sight) hear(ctx context.Context, wake func(podid.UID)) {
+	_ = s.engine.WatchPods(ctx, func(uid podid.UID) {
+		if _, err := s.look(ctx, uid); err == nil {
+			wake(uid)
+		}
+	})
 }
 
 func (s *sight) GetNewerThan(ctx context.Context, uid podid.UID, _ time.Time) (*observed.Pod, error) {

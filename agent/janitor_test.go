@@ -1,0 +1,47 @@
+package agent_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/heraldnode/herald/agent"
+	"github.com/heraldnode/herald/cri"
+)
+
+// tidied is a runtime that takes long to be listed before it is tidied up.
+type tidied struct {
+	agent.Runtime
+	listing time.Duration
+	collect func(cri.Keep)
+}
+
+func (r tidied) CollectGarbage(ctx context.Context, keep cri.Keep) error {
+	select {
+	case <-time.After(r.listing):
+		r.collect(keep)
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r tidied) RotateLogs(context.Context) error { return nil }
+
+func TestAPodThatCameWhileTheRuntimeWasListedIsWanted(t *testing.T) {
+	inStory(t, func(s *story) {
+		asked := false
+		s.configure = func(c *agent.Config) {
+			c.Runtime = tidied{c.Runtime, 2 * time.Minute, func(keep cri.Keep) {
+				asked = true
+				if uid := s.uidOf("web"); !keep.Wanted(uid) || keep.Wanted("stranger") {
+					s.Errorf("%q is wanted: %v, a stranger is: %v", uid, keep.Wanted(uid), keep.Wanted("stranger"))
+				}
+			}}
+		}
+		s.do("start agent", "wait 90s", "bind web.yaml", "wait 100s")
+		if !asked {
+			s.Error("nothing was tidied up")
+		}
+	})
+}
