@@ -56,8 +56,11 @@ func (n *Node) admit(pod *v1.Pod) error {
 // and were not asked about yet, from before a restart.
 func (n *Node) othersOf(uid podid.UID) int {
 	placed := map[podid.UID]bool{}
-	running, _ := n.Agent.Pleg.Pods()
-	for _, seen := range running {
+	listed, _ := n.Agent.Pleg.Pods()
+	for _, seen := range listed {
+		if newer := n.Agent.Pleg.Get(seen.UID); !newer.At.IsZero() {
+			seen = newer
+		}
 		placed[seen.UID] = seen.Running()
 	}
 	for _, state := range n.Agent.Workers.Pods() {

@@ -172,7 +172,7 @@ func (s *starting) postStart(ctx context.Context, id string) error {
 	s.config.Logger.Info("a postStart hook failed", "pod", describe(s.pod), "container", s.container.Name, "error", err)
 	s.events.warn(eventFailedPostStart, "PostStartHook failed") // its output may hold secrets
 	stopErr := s.StopContainer(ctx, s.pod, plan.Stop{
-		ID: observed.ContainerID{ID: id}, Container: s.container, Grace: graceOf(s.pod), Message: eventFailedPostStart,
+		ID: observed.ContainerID{ID: id}, Container: s.container, Grace: plan.GracePeriod(s.pod), Message: eventFailedPostStart,
 	})
 	if stopErr != nil {
 		err = errors.Join(err, stopErr)

@@ -78,18 +78,6 @@ func (r *Runtime) addressesOf(ctx context.Context, pod *v1.Pod) ([]netip.Addr, e
 	return seen.IPs, nil
 }
 
-// graceOf is what a container has that is stopped while its pod goes on.
-func graceOf(pod *v1.Pod) time.Duration {
-	switch {
-	case pod.DeletionGracePeriodSeconds != nil:
-		return time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
-	case pod.Spec.TerminationGracePeriodSeconds != nil:
-		return time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second
-	default:
-		return v1.DefaultTerminationGracePeriodSeconds * time.Second
-	}
-}
-
 // wholeSeconds rounds up: no container loses a part of its grace to the protocol.
 func wholeSeconds(d time.Duration) int64 {
 	return int64((d + time.Second - 1) / time.Second)

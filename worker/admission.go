@@ -86,7 +86,7 @@ func (w *Workers) reject(t *turn) result {
 	w.config.Statuses.SetPodStatus(t.life.Pod, status)
 	after := jittered(w.config.Backoff << min(t.memory.rejections, maxRejections))
 	t.memory.rejections++
-	return result{after: after, rest: after, err: t.admission.err}
+	return result{after: after, rest: after, err: t.admission.err, known: t.memory.rejections > 1}
 }
 
 func rejectionReason(err error) string {
