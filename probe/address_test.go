@@ -104,7 +104,7 @@ func TestProbesMayNameTheNodesAddressesOnlyWhereThatIsAllowed(t *testing.T) {
 	}
 }
 
-// firstVerdict runs a prober until it has found out whether the pod's container is ready.
+// firstVerdict runs a prober until it has found out whether the pod's container is ready, however busy the machine is.
 func firstVerdict(t *testing.T, pod *v1.Pod, seen *observed.Pod, configure func(*probe.Config)) bool {
 	t.Helper()
 	node := verdicts{pod: seen, ready: make(chan bool, 10)}
@@ -114,6 +114,7 @@ func firstVerdict(t *testing.T, pod *v1.Pod, seen *observed.Pod, configure func(
 	if err != nil {
 		t.Fatal(err)
 	}
+	pod.Spec.Containers[0].ReadinessProbe.TimeoutSeconds = 60
 	seen.Containers[0].StartedAt = time.Now() // after the agent, which would spread its first checks otherwise
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup

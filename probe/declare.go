@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
@@ -38,11 +37,14 @@ func (p *Prober) keepOrMakeLocked(before []*probe, declared *probe) *probe {
 	old := find(before, declared.container.Name, declared.kind)
 	switch {
 	case old == nil:
-		declared.state, declared.series = judge.New(rules), &series{total: map[string]prometheus.Counter{}}
+		declared.state, declared.series = judge.New(rules), series{}
 	case equality.Semantic.DeepEqual(old.container, declared.container):
 		return old
 	default:
 		declared.state, declared.series = old.state.Under(rules), old.series
+		if old.cancel != nil {
+			old.heir, declared.cancel = declared, func() {}
+		}
 	}
 	return declared
 }

@@ -191,6 +191,30 @@ func TestPRB42RoundsAreCountedByWhatTheyFound(t *testing.T) {
 	})
 }
 
+func TestPRB42APodThatGoesTakesNoSeriesOfItsNamesakeAlong(t *testing.T) {
+	inWorld(t, func(w *world) {
+		gone := podOf(v1.Container{Name: "app", ReadinessProbe: command("gone")})
+		next := podOf(v1.Container{Name: "app", ReadinessProbe: command("next")})
+		next.UID = "v"
+		for pod, id := range map[*v1.Pod]string{gone: "a1", next: "b1"} {
+			w.run(pod, "app", id)
+			w.AddPod(pod)
+		}
+		w.after(500 * time.Millisecond)
+		w.RemovePod("u")
+		w.after(time.Second)
+		for _, metric := range []string{"prober_probe_total", "prober_probe_duration_seconds"} {
+			if got := w.count(metric); got != 1 {
+				t.Errorf("%s has %d series of the pod that stays", metric, got)
+			}
+		}
+		w.RemovePod("v")
+		if got := w.count("prober_probe_total") + w.count("prober_probe_duration_seconds"); got != 0 {
+			t.Errorf("%d series of no pod", got)
+		}
+	})
+}
+
 func TestWhatAContainerSaysIsMadeFitForATerminal(t *testing.T) {
 	inWorld(t, func(w *world) {
 		word := "\x1b[2J\a" + strings.Repeat("long ", 1000) + "\xff"

@@ -61,32 +61,26 @@ func labelOf(found judge.Result) string {
 	}
 }
 
-// series are those of one probe. Each is made when it is first needed, and kept, for to find it costs more than to count.
-type series struct {
-	total    map[string]prometheus.Counter
-	duration prometheus.Observer
-}
+// series are those of one probe, by result. Each is made when it is first needed, and kept, for to find it costs more than
+// to count. That of the duration cannot be kept: a pod of the same name has it too, and removes it when it goes.
+type series map[string]prometheus.Counter
 
 // count is called before the probe is forgotten, or never: nobody would remove what it makes.
 func (m *metrics) count(p *probe, found check.Outcome, took time.Duration) {
 	result := labelOf(found.Result)
-	counter, known := p.series.total[result]
+	counter, known := p.series[result]
 	if !known {
 		counter = m.total.WithLabelValues(
 			p.kind.String(), result, p.container.Name, p.pod.Name, p.pod.Namespace, string(p.pod.UID))
-		p.series.total[result] = counter
+		p.series[result] = counter
 	}
 	counter.Inc()
 	if found.TimedOut {
 		m.timeouts.Inc()
 	}
-	if found.Result == judge.Failure {
-		return
+	if found.Result != judge.Failure {
+		m.duration.WithLabelValues(p.kind.String(), p.container.Name, p.pod.Name, p.pod.Namespace).Observe(took.Seconds())
 	}
-	if p.series.duration == nil {
-		p.series.duration = m.duration.WithLabelValues(p.kind.String(), p.container.Name, p.pod.Name, p.pod.Namespace)
-	}
-	p.series.duration.Observe(took.Seconds())
 }
 
 // forget removes the probe's series (PRB-42).

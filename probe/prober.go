@@ -42,13 +42,16 @@ type probe struct {
 	container *v1.Container
 	spec      *v1.Probe
 	kind      judge.Kind
-	series    *series
+	series    series
 
 	state judge.Probe
 	// stopped: it is never checked again, and a result that comes late means nothing.
 	stopped bool
-	// cancel ends the check that is under way; nil: none is.
+	// cancel ends the check that is under way; nil: none is. One that took the place of another waits for the other's, so
+	// that what came of that is not told last.
 	cancel context.CancelFunc
+	// heir took its place during a check.
+	heir *probe
 	// poked: something happened during the check.
 	poked bool
 	due   time.Time
@@ -77,6 +80,15 @@ func New(config Config) (*Prober, error) {
 // to them. Probes follow their spec when it is edited in place, which the kubelet's do not (PRB-3).
 func (p *Prober) AddPod(pod *v1.Pod) {
 	p.mu.Lock()
+	for _, probe := range p.recordLocked(pod).probes {
+		p.pokeLocked(probe)
+	}
+	p.mu.Unlock()
+	p.lookAgain()
+}
+
+// recordLocked is that of the pod as it is now, unless it is stopping.
+func (p *Prober) recordLocked(pod *v1.Pod) *record {
 	r, known := p.pods[podid.UID(pod.UID)]
 	if !known {
 		r = &record{}
@@ -85,28 +97,25 @@ func (p *Prober) AddPod(pod *v1.Pod) {
 	if r.pod != pod && !r.ending {
 		p.declareLocked(r, pod)
 	}
-	for _, probe := range r.probes {
-		p.pokeLocked(probe)
-	}
-	p.mu.Unlock()
-	p.lookAgain()
+	return r
 }
 
-// StopLivenessAndStartup ends for good what could ask for a restart, in sidecars too (BUG-35); readiness goes on, so that
-// a pod that is stopping can still become unready (PRB-37, BUG-25).
+// StopLivenessAndStartup ends for good what could ask for a restart, in sidecars too (BUG-35). Until RemovePod, readiness
+// goes on, so that a pod that is stopping can still become unready (PRB-37, BUG-25), or begins: an agent that was restarted
+// finds pods that are.
 func (p *Prober) StopLivenessAndStartup(pod *v1.Pod) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	r, known := p.pods[podid.UID(pod.UID)]
-	if !known {
-		return
-	}
+	r := p.recordLocked(pod)
 	r.ending = true
 	for _, probe := range r.probes {
-		if probe.kind != judge.Readiness {
+		if probe.kind == judge.Readiness {
+			p.pokeLocked(probe)
+		} else {
 			p.stopLocked(probe)
 		}
 	}
+	p.mu.Unlock()
+	p.lookAgain()
 }
 
 // RemovePod ends all probing of the pod and forgets what was found.

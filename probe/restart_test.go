@@ -187,6 +187,60 @@ func TestPRB3AProbeFollowsItsSpec(t *testing.T) {
 	})
 }
 
+func TestPRB3AfterAnEditTheOlderVerdictIsNotToldLast(t *testing.T) {
+	inWorld(t, func(w *world) {
+		pod := podOf(v1.Container{Name: "app", ReadinessProbe: command("old")})
+		w.answer("new", fails)
+		w.run(pod, "app", "a1")
+		told := make(chan struct{})
+		w.telling = func() { <-told }
+		w.AddPod(pod)
+		synctest.Wait() // the verdict of the old probe is on its way
+		for _, word := range []string{"newer", "new"} {
+			edited := pod.DeepCopy()
+			edited.Spec.Containers[0].ReadinessProbe = command(word)
+			w.AddPod(edited)
+		}
+		w.after(1500 * time.Millisecond)
+		close(told)
+		w.after(1500 * time.Millisecond)
+		if got := w.heard("ready"); !cmp.Equal(got, []string{"ready a1 true", "ready a1 false"}) {
+			t.Fatalf("told %q", got)
+		}
+		if got := w.times("newer"); got != nil {
+			t.Fatalf("what was edited again was asked at %v", got)
+		}
+	})
+}
+
+func TestBUG25ReadinessFallsWhileAPodStopsUnderAnotherAgent(t *testing.T) {
+	started := true
+	inWorld(t, func(w *world) {
+		pod := podOf(v1.Container{Name: "app", StartupProbe: command("start"), ReadinessProbe: command("ready"), LivenessProbe: command("live")})
+		for _, word := range []string{"start", "ready", "live"} {
+			w.answer(word, fails)
+		}
+		w.run(pod, "app", "a1")
+		w.statuses["u"] = v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "app", ContainerID: "test://a1", Started: &started}}}
+		w.after(time.Hour)
+		w.restartAgent()
+		w.StopLivenessAndStartup(pod) // the agent found it stopping
+		w.after(2 * time.Second)
+		if got := w.heard("ready"); !cmp.Equal(got, []string{"ready a1 false"}) {
+			t.Errorf("told %q", got)
+		}
+		if start, live := w.times("start"), w.times("live"); start != nil || live != nil {
+			t.Errorf("PRB-37: asked at %v and %v", start, live)
+		}
+		asked := len(w.times("ready"))
+		w.RemovePod("u")
+		w.after(5 * time.Second)
+		if got := len(w.times("ready")); got != asked {
+			t.Errorf("asked %d times after it was removed", got-asked)
+		}
+	})
+}
+
 func TestPRB6APodThatWasRemovedLeavesNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		pod := podOf(v1.Container{Name: "app", StartupProbe: command("start"), ReadinessProbe: command("ready")})
@@ -196,9 +250,9 @@ func TestPRB6APodThatWasRemovedLeavesNothing(t *testing.T) {
 		if got := w.count("prober_probe_total"); got != 2 {
 			t.Fatalf("PRB-42: %d series of two probes", got)
 		}
-		w.RemovePod("u")
-		w.RemovePod("u")
 		w.StopLivenessAndStartup(pod)
+		w.RemovePod("u")
+		w.RemovePod("u")
 		w.after(5 * time.Second)
 		if facts, unhealthy := w.Results("u"); facts != nil || unhealthy != nil {
 			t.Errorf("results: %v, %v", facts, unhealthy)

@@ -86,10 +86,13 @@ func (p *Prober) tell(probe *probe, about observed.ContainerID, passed bool) {
 	p.config.Wake(probe.uid())
 }
 
-// end makes room for the next round.
+// end makes room for the next round, of this probe or of what took its place.
 func (p *Prober) end(probe *probe) {
 	p.mu.Lock()
 	probe.cancel()
+	for probe.heir != nil {
+		probe.cancel, probe = nil, probe.heir
+	}
 	probe.cancel = nil
 	if probe.stopped {
 		p.mu.Unlock()

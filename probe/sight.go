@@ -34,7 +34,7 @@ func (p *Prober) see(probe *probe) sight {
 		Container: probe.container, ID: s.instance.ID, Address: p.addressOf(probe.pod, seen),
 		OwnNetwork: !probe.pod.Spec.HostNetwork && !p.config.AllowNodeAddresses,
 	}
-	if probe.kind == judge.Startup {
+	if probe.container.StartupProbe != nil {
 		s.startedBefore = p.isPublishedAsStarted(probe.uid(), s.instance)
 	}
 	return s

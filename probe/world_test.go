@@ -36,6 +36,7 @@ type world struct {
 	answers  map[string]func(context.Context) (int, error) // by the command's first word
 	asked    []question
 	looking  func()   // what happens during the next look
+	telling  func()   // what happens before the next readiness is heard
 	told     []string // what the status manager, the workers and the operator hear, in order
 }
 
@@ -129,6 +130,13 @@ func (w *world) GetPodStatus(uid types.UID) (v1.PodStatus, bool) {
 
 // SetContainerReadiness implements probe.Statuses.
 func (w *world) SetContainerReadiness(_ types.UID, id observed.ContainerID, ready bool) {
+	w.mu.Lock()
+	meanwhile := w.telling
+	w.telling = nil
+	w.mu.Unlock()
+	if meanwhile != nil {
+		meanwhile()
+	}
 	w.say("ready %s %v", id.ID, ready)
 }
 

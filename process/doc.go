@@ -26,6 +26,7 @@
 //	containers/ID/alive            a FIFO, made by StartContainer; the shim holds its writing end for life
 //	containers/ID/started.json     written by the shim
 //	containers/ID/exit.json        written by the shim, or by the server for a shim that died without
+//	corrupt/ID                     a folder of those above that could not be taken up; what ran of it was ended (F18)
 //
 // so that a server that starts anew knows each container's state, whoever was killed when:
 //

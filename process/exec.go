@@ -36,7 +36,7 @@ func (s *Server) ExecSync(ctx context.Context, request *runtimeapi.ExecSyncReque
 	if s.isDown(c) {
 		return nil, status.Errorf(codes.FailedPrecondition, "exec in container %q: it is not running", c.record.ID)
 	}
-	if limit := time.Duration(request.GetTimeout()) * time.Second; limit > 0 {
+	if limit := seconds(request.GetTimeout()); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("timeout %v exceeded: %w", limit, context.DeadlineExceeded))
 		defer cancel()
@@ -105,7 +105,7 @@ func (s *Server) execute(ctx context.Context, folder string, request execRequest
 	_, _ = syscall.Wait4(pid, nil, 0, nil)
 	stop()
 	if err != nil {
-		s.killExec(request.ID)
+		s.killWithin(drainTime, execVariable+"="+request.ID, nil)
 	}
 	pipes.drainBy(time.Now().Add(drainTime))
 	copies.Wait()
@@ -113,14 +113,6 @@ func (s *Server) execute(ctx context.Context, folder string, request execRequest
 		err = errors.New(outcome.Error)
 	}
 	return &runtimeapi.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes(), ExitCode: outcome.Code}, err
-}
-
-// killExec kills what a runner that was killed left. What belongs to another user is not waited for.
-func (s *Server) killExec(id string) {
-	limit := time.Now().Add(drainTime)
-	for killMarked(execVariable+"="+id, s.config.Logger) && time.Now().Before(limit) {
-		time.Sleep(firstLookAgain)
-	}
 }
 
 func keepStart(kept *bytes.Buffer, from io.Reader) {

@@ -10,13 +10,14 @@ import (
 	"syscall"
 )
 
-// load takes up what the servers before this one left. A folder without its record was being made or removed, and goes.
+// load takes up what the servers before this one left. A folder without its record was being made or removed, and goes. One
+// that cannot be taken up is put aside: it takes no other with it (F18).
 func (s *Server) load() error {
-	err := eachFolder(s.sandboxFolder(""), sandboxFile, s.loadSandbox)
-	return errors.Join(err, eachFolder(s.containerFolder(""), containerFile, s.loadContainer))
+	err := s.eachFolder(s.sandboxFolder(""), sandboxFile, s.loadSandbox)
+	return errors.Join(err, s.eachFolder(s.containerFolder(""), containerFile, s.loadContainer))
 }
 
-func eachFolder(parent, file string, load func(record string) error) error {
+func (s *Server) eachFolder(parent, file string, load func(record string) error) error {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
 		return err
@@ -24,14 +25,28 @@ func eachFolder(parent, file string, load func(record string) error) error {
 	for _, entry := range entries {
 		folder := filepath.Join(parent, entry.Name())
 		err := load(filepath.Join(folder, file))
-		if errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
 			err = os.RemoveAll(folder)
+		case errors.Is(err, errCorrupt):
+			s.config.Logger.Error("A folder is put aside", slog.String("folder", folder), slog.Any("error", err))
+			err = s.putAside(folder)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// putAside keeps a folder for whoever wants to know what became of it. It is not removed, because a shim may still write to
+// it; moved, it is out of that shim's reach.
+func (s *Server) putAside(folder string) error {
+	aside := filepath.Join(s.config.Root, "corrupt")
+	if err := os.MkdirAll(aside, 0o700); err != nil {
+		return err
+	}
+	return os.Rename(folder, filepath.Join(aside, filepath.Base(folder)))
 }
 
 func (s *Server) loadSandbox(file string) error {
@@ -54,7 +69,21 @@ func (s *Server) loadSandbox(file string) error {
 	return nil
 }
 
+// loadContainer ends what runs of a container that it cannot take up.
 func (s *Server) loadContainer(file string) error {
+	folder := filepath.Dir(file)
+	started, err := readRecord[startedRecord](filepath.Join(folder, startedFile))
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = s.takeUp(file, started)
+	}
+	if errors.Is(err, errCorrupt) {
+		s.killWithin(drainTime, containerVariable+"="+filepath.Base(folder), started)
+	}
+	return err
+}
+
+// takeUp fails with errCorrupt too for a container whose sandbox was put aside, or was removed while it was being made.
+func (s *Server) takeUp(file string, started *startedRecord) error {
 	record, err := readRecord[containerRecord](file)
 	if err != nil {
 		return err
@@ -65,12 +94,14 @@ func (s *Server) loadContainer(file string) error {
 	}
 	box, err := s.findSandbox(record.Sandbox)
 	if err != nil {
-		return fmt.Errorf("load container %q: %w", record.ID, err)
+		return fmt.Errorf("load container %q: %w: %w", record.ID, errCorrupt, err)
 	}
 	found := &container{
-		record: record, config: config, name: containerName(box.config, config), changed: make(chan struct{}),
+		record: record, config: config, name: containerName(box.config, config), changed: make(chan struct{}), started: started,
 	}
-	found.started, found.exit = s.readStarted(found), s.readExit(found)
+	if found.exit, err = readShims[exitRecord](s, found, exitFile); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	s.containers[record.ID] = found
 	s.names[found.name] = record.ID
@@ -111,7 +142,10 @@ func (s *Server) reapFormer(c *container) {
 	s.mu.Lock()
 	started := c.started
 	s.mu.Unlock()
-	if started != nil && started.Shim.exists() {
+	if started == nil {
+		return
+	}
+	if exists, _ := started.Shim.exists(); exists {
 		_, _ = syscall.Wait4(started.Shim.PID, nil, 0, nil) // it is no child
 	}
 }

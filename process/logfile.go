@@ -22,8 +22,10 @@ const longestLine = 16 << 10
 type logFile struct {
 	path string
 
-	mu   sync.Mutex // guards file, and keeps lines whole
+	mu   sync.Mutex // guards all below, and keeps lines whole
 	file *os.File
+	// torn: only a part of the last line found room.
+	torn bool
 }
 
 // openLog makes the folders above the log too. Without a path everything is dropped, as the CRI says.
@@ -69,8 +71,14 @@ func (l *logFile) write(stream runtimeapi.LogStreamType, tag runtimeapi.LogTag, 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reopenLocked()
-	if l.file != nil {
-		_, _ = l.file.Write(entry) // see copy
+	if l.file == nil {
+		return
+	}
+	if l.torn {
+		entry = append([]byte{'\n'}, entry...)
+	}
+	if written, _ := l.file.Write(entry); written > 0 { // see copy
+		l.torn = entry[written-1] != '\n'
 	}
 }
 
@@ -87,6 +95,6 @@ func (l *logFile) reopenLocked() {
 	}
 	if file, err := createLog(l.path); err == nil {
 		_ = l.file.Close()
-		l.file = file
+		l.file, l.torn = file, false
 	}
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // identity names a process for ever: a PID alone is used again.
@@ -76,14 +78,26 @@ func identify(pid int) (identity, error) {
 	return identity{PID: pid, Start: s.start, Boot: boot}, err
 }
 
-// exists reports whether the PID still is that process, which may have ended without having been waited for.
-func (i identity) exists() bool {
+// exists reports whether the PID still is that process, which may have ended without having been waited for. It fails when
+// nobody knows.
+func (i identity) exists() (bool, error) {
 	s, err := readStat(i.PID)
 	if err != nil || s.start != i.Start {
-		return false
+		return false, unlessAbsent(err)
 	}
 	boot, err := bootID()
-	return err == nil && boot == i.Boot
+	return err == nil && boot == i.Boot, err
+}
+
+// unlessAbsent is the error unless it says that there is no such process, or none that this one may look into. All others,
+// such as that of a server without descriptors, tell nothing about the process (F28).
+func unlessAbsent(err error) error {
+	for _, absent := range []error{fs.ErrNotExist, fs.ErrPermission, syscall.ESRCH} {
+		if errors.Is(err, absent) {
+			return nil
+		}
+	}
+	return err
 }
 
 func bootID() (string, error) {
@@ -91,7 +105,7 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// processes is every process that could be read; one that ends meanwhile is left out.
+// processes is every process that may be looked at; one that ends meanwhile is left out.
 func processes() ([]stat, error) {
 	folder, err := os.Open("/proc")
 	if err != nil {
@@ -108,7 +122,11 @@ func processes() ([]stat, error) {
 		if err != nil {
 			continue
 		}
-		if s, err := readStat(pid); err == nil {
+		s, err := readStat(pid)
+		if unlessAbsent(err) != nil {
+			return nil, err
+		}
+		if err == nil {
 			all = append(all, s)
 		}
 	}
@@ -117,17 +135,17 @@ func processes() ([]stat, error) {
 
 // hasVariable reports whether the process was started with that variable, given as NAME=VALUE. One that has ended, or may
 // not be looked into, has none.
-func hasVariable(pid int, variable string) bool {
+func hasVariable(pid int, variable string) (bool, error) {
 	data, err := os.ReadFile(procFile(pid, "environ"))
 	if err != nil {
-		return false
+		return false, unlessAbsent(err)
 	}
 	for one := range bytes.SplitSeq(data, []byte{0}) {
 		if string(one) == variable {
-			return true
+			return true, nil
 		}
 	}
-	return false
+	return false, nil
 }
 
 func procFile(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }

@@ -76,12 +76,19 @@ func encodeConfig(config proto.Message) (wireConfig, error) {
 
 func (r *containerRecord) config() (*runtimeapi.ContainerConfig, error) {
 	config := &runtimeapi.ContainerConfig{}
-	return config, proto.Unmarshal(r.Config, config)
+	return config, decodeConfig(r.Config, config)
 }
 
 func (r *sandboxRecord) config() (*runtimeapi.PodSandboxConfig, error) {
 	config := &runtimeapi.PodSandboxConfig{}
-	return config, proto.Unmarshal(r.Config, config)
+	return config, decodeConfig(r.Config, config)
+}
+
+func decodeConfig(encoded wireConfig, config proto.Message) error {
+	if err := proto.Unmarshal(encoded, config); err != nil {
+		return fmt.Errorf("decode config: %w: %w", errCorrupt, err)
+	}
+	return nil
 }
 
 // writeRecord makes the file hold the record, completely or not at all, through a power cut.
@@ -125,7 +132,10 @@ func syncFolder(folder string) error {
 	return errors.Join(err, opened.Close())
 }
 
-// readRecord fails with fs.ErrNotExist when there is no such file.
+// errCorrupt says that a file does not hold what was written to it.
+var errCorrupt = errors.New("corrupt")
+
+// readRecord fails with fs.ErrNotExist when there is no such file, and with errCorrupt when it is not a record.
 func readRecord[T any](file string) (*T, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -133,7 +143,7 @@ func readRecord[T any](file string) (*T, error) {
 	}
 	record := new(T)
 	if err := json.Unmarshal(data, record); err != nil {
-		return nil, fmt.Errorf("decode %s: %w", file, err)
+		return nil, fmt.Errorf("decode %s: %w: %w", file, errCorrupt, err)
 	}
 	return record, nil
 }

@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -64,11 +65,25 @@ func runShim(folder string) error {
 	alive := os.NewFile(inherited, aliveFile)
 	defer alive.Close()
 	exit := supervise(folder, func() { lookAgain(alive) })
-	if err := writeRecord(filepath.Join(folder, exitFile), exit); err != nil {
+	if err := writePatiently(filepath.Join(folder, exitFile), exit); err != nil {
 		return err
 	}
 	lookAgain(alive)
 	return nil
+}
+
+// writingTime is how long an end that cannot be written down is tried again: nobody else knows the exit code (F17).
+const writingTime = time.Minute
+
+func writePatiently(file string, exit exitRecord) error {
+	limit := time.Now().Add(writingTime)
+	for pause := firstLookAgain; ; pause = min(2*pause, longestLookAgain) {
+		err := writeRecord(file, exit)
+		if err == nil || errors.Is(err, fs.ErrNotExist) || time.Now().After(limit) {
+			return err
+		}
+		time.Sleep(pause)
+	}
 }
 
 // lookAgain tells the server, if there is one, that a record was written. The FIFO has room for more than is ever said.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -28,11 +29,15 @@ func (s *Server) StopContainer(
 	if err != nil {
 		return nil, err
 	}
-	grace := time.Duration(request.GetTimeout()) * time.Second
-	if err := s.stop(ctx, c, grace); err != nil {
+	if err := s.stop(ctx, c, seconds(request.GetTimeout())); err != nil {
 		return nil, err
 	}
 	return &runtimeapi.StopContainerResponse{}, nil
+}
+
+// seconds is that many, or as many as a time.Duration has room for.
+func seconds(n int64) time.Duration {
+	return time.Duration(min(n, int64(math.MaxInt64/time.Second))) * time.Second
 }
 
 // stop returns when the container is not running, and never was or never will be again.
@@ -72,10 +77,10 @@ func (s *Server) signal(c *container, signal syscall.Signal) error {
 	s.mu.Lock()
 	main := c.started.Main
 	s.mu.Unlock()
-	if !main.exists() {
-		return nil
+	exists, err := main.exists()
+	if exists {
+		err = syscall.Kill(-main.PID, signal)
 	}
-	err := syscall.Kill(-main.PID, signal)
 	if err != nil && !errors.Is(err, syscall.ESRCH) {
 		return status.Errorf(codes.Internal, "send %v to container %q: %v", signal, c.record.ID, err)
 	}

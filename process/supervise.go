@@ -137,9 +137,7 @@ func endAllChildren() error {
 		if none || err != nil {
 			return err
 		}
-		if err := killChildren(); err != nil {
-			return err
-		}
+		killChildren()
 		time.Sleep(pause)
 	}
 }
@@ -161,18 +159,14 @@ func reapEnded() (none bool, err error) {
 }
 
 // killChildren kills direct children only: their PIDs cannot be anybody else's before this process waits for them.
-// Orphans become children, so that repeating it reaches all.
-func killChildren() error {
-	all, err := processes()
-	if err != nil {
-		return fmt.Errorf("look for children: %w", err)
-	}
+// Orphans become children, so that repeating it reaches all, those too that could not be looked for this time.
+func killChildren() {
+	all, _ := processes()
 	for _, s := range all {
 		if s.parent == os.Getpid() && !s.ended() {
 			_ = syscall.Kill(s.pid, syscall.SIGKILL)
 		}
 	}
-	return nil
 }
 
 // exitCode is the code as a shell and containerd tell it.

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -28,7 +27,7 @@ func (s *Server) watch(c *container, alive *os.File) bool {
 		_, err := alive.Read(word)
 		switch {
 		case err == nil:
-			s.look(c)
+			s.lookUntil(func() bool { return s.look(c) == nil }) // the shim says it once
 		case errors.Is(err, fs.ErrClosed):
 			return false
 		default: // the end of the file, and nothing else is known to happen to a FIFO
@@ -38,27 +37,25 @@ func (s *Server) watch(c *container, alive *os.File) bool {
 	}
 }
 
-// look takes over what the shim has written down.
-func (s *Server) look(c *container) { s.settle(c, s.readStarted(c), s.readExit(c)) }
-
-// readStarted and readExit have nil for a record that is not there, or cannot be read: what follows from that happens when
-// the shim ends.
-func (s *Server) readStarted(c *container) *startedRecord {
-	record, err := readRecord[startedRecord](filepath.Join(s.containerFolder(c.record.ID), startedFile))
-	s.complain(c, err)
-	return record
+// look takes over what the shim has written down. It fails when nobody knows what that is.
+func (s *Server) look(c *container) error {
+	started, err := readShims[startedRecord](s, c, startedFile)
+	exit, exitErr := readShims[exitRecord](s, c, exitFile)
+	s.settle(c, started, exit)
+	return errors.Join(err, exitErr)
 }
 
-func (s *Server) readExit(c *container) *exitRecord {
-	record, err := readRecord[exitRecord](filepath.Join(s.containerFolder(c.record.ID), exitFile))
-	s.complain(c, err)
-	return record
-}
-
-func (s *Server) complain(c *container, err error) {
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.config.Logger.Error("A container's record cannot be read", slog.String("container", c.record.ID), slog.Any("error", err))
+// readShims has nil for a record that the shim has not written, or that says nothing.
+func readShims[T any](s *Server, c *container, file string) (*T, error) {
+	record, err := readRecord[T](filepath.Join(s.containerFolder(c.record.ID), file))
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return record, nil
 	}
+	s.config.Logger.Error("A container's record cannot be read", slog.String("container", c.record.ID), slog.Any("error", err))
+	if errors.Is(err, errCorrupt) {
+		return nil, nil
+	}
+	return nil, err
 }
 
 // settle takes over what the records say, once, and tells of it.
@@ -92,14 +89,8 @@ func (s *Server) settle(c *container, started *startedRecord, exit *exitRecord) 
 // shimEnded is called when nobody supervises the container any more. Without an exit record the shim was killed: what it
 // left running is killed too, and that end is put on record once (F26).
 func (s *Server) shimEnded(c *container) {
-	s.look(c)
-	s.mu.Lock()
-	started, ended := c.started, c.exit != nil
-	s.mu.Unlock()
-	if ended {
-		return
-	}
-	if !s.killAbandoned(c.record.ID, started) {
+	started, left := s.lastLook(c)
+	if !left {
 		return
 	}
 	exit := &exitRecord{
@@ -112,53 +103,27 @@ func (s *Server) shimEnded(c *container) {
 	s.settle(c, started, exit)
 }
 
-// killAbandoned kills until nothing is found. It reports false when the server stops before that; the next one finds what
-// this one did.
-func (s *Server) killAbandoned(id string, started *startedRecord) bool {
-	for pause := firstLookAgain; ; pause = min(2*pause, longestLookAgain) {
-		marked := killMarked(containerVariable+"="+id, s.config.Logger)
-		if !killGroup(started) && !marked {
-			return true
-		}
+// lastLook looks and kills until there is an exit record, or nothing of the container is found and it is known that there
+// is none: that it reports. Neither is so when the server stops before; the next one finds what this one did.
+func (s *Server) lastLook(c *container) (started *startedRecord, left bool) {
+	known := s.lookUntil(func() bool {
+		unread := s.look(c)
+		s.mu.Lock()
+		started, left = c.started, c.exit == nil
+		s.mu.Unlock()
+		return !left || unread == nil && !s.killFound(containerVariable+"="+c.record.ID, started)
+	})
+	return started, known && left
+}
+
+// lookUntil does something until it is done, less often each time. It reports false when the server stops before that.
+func (s *Server) lookUntil(done func() bool) bool {
+	for pause := firstLookAgain; !done(); pause = min(2*pause, longestLookAgain) {
 		select {
 		case <-s.stopped:
 			return false
 		case <-time.After(pause):
 		}
 	}
-}
-
-// killGroup kills the container's first process with its group, and reports whether that process was alive.
-func killGroup(started *startedRecord) bool {
-	if started == nil || !started.Main.exists() {
-		return false
-	}
-	_ = syscall.Kill(-started.Main.PID, syscall.SIGKILL) // it just ended
-	main, err := readStat(started.Main.PID)
-	return err == nil && !main.ended()
-}
-
-// killMarked kills every process with that variable, and reports whether there was one. A random ID in the environment is
-// nobody else's, whatever PIDs were used again; the process is held by a handle between look and kill.
-func killMarked(variable string, logger *slog.Logger) (found bool) {
-	all, err := processes()
-	if err != nil {
-		logger.Error("Processes of a container cannot be looked for", slog.Any("error", err))
-		return false
-	}
-	for _, one := range all {
-		if one.ended() || !hasVariable(one.pid, variable) {
-			continue
-		}
-		handle, err := os.FindProcess(one.pid)
-		if err != nil {
-			continue
-		}
-		if hasVariable(one.pid, variable) {
-			found = true
-			_ = handle.Kill() // it ended, or belongs to another user
-		}
-		_ = handle.Release()
-	}
-	return found
+	return true
 }

@@ -66,9 +66,23 @@ func (n network) dialOnce(ctx context.Context, kind, address string) (net.Conn, 
 	}
 	conn, err := dialer.DialContext(ctx, kind, address)
 	if err != nil {
-		return nil, err
+		return nil, withLack(err)
 	}
 	return resetting(conn.(*net.TCPConn), nil)
+}
+
+// withLack adds that nothing can be opened here to what came of a name: who looks names up does not say so (F28).
+func withLack(err error) error {
+	var nobody *net.DNSError
+	if !errors.As(err, &nobody) {
+		return err
+	}
+	socket, lack := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if lack != nil {
+		return fmt.Errorf("%w: %w", err, lack)
+	}
+	_ = syscall.Close(socket)
+	return err
 }
 
 // resetting is the connection if there is one, never a nil that looks like one.

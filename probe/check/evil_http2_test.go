@@ -92,11 +92,7 @@ func TestF24EvilHTTP2IsAnsweredInTimeAndLeavesNothingBehind(t *testing.T) {
 				_, _ = io.ReadFull(c, preface)
 				test.does(c)
 			})
-			limit := patience
-			if test.want == judge.Success {
-				limit *= 40 // it must answer, however busy the machine is
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			ctx, cancel := context.WithTimeout(t.Context(), patienceFor(test.want))
 			defer cancel()
 			https := httpGet(intstr.FromInt32(port), func(a *v1.HTTPGetAction) { a.Scheme = v1.URISchemeHTTPS })
 			found := check.New(nil).Check(ctx, https, target)
@@ -139,22 +135,10 @@ func TestF24AConnectionThatIsResetIsAFailure(t *testing.T) {
 // full is a port whose queue of connections is full, so that nobody is even accepted.
 func full(t *testing.T) (check.Target, int32) {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Close(fd) })
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
+	fd, port := boundPort(t)
 	if err := unix.Listen(fd, 0); err != nil {
 		t.Fatal(err)
 	}
-	name, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := int32(name.(*unix.SockaddrInet4).Port)
 	for {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", fmt.Sprint("127.0.0.1:", port))

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -114,14 +113,22 @@ var evil = map[string]struct {
 	}, judge.Failure},
 }
 
-// patience is real time: long enough for what answers, and short, for most here never do.
+// patience is real time, and short, for most here never answer.
 const patience = 250 * time.Millisecond
+
+// patienceFor is long for who must answer, however busy the machine is.
+func patienceFor(want judge.Result) time.Duration {
+	if want == judge.Failure {
+		return patience
+	}
+	return time.Minute
+}
 
 func TestF24EvilTargetsAreAnsweredInTimeAndLeaveNothingBehind(t *testing.T) {
 	for name, test := range evil {
 		t.Run(name, func(t *testing.T) {
 			target, port := behaving(t, test.does)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), patienceFor(test.want))
 			defer cancel()
 			found := check.New(nil).Check(ctx, httpGet(intstr.FromInt32(port)), target)
 			if found.Result != test.want {
@@ -230,14 +237,10 @@ func TestF24AThousandHangingTargetsHoldOnlyTheirConnections(t *testing.T) {
 		}
 	}
 	checks.Wait()
-	for range 1000 { // the server's side closes when it hears of it
-		if descriptors(t) <= before+2 {
-			return
+	for limit := time.Now().Add(time.Minute); descriptors(t) > before+2; { // the server's side closes when it hears of it
+		if time.Now().After(limit) {
+			t.Fatalf("%d descriptors before, %d after", before, descriptors(t))
 		}
-		runtime.Gosched()
-	}
-	if after := descriptors(t); after > before+2 {
-		t.Fatalf("%d descriptors before, %d after", before, after)
 	}
 }
 

@@ -43,9 +43,11 @@ func withoutDescriptors(t *testing.T, do func()) {
 func TestF28ANodeThatHasNoDescriptorsLeftBlamesNoContainer(t *testing.T) {
 	target, port := behaving(t, func(c net.Conn) { untilClosed(c) })
 	for name, handler := range map[string]v1.ProbeHandler{
-		"http": {HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt32(port)}},
-		"tcp":  {TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(port)}},
-		"grpc": {GRPC: &v1.GRPCAction{Port: port}},
+		"http":          {HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt32(port)}},
+		"tcp":           {TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(port)}},
+		"grpc":          {GRPC: &v1.GRPCAction{Port: port}},
+		"http, by name": {HTTPGet: &v1.HTTPGetAction{Host: "localhost", Port: intstr.FromInt32(port)}},
+		"tcp, by name":  {TCPSocket: &v1.TCPSocketAction{Host: "localhost", Port: intstr.FromInt32(port)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

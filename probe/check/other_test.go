@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
@@ -44,12 +45,26 @@ func TestPRB27WhoAcceptsAConnectionIsWell(t *testing.T) {
 // closedPort is one that nobody listens on.
 func closedPort(t *testing.T) int32 {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	_, port := boundPort(t)
+	return port
+}
+
+// boundPort is one that nobody listens on, nor can before the test ends: a socket has it.
+func boundPort(t *testing.T) (socket int, port int32) {
+	t.Helper()
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	return int32(listener.Addr().(*net.TCPAddr).Port)
+	t.Cleanup(func() { _ = unix.Close(socket) })
+	if err := unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	name, err := unix.Getsockname(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return socket, int32(name.(*unix.SockaddrInet4).Port)
 }
 
 func TestPRB28OnlyAServiceThatServesIsWell(t *testing.T) {

@@ -176,6 +176,44 @@ func TestPRB3UnderOtherRulesTheVerdictStandsAndCountingStartsAnew(t *testing.T) 
 	}
 }
 
+func TestPRB3UnderAnotherPeriodTheNextCheckComesAfterThat(t *testing.T) {
+	slow, fast := rules(judge.Readiness), rules(judge.Readiness)
+	slow.Period = time.Hour
+	p := seeing(slow, "a").Under(fast)
+	_, check, again := p.Look(running("a"), noon.Add(3*time.Second))
+	if check || !again.Equal(noon.Add(10*time.Second)) {
+		t.Fatalf("check %v, again at %v", check, again)
+	}
+}
+
+// TestF14AClockThatIsSetBackHoldsNoProbeBack has a container that began in an hour, by the wall clock.
+func TestF14AClockThatIsSetBackHoldsNoProbeBack(t *testing.T) {
+	r := rules(judge.Liveness)
+	r.InitialDelay = 5 * time.Second
+	p, c := judge.New(r), running("a")
+	c.StartedAt = noon.Add(time.Hour)
+	p, check, again := p.Look(c, noon)
+	if check || !again.Equal(noon.Add(5*time.Second)) {
+		t.Fatalf("check %v, again at %v: want the whole delay, from when it was first seen to run", check, again)
+	}
+	if _, check, again = p.Look(c, noon.Add(5*time.Second)); !check {
+		t.Fatalf("not checked when the delay was over, but at %v", again)
+	}
+}
+
+func TestPRB15TheDelayIsCountedFromTheStartNotFromTheCreation(t *testing.T) {
+	r := rules(judge.Liveness)
+	r.InitialDelay = 5 * time.Second
+	p, c := judge.New(r), running("a")
+	c.State, c.StartedAt = observed.Created, time.Time{}
+	p, _, _ = p.Look(c, noon)
+	c.State, c.StartedAt = observed.Running, noon.Add(time.Minute)
+	_, check, again := p.Look(c, noon.Add(time.Minute+time.Second))
+	if check || !again.Equal(noon.Add(time.Minute+5*time.Second)) {
+		t.Fatalf("check %v, again at %v", check, again)
+	}
+}
+
 func TestRulesAreFilledInAsTheAPIServerWould(t *testing.T) {
 	want := judge.Rules{Kind: judge.Liveness, Period: 10 * time.Second, FailureThreshold: 3, SuccessThreshold: 1}
 	if got := judge.RulesOf(judge.Liveness, &v1.Probe{}); got != want {

@@ -36,11 +36,14 @@ func (p Probe) Look(c Container, now time.Time) (next Probe, check bool, again t
 	if p.ended && p.rules.Kind == Readiness { // PRB-14
 		p.verdict = derive.ProbeFailed
 	}
+	if c.State == observed.Running && p.began.IsZero() {
+		p.began = now.Add(-max(0, now.Sub(c.StartedAt))) // once, so that no clock that is set changes it (F14)
+	}
 	if p.rests(c) {
 		return p, false, later
 	}
 	begin := p.earliest
-	if delayed := c.StartedAt.Add(p.rules.InitialDelay); delayed.After(begin) { // PRB-15
+	if delayed := p.began.Add(p.rules.InitialDelay); delayed.After(begin) { // PRB-15
 		begin = delayed
 	}
 	if begin.After(now) {

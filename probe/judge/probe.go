@@ -80,6 +80,8 @@ type Probe struct {
 	// streak counts how often last was found in a row, errors the rounds in a row that found nothing out.
 	last           Result
 	streak, errors int
+	// began is when it began to run, by the clock that nobody sets; zero: it was not seen to.
+	began time.Time
 	// earliest is when the next check may begin.
 	earliest time.Time
 }
@@ -102,6 +104,7 @@ func (p Probe) Decided() (observed.ContainerID, derive.Verdict) {
 
 // Under is the probe under other rules: what was decided stands, counting starts anew.
 func (p Probe) Under(rules Rules) Probe {
+	p.earliest = p.earliest.Add(rules.Period - p.rules.Period)
 	p.rules, p.last, p.streak, p.errors = rules, 0, 0, 0
 	return p
 }
