@@ -57,6 +57,10 @@ func (c *container) stateLocked() runtimeapi.ContainerState {
 	}
 }
 
+// isSettled reports whether its state is one that lasts. Whoever was told of a container that is being started that it was
+// merely created would start another, as an agent does whose predecessor asked for the start and was killed. Server.mu is held.
+func (c *container) isSettled() bool { return c.claim != starting }
+
 func (c *container) changeLocked() {
 	close(c.changed)
 	c.changed = make(chan struct{})

@@ -90,6 +90,11 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	w.serve(server)
+}
+
+func (w *world) serve(server *process.Server) {
+	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background()) // until the clean-up stops it
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx) }()

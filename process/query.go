@@ -120,10 +120,13 @@ func (b *sandbox) statusLocked() *runtimeapi.PodSandboxStatus {
 
 // ContainerStatus with verbose names, as containerd does, the PID in JSON under "info".
 func (s *Server) ContainerStatus(
-	_ context.Context, request *runtimeapi.ContainerStatusRequest,
+	ctx context.Context, request *runtimeapi.ContainerStatusRequest,
 ) (*runtimeapi.ContainerStatusResponse, error) {
 	c, err := s.findContainer(request.GetContainerId())
 	if err != nil {
+		return nil, err
+	}
+	if err := s.waitFor(ctx, c, c.isSettled); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

@@ -189,7 +189,7 @@ func TestF28AServerWithoutDescriptorsLearnsOfAStartLater(t *testing.T) {
 		}
 	}
 	for range 200 { // long enough for the server to have looked
-		w.status(id)
+		w.awaitServer()
 	}
 	feed()
 	if err := <-done; err != nil {

@@ -29,7 +29,7 @@ func (s *Server) StartContainer(
 		s.unclaim(c)
 		return nil, status.Errorf(codes.Internal, "start container %q: %v", c.record.ID, err)
 	}
-	if err := s.waitFor(ctx, c, func() bool { return c.claim != starting }); err != nil {
+	if err := s.waitFor(ctx, c, c.isSettled); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

@@ -42,7 +42,7 @@ func seconds(n int64) time.Duration {
 
 // stop returns when the container is not running, and never was or never will be again.
 func (s *Server) stop(ctx context.Context, c *container, grace time.Duration) error {
-	if err := s.waitFor(ctx, c, func() bool { return c.claim != starting }); err != nil {
+	if err := s.waitFor(ctx, c, c.isSettled); err != nil {
 		return err
 	}
 	if s.isDown(c) {
