@@ -5,6 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/heraldnode/herald/probe/judge"
+	"github.com/heraldnode/herald/restart"
 )
 
 // declareLocked has a probe for each that the pod's containers declare, and no other. One whose container is as it was
@@ -34,6 +35,7 @@ func (p *Prober) declareLocked(r *record, pod *v1.Pod) {
 // keepOrMakeLocked is the probe that was there before, if its container is the same, or a new one that goes on from it.
 func (p *Prober) keepOrMakeLocked(before []*probe, declared *probe) *probe {
 	rules := judge.RulesOf(declared.kind, declared.spec)
+	rules.AfterStartup = declared.container.StartupProbe != nil
 	old := find(before, declared.container.Name, declared.kind)
 	switch {
 	case old == nil:
@@ -63,7 +65,7 @@ func probed(pod *v1.Pod) []*v1.Container {
 	var all []*v1.Container
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+		if restart.IsSidecar(c) {
 			all = append(all, c)
 		}
 	}

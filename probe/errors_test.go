@@ -58,8 +58,8 @@ func TestPRB18ARoundThatFindsNothingOutTriesThreeTimesAndTellsOnce(t *testing.T)
 		w.answer("live", errs)
 		w.run(pod, "app", "a1")
 		w.AddPod(pod)
-		w.after(500 * time.Millisecond)
-		if diff := cmp.Diff([]float64{0, 0, 0}, w.times("live")); diff != "" {
+		w.after(1500 * time.Millisecond)
+		if diff := cmp.Diff([]float64{1, 1, 1}, w.times("live")); diff != "" {
 			t.Fatal(diff)
 		}
 		want := []string{"event spec.containers{app} Warning Unhealthy: Liveness probe errored and resulted in unknown state: the runtime is away"}
@@ -145,7 +145,7 @@ func TestPRB7ACheckThatPanicsIsAnErrorAndNoMore(t *testing.T) {
 		w.answer("live", func(context.Context) (int, error) { panic("broken") })
 		w.run(pod, "app", "a1")
 		w.AddPod(pod)
-		w.after(1500 * time.Millisecond)
+		w.after(2500 * time.Millisecond)
 		w.answer("live", fails)
 		w.after(time.Second)
 		if got := len(w.times("live")); got != 7 {

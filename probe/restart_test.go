@@ -176,7 +176,7 @@ func TestPRB3AProbeFollowsItsSpec(t *testing.T) {
 		edited.Spec.Containers[0].LivenessProbe = nil
 		w.AddPod(edited)
 		w.after(2 * time.Second)
-		for word, want := range map[string][]float64{"old": {0, 1}, "live": {0, 1}, "new": {2, 3}} {
+		for word, want := range map[string][]float64{"old": {0, 1}, "live": {1}, "new": {2, 3}} {
 			if diff := cmp.Diff(want, w.times(word)); diff != "" {
 				t.Errorf("%s was asked at:\n%s", word, diff)
 			}

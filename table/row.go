@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/heraldnode/herald/restart"
 )
 
 // Row is one pod's line. The fields after Age are shown in wide tables only.
@@ -43,7 +45,7 @@ func Of(pod *v1.Pod, now time.Time) Row {
 func total(pod *v1.Pod) int {
 	n := len(pod.Spec.Containers)
 	for i := range pod.Spec.InitContainers {
-		if isSidecar(&pod.Spec.InitContainers[i]) {
+		if restart.IsSidecar(&pod.Spec.InitContainers[i]) {
 			n++
 		}
 	}
@@ -93,8 +95,4 @@ func isTrue(pod *v1.Pod, kind v1.PodConditionType) bool {
 		}
 	}
 	return false
-}
-
-func isSidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }

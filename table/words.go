@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/heraldnode/herald/restart"
 )
 
 // words collects what the columns READY, STATUS and RESTARTS say.
@@ -62,7 +64,7 @@ func (w *words) readInit() (initializing bool) {
 func (w *words) isSidecar(name string) bool {
 	for i := range w.pod.Spec.InitContainers {
 		if c := &w.pod.Spec.InitContainers[i]; c.Name == name {
-			return isSidecar(c)
+			return restart.IsSidecar(c)
 		}
 	}
 	return false

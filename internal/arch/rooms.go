@@ -56,7 +56,10 @@ var Rooms = []Room{
 		Path: "provision/resolve", Layer: Decisions,
 		Job: "what references in a pod's spec stand for: fields, resources, $(NAME), services' variables, files of a volume",
 	},
-	{Path: "table", Layer: Decisions, Job: "what kubectl get pods would print of a pod: the same columns, the same words"},
+	{
+		Path: "table", Layer: Decisions, MayImport: []string{"restart"},
+		Job: "what kubectl get pods would print of a pod: the same columns, the same words",
+	},
 	{
 		Path: "node/report", Layer: Decisions,
 		Job: "facts about the machine + what the Node says -> what it should say, its lease, its events",

@@ -38,6 +38,13 @@ var probed = []Difference{
 		Shown:   "TestPRB14A",
 	},
 	{
+		Rule:    "PRB-15",
+		Kubelet: "asks at its next tick whether a container without initialDelaySeconds lives, which may be as soon as it is started",
+		Herald:  "gives it a period, unless a startup probe has the first word",
+		Why:     "to ask sooner could only end what is still starting",
+		Shown:   "TestPRB15Liveness",
+	},
+	{
 		Rule:    "PRB-19, BUG-22",
 		Kubelet: "counts the answers of a container and of the one that replaces it together",
 		Herald:  "begins anew with each container",

@@ -90,6 +90,17 @@ func TestPRB4ANewContainerOfAYoungAgentIsAskedAtOnce(t *testing.T) {
 	})
 }
 
+func TestPRB15LivenessDoesNotAskWhatHasJustBeenStarted(t *testing.T) {
+	long := func(c *v1.Container) { c.LivenessProbe.PeriodSeconds = 100 }
+	onWard(t, map[probejudge.Kind]string{probejudge.Liveness: "+"}, long, func(w *ward) {
+		since := time.Now()
+		w.start("app")
+		expect(t, "asked at once", w.asked(probejudge.Liveness, since), pair(1, 0))
+		w.after(100 * time.Second)
+		expect(t, "asked in a period", w.asked(probejudge.Liveness, since), pair(2, 1))
+	})
+}
+
 func TestBUG25ReadinessFallsWhileThePodStops(t *testing.T) {
 	onWard(t, map[probejudge.Kind]string{probejudge.Readiness: "+++++-"}, nil, func(w *ward) {
 		ctx, cancel := context.WithCancel(w.kubelet.ctx) // the sync's, which the end of the pod interrupts

@@ -43,7 +43,7 @@ func (p Probe) Look(c Container, now time.Time) (next Probe, check bool, again t
 		return p, false, later
 	}
 	begin := p.earliest
-	if delayed := p.began.Add(p.rules.InitialDelay); delayed.After(begin) { // PRB-15
+	if delayed := p.began.Add(p.rules.firstAfter()); delayed.After(begin) { // PRB-15
 		begin = delayed
 	}
 	if begin.After(now) {

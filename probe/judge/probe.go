@@ -39,6 +39,8 @@ type Rules struct {
 	Kind                               Kind
 	InitialDelay, Period               time.Duration
 	FailureThreshold, SuccessThreshold int
+	// AfterStartup tells that a startup probe has the first word.
+	AfterStartup bool
 }
 
 // RulesOf reads a spec. What the API server would have filled in counts where nothing, or nonsense, stands.
@@ -50,6 +52,15 @@ func RulesOf(kind Kind, spec *v1.Probe) Rules {
 		FailureThreshold: int(positive(spec.FailureThreshold, 3)),
 		SuccessThreshold: int(positive(spec.SuccessThreshold, 1)),
 	}
+}
+
+// firstAfter is how long a container runs before it is first checked (PRB-15). Liveness gives it a period where the spec gives
+// it neither a delay nor a startup probe: to ask at once could only end what is still starting.
+func (r Rules) firstAfter() time.Duration {
+	if r.Kind == Liveness && r.InitialDelay == 0 && !r.AfterStartup {
+		return r.Period
+	}
+	return r.InitialDelay
 }
 
 // Timeout is how long one check of the probe may take.
