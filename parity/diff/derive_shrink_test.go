@@ -1,8 +1,10 @@
 package diff_test
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -48,7 +50,7 @@ func emptyOne(v reflect.Value, place *int) bool {
 	case reflect.Slice:
 		return emptyElement(v, place)
 	case reflect.Map:
-		for _, key := range v.MapKeys() {
+		for _, key := range sortedKeys(v) {
 			if *place--; *place < 0 {
 				v.SetMapIndex(key, reflect.Value{})
 				return true
@@ -56,6 +58,13 @@ func emptyOne(v reflect.Value, place *int) bool {
 		}
 	}
 	return false
+}
+
+// sortedKeys are in the same order each time: a place is a place.
+func sortedKeys(v reflect.Value) []reflect.Value {
+	return slices.SortedFunc(slices.Values(v.MapKeys()), func(a, b reflect.Value) int {
+		return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
+	})
 }
 
 func emptyField(v reflect.Value, place *int) bool {
