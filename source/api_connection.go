@@ -39,8 +39,9 @@ type apiConnection struct {
 
 	lists sync.WaitGroup // that are under way: the reflector does not wait for them when it ends
 
-	mu    sync.Mutex  // guards timer
-	timer *time.Timer // ends the current watch
+	mu     sync.Mutex  // guards all below
+	timer  *time.Timer // ends the current watch
+	closed bool        // no list begins any more
 }
 
 func newAPIConnection(server cache.ListerWatcher, idle time.Duration, desk *apiReports) *apiConnection {
@@ -69,7 +70,9 @@ func (c *apiConnection) Watch(options metav1.ListOptions) (watch.Interface, erro
 // have": a lagging server may then show a past in which pods of ours did not exist, or still did. Asking for none means
 // the newest.
 func (c *apiConnection) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	c.lists.Add(1)
+	if !c.beginList() {
+		return nil, context.Canceled
+	}
 	defer c.lists.Done()
 	if options.ResourceVersion == "0" {
 		options.ResourceVersion = ""
@@ -133,11 +136,23 @@ func (c *apiConnection) alive() {
 	}
 }
 
+// close waits for the lists that have begun, and lets no other begin: the reflector starts each in a goroutine that it leaves
+// behind when it ends.
 func (c *apiConnection) close() {
 	c.mu.Lock()
 	c.stopTimerLocked()
+	c.closed = true
 	c.mu.Unlock()
 	c.lists.Wait()
+}
+
+func (c *apiConnection) beginList() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.lists.Add(1)
+	}
+	return !c.closed
 }
 
 func (c *apiConnection) stopTimerLocked() {

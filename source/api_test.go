@@ -415,3 +415,16 @@ func TestTheAPISourceSaysWhichFieldOfItsConfigurationIsWrong(t *testing.T) {
 		})
 	}
 }
+
+// The reflector begins a list in a goroutine of its own, and does not wait for it when it is ended just then. The race detector
+// is the judge.
+func TestASourceThatEndsAsItBeginsLeavesNoListBehind(t *testing.T) {
+	for range 1000 {
+		server := newAPIServer(pod("web", "u1"))
+		ctx, cancel := context.WithCancel(t.Context())
+		go cancel()
+		if err := newAPI(t, server).Run(ctx, newRecorder()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
