@@ -129,13 +129,12 @@ func TestADemoWhoseReaderLeavesEndsItsPods(t *testing.T) {
 	mustBeEmpty(t, folder)
 }
 
-// TestATerminalShowsATableThatFits runs on a pseudo terminal.
-func TestATerminalShowsATableThatFits(t *testing.T) {
-	folder := temporary(t)
-	t.Setenv("TERM", "xterm")
-	master, terminal := openTerminal(t, 30, 20)
+// shownUntil is what a demo shows on a pseudo terminal of that size, until the words are there.
+func shownUntil(t *testing.T, words string, columns, rows uint16) string {
+	t.Helper()
+	master, terminal := openTerminal(t, columns, rows)
 	ctx, interrupt := context.WithCancel(t.Context())
-	seen := &reader{words: "web-demo     0/1     Running", then: interrupt}
+	seen := &reader{words: words, then: interrupt}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -146,7 +145,15 @@ func TestATerminalShowsATableThatFits(t *testing.T) {
 	}
 	_ = terminal.Close()
 	<-read
-	for _, picture := range strings.Split(seen.String(), "\x1b[H")[1:] {
+	return seen.String()
+}
+
+// TestATerminalShowsATableThatFits runs on a pseudo terminal.
+func TestATerminalShowsATableThatFits(t *testing.T) {
+	folder := temporary(t)
+	t.Setenv("TERM", "xterm")
+	shown := shownUntil(t, "web-demo     0/1     Running", 30, 20)
+	for _, picture := range strings.Split(shown, "\x1b[H")[1:] {
 		for line := range strings.SplitSeq(picture, "\x1b[K\r\n") {
 			if text, _, _ := strings.Cut(line, "\x1b"); len(text) > 30 {
 				t.Errorf("%d columns: %q", len(text), text)
@@ -159,21 +166,9 @@ func TestATerminalShowsATableThatFits(t *testing.T) {
 func TestATerminalOfNoKnownKindGetsPlainLines(t *testing.T) {
 	folder := temporary(t)
 	t.Setenv("TERM", "")
-	master, terminal := openTerminal(t, 80, 24)
-	ctx, interrupt := context.WithCancel(t.Context())
-	seen := &reader{words: webRuns, then: interrupt}
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		_, _ = io.Copy(seen, master)
-	}()
-	if err := demo.Run(ctx, demo.Options{Out: terminal}); err != nil {
-		t.Error(err)
-	}
-	_ = terminal.Close()
-	<-read
-	if strings.Contains(seen.String(), "\x1b") {
-		t.Errorf("%q", seen.String())
+	shown := shownUntil(t, webRuns, 80, 24)
+	if strings.Contains(shown, "\x1b") {
+		t.Errorf("%q", shown)
 	}
 	mustBeEmpty(t, folder)
 }
