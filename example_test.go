@@ -27,7 +27,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	files, err := source.NewFile(source.FileConfig{Path: folder, Node: "edge-1"})
+	files, err := source.NewFile(source.FileConfig{Path: folder, NodeName: "edge-1"})
 	if err != nil {
 		log.Fatal(err)
 	}

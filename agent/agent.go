@@ -18,7 +18,7 @@ type Agent struct {
 	Pods     *pod.Manager
 	Statuses *status.Manager
 	Workers  *worker.Workers
-	Pleg     *pleg.Pleg
+	PLEG     *pleg.PLEG
 	Mirrors  *pod.Mirrors
 	Prober   *probe.Prober
 	Sources  *source.Mux
@@ -39,7 +39,7 @@ func New(config Config) (*Agent, error) {
 		a.volumes = &volumes{Volumes: config.Volumes, removed: map[podid.UID]chan struct{}{}}
 	}
 	for _, build := range []func() error{
-		a.makeSources, a.makePleg, a.makeStatuses, a.makeProber, a.makeWorkers, a.makeMirrors, a.registerMetrics,
+		a.makeSources, a.makePLEG, a.makeStatuses, a.makeProber, a.makeWorkers, a.makeMirrors, a.registerMetrics,
 	} {
 		if err := build(); err != nil {
 			return nil, err
@@ -50,14 +50,14 @@ func New(config Config) (*Agent, error) {
 
 func (a *Agent) makeSources() (err error) {
 	a.Sources, err = source.NewMux(source.MuxConfig{
-		Sources: a.config.Sources, Events: a.config.Events, Node: a.config.NodeName,
+		Sources: a.config.Sources, Events: a.config.Events, NodeName: a.config.NodeName,
 		Logger: a.config.Logger, Metrics: a.config.Metrics,
 	})
 	return err
 }
 
-func (a *Agent) makePleg() (err error) {
-	a.Pleg, err = pleg.New(pleg.Config{Runtime: a.config.Runtime, Logger: a.config.Logger, Metrics: a.config.Metrics})
+func (a *Agent) makePLEG() (err error) {
+	a.PLEG, err = pleg.New(pleg.Config{Runtime: a.config.Runtime, Logger: a.config.Logger, Metrics: a.config.Metrics})
 	return err
 }
 
@@ -74,7 +74,7 @@ func (a *Agent) makeStatuses() (err error) {
 
 func (a *Agent) makeProber() (err error) {
 	config := probe.Config{
-		Observations: a.Pleg, Statuses: a.Statuses, Wake: func(uid podid.UID) { a.Workers.Wake(uid) }, Node: a.config.Node,
+		Observations: a.PLEG, Statuses: a.Statuses, Wake: func(uid podid.UID) { a.Workers.Wake(uid) }, NodeInfo: a.config.NodeInfo,
 		Events: a.config.Events, Logger: a.config.Logger, Metrics: a.config.Metrics,
 	}
 	if runtime, can := a.config.Runtime.(check.Runtime); can {
@@ -86,8 +86,8 @@ func (a *Agent) makeProber() (err error) {
 
 func (a *Agent) makeWorkers() (err error) {
 	config := worker.Config{
-		Runtime: a.config.Runtime, Observations: a.Pleg, Statuses: a.Statuses, Probes: a.Prober,
-		Admit: a.config.Admit, Allocated: a.allocated, Node: a.config.Node, NetworkReady: a.health.network, Stopped: a.stopped,
+		Runtime: a.config.Runtime, Observations: a.PLEG, Statuses: a.Statuses, Probes: a.Prober,
+		Admit: a.config.Admit, Allocated: a.allocated, NodeInfo: a.config.NodeInfo, NetworkReady: a.health.network, Stopped: a.stopped,
 		Resync: a.config.Resync,
 		Events: a.config.Events, State: a.config.State, Logger: a.config.Logger, Metrics: a.config.Metrics,
 	}
@@ -122,4 +122,4 @@ func (a *Agent) registerMetrics() error {
 func (a *Agent) NetworkReady() error { return a.health.network() }
 
 // Healthy says what keeps the agent from doing its work, or nil.
-func (a *Agent) Healthy() error { return errors.Join(a.Pleg.Healthy(), a.health.runtime()) }
+func (a *Agent) Healthy() error { return errors.Join(a.PLEG.Healthy(), a.health.runtime()) }

@@ -10,7 +10,7 @@ import (
 	"github.com/heraldnode/herald/agent"
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/cri"
-	"github.com/heraldnode/herald/event"
+	"github.com/heraldnode/herald/event/broadcaster"
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/process"
 	"github.com/heraldnode/herald/provision"
@@ -37,14 +37,14 @@ func (m machine) newServer() (*process.Server, error) {
 // assembly is an agent with what whoever assembles one has to run and to close.
 type assembly struct {
 	*agent.Agent
-	events  *event.Recorder
+	events  *broadcaster.Broadcaster
 	runtime *cri.Runtime
 	state   *checkpoint.Dir
 }
 
 // assemble makes an agent of the real parts, on a node alone.
 func (m machine) assemble() (*assembly, error) {
-	events, err := event.New(event.Config{NodeName: nodeName, Scheme: kubeapi.NewScheme()})
+	events, err := broadcaster.New(broadcaster.Config{NodeName: nodeName, Scheme: kubeapi.NewScheme()})
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (m machine) assemble() (*assembly, error) {
 	if err != nil {
 		return nil, err
 	}
-	manifests, err := source.NewFile(source.FileConfig{Path: m.path("manifests"), Node: nodeName})
+	manifests, err := source.NewFile(source.FileConfig{Path: m.path("manifests"), NodeName: nodeName})
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/event"
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/pleg"
 	"github.com/heraldnode/herald/podid"
@@ -42,7 +43,7 @@ type Config struct {
 	Sources []source.Source
 	Runtime Runtime
 	// Events hear what an operator should see.
-	Events Events
+	Events event.Recorder
 
 	// API is the API server that statuses and mirrors go to. Default: none, the node is alone.
 	API *kubeapi.Client
@@ -52,8 +53,8 @@ type Config struct {
 	State *checkpoint.Dir
 	// Admit says whether this node will run a pod, see worker.Config. Default: every pod.
 	Admit func(*v1.Pod) error
-	// Node is what a pod's status says about the machine. It must not block. Default: nothing.
-	Node func() derive.Node
+	// NodeInfo is what a pod's status says about the machine. It must not block. Default: nothing.
+	NodeInfo func() derive.NodeInfo
 
 	// Resync is how often a pod is looked at although nothing happened, see worker.Config. Default 1 min.
 	Resync time.Duration
@@ -63,11 +64,6 @@ type Config struct {
 	Logger *slog.Logger
 	// Metrics. Default: none.
 	Metrics prometheus.Registerer
-}
-
-// Events is an event.Recorder, which whoever assembles an agent runs.
-type Events interface {
-	worker.EventRecorder
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -88,8 +84,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Housekeeping == 0 {
 		c.Housekeeping = 2 * time.Second
 	}
-	if c.Node == nil {
-		c.Node = func() derive.Node { return derive.Node{} }
+	if c.NodeInfo == nil {
+		c.NodeInfo = func() derive.NodeInfo { return derive.NodeInfo{} }
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

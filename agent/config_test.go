@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/heraldnode/herald/agent"
-	"github.com/heraldnode/herald/event"
+	"github.com/heraldnode/herald/event/broadcaster"
 	"github.com/heraldnode/herald/heraldtest/engine"
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/source"
@@ -17,7 +17,7 @@ import (
 // config is a complete one, of a node alone.
 func config(t *testing.T, edit func(*agent.Config)) agent.Config {
 	t.Helper()
-	events, err := event.New(event.Config{NodeName: nodeName, Scheme: kubeapi.NewScheme()})
+	events, err := broadcaster.New(broadcaster.Config{NodeName: nodeName, Scheme: kubeapi.NewScheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func (a *Agent) reconcile(p *v1.Pod) {
 // heed wakes the worker of each pod that changed in the runtime (PLEG-17).
 func (a *Agent) heed(ctx context.Context) error {
 	for {
-		uids, err := a.Pleg.Changed(ctx)
+		uids, err := a.PLEG.Changed(ctx)
 		if err != nil {
 			return err
 		}

@@ -16,10 +16,10 @@ func (a *Agent) housekeep() {
 
 // held is what the runtime has, or nil when that is not known now (PW-51). Of a slow runtime it is known late, and yet known.
 func (a *Agent) held() []*observed.Pod {
-	if a.Pleg.Healthy() != nil {
+	if a.PLEG.Healthy() != nil {
 		return nil
 	}
-	pods, _ := a.Pleg.Pods()
+	pods, _ := a.PLEG.Pods()
 	if pods == nil {
 		pods = []*observed.Pod{}
 	}

@@ -33,7 +33,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 func (a *Agent) parts() []part {
 	parts := []part{
-		{"health", a.health.watch}, {"pleg", a.Pleg.Run}, {"probes", a.Prober.Run}, {"workers", a.Workers.Run}, {"sources", a.Sources.Run},
+		{"health", a.health.watch}, {"pleg", a.PLEG.Run}, {"probes", a.Prober.Run}, {"workers", a.Workers.Run}, {"sources", a.Sources.Run},
 		{"dispatch", a.dispatch}, {"heed", a.heed},
 	}
 	if a.config.API != nil {

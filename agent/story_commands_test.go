@@ -103,7 +103,7 @@ func bind(s *story, words []string) error {
 // putManifest puts a manifest into the folder, over that of the same pod.
 func putManifest(s *story, words []string) error {
 	text := strings.Replace(s.manifests[words[0]], "metadata:\n", "metadata:\n  namespace: shop\n", 1)
-	pods, err := manifest.Decode([]byte(text), manifest.Origin{Source: podid.File, Location: words[0], Node: nodeName})
+	pods, err := manifest.Decode([]byte(text), manifest.Origin{Source: podid.File, Location: words[0], NodeName: nodeName})
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/heraldnode/herald/agent"
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/derive"
-	"github.com/heraldnode/herald/event"
+	"github.com/heraldnode/herald/event/broadcaster"
 	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/heraldtest/engine"
 	"github.com/heraldnode/herald/kubeapi"
@@ -88,22 +88,22 @@ func (s *story) startAgent() error {
 	config := agent.Config{
 		NodeName: nodeName, Sources: []source.Source{s.files}, Runtime: unhurried{s.engine}, State: dir, Admit: s.admit,
 		Metrics: prometheus.NewPedanticRegistry(),
-		Node:    func() derive.Node { return derive.Node{} },
+		NodeInfo:    func() derive.NodeInfo { return derive.NodeInfo{} },
 	}
 	if !s.alone {
 		if err := s.connect(&config, n.wire); err != nil {
 			return err
 		}
 	}
-	events := event.Config{NodeName: nodeName, Scheme: kubeapi.NewScheme()}
+	events := broadcaster.Config{NodeName: nodeName, Scheme: kubeapi.NewScheme()}
 	if config.API != nil {
 		events.API = config.API
 	}
-	recorder, err := event.New(events)
+	recorder, err := broadcaster.New(events)
 	if err != nil {
 		return err
 	}
-	config.Events = &listener{Recorder: recorder, story: s}
+	config.Events = &listener{Broadcaster: recorder, story: s}
 	s.configure(&config)
 	if n.Agent, err = agent.New(config); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (s *story) connect(config *agent.Config, wire *wire) error {
 	if err != nil {
 		return err
 	}
-	api, err := source.NewAPI(source.APIConfig{ListerWatcher: client.PodsOnNode(nodeName), Node: nodeName})
+	api, err := source.NewAPI(source.APIConfig{ListerWatcher: client.PodsOnNode(nodeName), NodeName: nodeName})
 	config.API, config.Sources = client, append(config.Sources, api)
 	return err
 }
@@ -228,7 +228,7 @@ func (s *story) visible() []*v1.Pod {
 
 // listener writes down every event before it is recorded.
 type listener struct {
-	*event.Recorder
+	*broadcaster.Broadcaster
 	story *story
 }
 
@@ -246,7 +246,7 @@ func (l *listener) Event(object runtime.Object, kind, reason, message string) {
 	l.story.watch.heard = append(l.story.watch.heard, name+" "+kind+" "+reason+": "+message)
 	l.story.mu.Unlock()
 	l.story.stirred()
-	l.Recorder.Event(object, kind, reason, message)
+	l.Broadcaster.Event(object, kind, reason, message)
 }
 
 // wire leads to the API server until it is cut. A request takes a moment.

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/event"
 )
 
 // Reasons of events, in the kubelet's words.
@@ -35,7 +37,7 @@ func (r *Runtime) warnPod(pod *v1.Pod, reason, format string, args ...any) {
 // containerEvents tells of one container. The events of its restarts must be alike to be counted as one, so its ID never
 // shows in them.
 type containerEvents struct {
-	recorder EventRecorder
+	recorder event.Recorder
 	pod      *v1.Pod
 	name     string
 	id       string // "" until there is one

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/heraldnode/herald/image"
+	"github.com/heraldnode/herald/internal/image"
 )
 
 // imageWish is a container that needs its image:

@@ -14,7 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/heraldnode/herald/event"
 )
 
 // Provision gives what containers find on their node. The caller has mounted the pod's volumes before.
@@ -23,12 +24,6 @@ type Provision interface {
 	Path(pod *v1.Pod, volume string) (string, error)
 	// Environment is every variable of the container, resolved, in order; of a name that occurs twice the last counts.
 	Environment(ctx context.Context, pod *v1.Pod, container *v1.Container, ips []netip.Addr) ([]v1.EnvVar, error)
-}
-
-// EventRecorder tells the cluster of something that an operator should see. client-go's record.EventRecorder is one.
-type EventRecorder interface {
-	// Event must not block.
-	Event(object runtime.Object, eventtype, reason, message string)
 }
 
 // Secrets are the cluster's.
@@ -47,7 +42,7 @@ type Config struct {
 	// Provision gives volumes and variables. Required.
 	Provision Provision
 	// Events hears what happens to containers. Default: nobody.
-	Events EventRecorder
+	Events event.Recorder
 
 	// Secrets gives pods' imagePullSecrets. Default: none, images are pulled without.
 	Secrets Secrets
@@ -135,7 +130,7 @@ func (c *Config) complete() error {
 		c.dial = dialSocket
 	}
 	if c.Events == nil {
-		c.Events = nobody{}
+		c.Events = event.Discard
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -174,7 +169,3 @@ func setDefault[T comparable](field *T, value T) {
 		*field = value
 	}
 }
-
-type nobody struct{}
-
-func (nobody) Event(runtime.Object, string, string, string) {}

@@ -33,23 +33,23 @@ func TestAPodsAddresses(t *testing.T) {
 		host     bool
 		seen     []netip.Addr
 		dead     bool
-		node     derive.Node
+		node     derive.NodeInfo
 		previous []v1.PodIP
 		want     []v1.PodIP
 	}{
 		"PH-43 in the node's order":                     {seen: addrs("fd00::1", "10.0.0.1"), want: podIPs("10.0.0.1", "fd00::1")},
-		"PH-43 which may be IPv6 first":                 {seen: addrs("10.0.0.1", "fd00::1"), node: derive.Node{IPv6First: true}, want: podIPs("fd00::1", "10.0.0.1")},
+		"PH-43 which may be IPv6 first":                 {seen: addrs("10.0.0.1", "fd00::1"), node: derive.NodeInfo{IPv6First: true}, want: podIPs("fd00::1", "10.0.0.1")},
 		"PH-43 one of each family":                      {seen: addrs("10.0.0.1", "10.0.0.2", "fd00::1", "fd00::2"), want: podIPs("10.0.0.1", "fd00::1")},
 		"PH-43 of one family only":                      {seen: addrs("fd00::1"), want: podIPs("fd00::1")},
 		"PH-43 printed canonically":                     {seen: addrs("::ffff:10.0.0.1", "fd00:0:0::1"), want: podIPs("10.0.0.1", "fd00::1")},
 		"PH-43 one that is none spoils all":             {seen: addrs("10.0.0.1", "nonsense"), want: nil},
 		"PH-44 a dead sandbox keeps what was published": {dead: true, previous: podIPs("10.0.0.9"), want: podIPs("10.0.0.9")},
 		"PH-44 a live one without does not":             {previous: podIPs("10.0.0.9"), want: nil},
-		"PH-45 of the host":                             {host: true, node: derive.Node{HostIPs: dual}, want: podIPs("192.168.0.1", "fd00::99")},
-		"PH-45 set once":                                {host: true, node: derive.Node{HostIPs: addrs("192.168.0.2")}, previous: podIPs("192.168.0.1"), want: podIPs("192.168.0.1")},
-		"PH-45 the second family comes later":           {host: true, node: derive.Node{HostIPs: dual}, previous: podIPs("192.168.0.1"), want: podIPs("192.168.0.1", "fd00::99")},
-		"PH-45 a second of the same family does not":    {host: true, node: derive.Node{HostIPs: dual}, previous: podIPs("fd00::1"), want: podIPs("fd00::1")},
-		"PH-47 without an API server too":               {host: true, node: derive.Node{HostIPs: addrs("192.168.0.1")}, want: podIPs("192.168.0.1")},
+		"PH-45 of the host":                             {host: true, node: derive.NodeInfo{HostIPs: dual}, want: podIPs("192.168.0.1", "fd00::99")},
+		"PH-45 set once":                                {host: true, node: derive.NodeInfo{HostIPs: addrs("192.168.0.2")}, previous: podIPs("192.168.0.1"), want: podIPs("192.168.0.1")},
+		"PH-45 the second family comes later":           {host: true, node: derive.NodeInfo{HostIPs: dual}, previous: podIPs("192.168.0.1"), want: podIPs("192.168.0.1", "fd00::99")},
+		"PH-45 a second of the same family does not":    {host: true, node: derive.NodeInfo{HostIPs: dual}, previous: podIPs("fd00::1"), want: podIPs("fd00::1")},
+		"PH-47 without an API server too":               {host: true, node: derive.NodeInfo{HostIPs: addrs("192.168.0.1")}, want: podIPs("192.168.0.1")},
 		"PH-47 nothing is known of the node":            {host: true, want: nil},
 	}
 	for name, test := range tests {
@@ -74,7 +74,7 @@ func TestPH45WhatWasPublishedIsNotChangedInPlace(t *testing.T) {
 	pod.Spec.HostNetwork = true
 	backing := podIPs("192.168.0.1", "another's")
 	previous := &v1.PodStatus{PodIPs: backing[:1]}
-	status(derive.Input{Pod: pod, Previous: previous, Node: derive.Node{HostIPs: addrs("192.168.0.1", "fd00::99")}})
+	status(derive.Input{Pod: pod, Previous: previous, Node: derive.NodeInfo{HostIPs: addrs("192.168.0.1", "fd00::99")}})
 	mustEqual(t, backing, podIPs("192.168.0.1", "another's"))
 }
 
@@ -108,7 +108,7 @@ func TestPH46HostIPsAreInternalBeforeExternalAndOneOfEachFamily(t *testing.T) {
 
 func TestPH46TheNodesAddressesAreShownAndNotWithdrawn(t *testing.T) {
 	pod := newPod(always, container("a"))
-	shown := status(derive.Input{Pod: pod, Observed: &observed.Pod{}, Node: derive.Node{HostIPs: addrs("10.0.0.1", "10.0.0.2", "fd00::1")}})
+	shown := status(derive.Input{Pod: pod, Observed: &observed.Pod{}, Node: derive.NodeInfo{HostIPs: addrs("10.0.0.1", "10.0.0.2", "fd00::1")}})
 	mustEqual(t, shown.HostIP, "10.0.0.1")
 	mustEqual(t, shown.HostIPs, []v1.HostIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}})
 	unknown := status(derive.Input{Pod: pod, Previous: &shown})

@@ -27,7 +27,7 @@ func largeInput() derive.Input {
 	runtime.Containers = append(runtime.Containers, seenExit("c0", 0, 1))
 	runtime.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.7")}
 	runtime.Sort()
-	return derive.Input{Pod: pod, Observed: runtime, Now: noon, Node: derive.Node{HostIPs: addrs("192.168.0.1")}}
+	return derive.Input{Pod: pod, Observed: runtime, Now: noon, Node: derive.NodeInfo{HostIPs: addrs("192.168.0.1")}}
 }
 
 func largeStatus() (*v1.Pod, v1.PodStatus) {

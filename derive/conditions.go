@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/observed"
-	"github.com/heraldnode/herald/restart"
+	"github.com/heraldnode/herald/internal/restart"
 )
 
 // The reasons of the agent's own conditions, under the kubelet's names.
@@ -208,7 +208,7 @@ func AllContainersRestarting(
 	}
 	condition = v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}
 	switch {
-	case isTerminal(phase):
+	case IsTerminal(phase):
 		condition.Reason = reasonOfEnd(phase)
 	case restartsAll(&pod.Spec, seen, previous) && anySeen(&pod.Spec, seen):
 		condition.Status = v1.ConditionTrue

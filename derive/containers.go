@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/heraldnode/herald/observed"
-	"github.com/heraldnode/herald/restart"
+	"github.com/heraldnode/herald/internal/restart"
 )
 
 // What the kubelet writes where a container does not run, word for word.

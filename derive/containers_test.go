@@ -242,7 +242,7 @@ func TestVolumeMountsAreThoseOfTheSpecUntilTheyWereShown(t *testing.T) {
 		}
 	}
 	pod, runs := newPod(always, c), world(seen("a", 1, observed.Running))
-	can := derive.Node{RecursiveReadOnly: true}
+	can := derive.NodeInfo{RecursiveReadOnly: true}
 	mustEqual(t, status(derive.Input{Pod: pod}).ContainerStatuses[0].VolumeMounts, shown(disabled))
 	mustEqual(t, status(derive.Input{Pod: pod, Node: can}).ContainerStatuses[0].VolumeMounts, shown(enabled))
 	mustEqual(t, status(derive.Input{Pod: pod, Node: can, Observed: runs}).ContainerStatuses[0].VolumeMounts, shown(enabled))

@@ -24,7 +24,7 @@ type Input struct {
 	Waiting map[string]Waiting
 	// Resize are the pod's resize conditions, left out once the pod has ended (PH-40).
 	Resize Resize
-	Node   Node
+	Node   NodeInfo
 	// Evict is set when the pod must fail, whatever its containers do (PH-19).
 	Evict *Eviction
 	// Terminating tells that the pod's containers were stopped for good: none is started again, whatever the restart
@@ -43,8 +43,8 @@ type Eviction struct {
 	Reason, Message string
 }
 
-// Node is what a pod's status says about the machine, and what the machine can do.
-type Node struct {
+// NodeInfo is what a pod's status says about the machine, and what the machine can do.
+type NodeInfo struct {
 	// HostIPs are the node's addresses, the primary one first, at most one of each family; see [HostIPs]. Empty: not
 	// known now, so what was published stays.
 	HostIPs []netip.Addr

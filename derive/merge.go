@@ -13,16 +13,16 @@ import (
 // what the pod holds elsewhere (SM-67). Ask it of the pod that runs here: a static pod's mirror has another UID, of
 // which nobody on the node knows, and the answer would always be no (SM-69).
 func Merge(api, ours v1.PodStatus, couldRun bool, now time.Time) v1.PodStatus {
-	ends := !isTerminal(api.Phase) && isTerminal(ours.Phase)
+	ends := !IsTerminal(api.Phase) && IsTerminal(ours.Phase)
 	merged := ours
 	merged.Conditions = mergeConditions(api.Conditions, ours.Conditions, ends && !couldRun, now)
-	if taken := isTerminal(api.Phase) && api.Phase != ours.Phase; taken || (ends && couldRun) {
+	if taken := IsTerminal(api.Phase) && api.Phase != ours.Phase; taken || (ends && couldRun) {
 		// An end waits (SM-67), and one that somebody else told is not undone (SM-68, I1).
 		merged.Phase, merged.Reason, merged.Message = api.Phase, api.Reason, api.Message
 	}
 	keepForeign(&merged, &api)
 	merged.ObservedGeneration = max(api.ObservedGeneration, ours.ObservedGeneration)
-	if isTerminal(merged.Phase) {
+	if IsTerminal(merged.Phase) {
 		ended := unready(merged.Conditions, merged.Phase, merged.ObservedGeneration)
 		merged.Conditions = timedConditions(merged.Conditions, ended, now)
 	}

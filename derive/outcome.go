@@ -5,7 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/heraldnode/herald/restart"
+	"github.com/heraldnode/herald/internal/restart"
 )
 
 // outcome is a phase and what was said about it.
@@ -21,9 +21,9 @@ type outcome struct {
 func (d *derivation) outcome(raw v1.PodPhase, t *tally, statuses []v1.ContainerStatus) outcome {
 	api, previous := &d.Pod.Status, d.previous
 	switch {
-	case isTerminal(api.Phase) && api.Phase != previous.Phase:
+	case IsTerminal(api.Phase) && api.Phase != previous.Phase:
 		return outcome{api.Phase, api.Reason, api.Message}
-	case isTerminal(previous.Phase):
+	case IsTerminal(previous.Phase):
 		return d.unchanged()
 	case d.Evict != nil:
 		return outcome{v1.PodFailed, d.Evict.Reason, d.Evict.Message}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/podid"
-	"github.com/heraldnode/herald/restart"
+	"github.com/heraldnode/herald/internal/restart"
 )
 
 // Phase is the phase that the container statuses alone stand for, exactly as the kubelet computes it. It knows no
@@ -177,3 +177,6 @@ func isRegular(spec *v1.PodSpec, name string) bool {
 	}
 	return false
 }
+
+// IsTerminal reports whether phase is final: Succeeded or Failed.
+func IsTerminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }

@@ -15,8 +15,6 @@ import (
 	"github.com/heraldnode/herald/derive"
 )
 
-func isTerminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
-
 // life plays a pod's life: one status after the other, each from what the runtime and the probes happen to say, with a
 // clock that jumps. Now and then the API server's copy catches up with what was published.
 func life(t *rapid.T, pod *v1.Pod, look func(in derive.Input, next v1.PodStatus)) {
@@ -43,7 +41,7 @@ func TestInvariantsHoldAlongAPodsLife(t *testing.T) {
 				return
 			}
 			last := in.Previous
-			if isTerminal(last.Phase) && next.Phase != last.Phase {
+			if derive.IsTerminal(last.Phase) && next.Phase != last.Phase {
 				t.Fatalf("I1: %s became %s", last.Phase, next.Phase)
 			}
 			if last.Phase == v1.PodRunning && next.Phase == v1.PodPending && len(in.Pod.Spec.InitContainers) == 0 {
@@ -86,7 +84,7 @@ func readinessAgrees(t *rapid.T, status *v1.PodStatus) {
 	holds := func(kind v1.PodConditionType) bool {
 		return slices.ContainsFunc(status.Conditions, func(c v1.PodCondition) bool { return c.Type == kind && c.Status == v1.ConditionTrue })
 	}
-	if holds(v1.PodReady) && (!holds(v1.ContainersReady) || isTerminal(status.Phase)) {
+	if holds(v1.PodReady) && (!holds(v1.ContainersReady) || derive.IsTerminal(status.Phase)) {
 		t.Fatalf("Ready in phase %s, with %+v", status.Phase, status.Conditions)
 	}
 }
@@ -226,10 +224,10 @@ func checkMerge(t interface{ Fatalf(string, ...any) }, api, ours v1.PodStatus, c
 	if merged.NominatedNodeName != api.NominatedNodeName || (api.QOSClass != "" && merged.QOSClass != api.QOSClass) {
 		t.Fatalf("I7: a foreign field changed")
 	}
-	if isTerminal(api.Phase) && merged.Phase != api.Phase {
+	if derive.IsTerminal(api.Phase) && merged.Phase != api.Phase {
 		t.Fatalf("I1: %s became %s", api.Phase, merged.Phase)
 	}
-	if couldRun && isTerminal(merged.Phase) && !isTerminal(api.Phase) {
+	if couldRun && derive.IsTerminal(merged.Phase) && !derive.IsTerminal(api.Phase) {
 		t.Fatalf("told as %s while containers could run", merged.Phase)
 	}
 	seenTypes := map[v1.PodConditionType]bool{}
@@ -238,7 +236,7 @@ func checkMerge(t interface{ Fatalf(string, ...any) }, api, ours v1.PodStatus, c
 			t.Fatalf("condition %s twice", c.Type)
 		}
 		seenTypes[c.Type] = true
-		if isTerminal(merged.Phase) && c.Status == v1.ConditionTrue && (c.Type == v1.PodReady || c.Type == v1.ContainersReady) {
+		if derive.IsTerminal(merged.Phase) && c.Status == v1.ConditionTrue && (c.Type == v1.PodReady || c.Type == v1.ContainersReady) {
 			t.Fatalf("SM-70: %s and %s", merged.Phase, c.Type)
 		}
 	}
@@ -284,7 +282,7 @@ func TestTheLastStatusIsFinal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawInput(t, drawPod(t))
 		last := derive.Terminate(in.Pod, derive.Status(in))
-		if in.Pod.Annotations == nil && !isTerminal(last.Phase) {
+		if in.Pod.Annotations == nil && !derive.IsTerminal(last.Phase) {
 			t.Fatalf("phase %s", last.Phase)
 		}
 		readinessAgrees(t, &last)

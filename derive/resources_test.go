@@ -98,7 +98,7 @@ func TestPodResourcesAreTheMostThatThePodNeedsAtOneTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := withInit(newPod(always, needs(container("a"), "1"), needs(container("b"), "2")), test.init...)
 			pod.Spec.Resources, pod.Spec.Overhead = test.whole, test.overhead
-			got := status(derive.Input{Pod: pod, Node: derive.Node{PodResources: true}})
+			got := status(derive.Input{Pod: pod, Node: derive.NodeInfo{PodResources: true}})
 			sameQuantities(t, got.AllocatedResources, test.requests)
 			sameQuantities(t, got.Resources.Requests, test.requests)
 			sameQuantities(t, got.Resources.Limits, test.limits)
@@ -111,7 +111,7 @@ func TestPodResourcesOfARunningPodAreThoseOfItsCgroup(t *testing.T) {
 	spec.Resources.Requests = quantities("cpu", "100m", "memory", "1Mi")
 	pod := newPod(always, spec)
 	pod.Status.Phase = v1.PodRunning
-	in := derive.Input{Pod: pod, Observed: world(), Node: derive.Node{PodResources: true}}
+	in := derive.Input{Pod: pod, Observed: world(), Node: derive.NodeInfo{PodResources: true}}
 
 	in.Observed.Resources = &observed.Resources{MilliCPURequest: new(int64(50)), MilliCPULimit: new(int64(60)), MemoryLimitBytes: new(int64(7))}
 	spoken := status(in)

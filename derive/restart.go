@@ -16,11 +16,6 @@ func canRestartAll(spec *v1.PodSpec) bool {
 	return slices.ContainsFunc(spec.InitContainers, hasRule) || slices.ContainsFunc(spec.Containers, hasRule)
 }
 
-// isTerminal reports whether a pod in this phase has ended for good.
-func isTerminal(phase v1.PodPhase) bool {
-	return phase == v1.PodSucceeded || phase == v1.PodFailed
-}
-
 // statusOf finds a container's status by name, or nil.
 func statusOf(statuses []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	for i := range statuses {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/heraldnode/herald/podid"
 
-	"github.com/heraldnode/herald/restart"
+	"github.com/heraldnode/herald/internal/restart"
 )
 
 // Terminate is the last status of a pod, made from the last one that is known when all that the pod had on the node is
@@ -27,7 +27,7 @@ func Terminate(pod *v1.Pod, status v1.PodStatus) v1.PodStatus {
 	if podid.IsStatic(pod) {
 		return status
 	}
-	if !isTerminal(status.Phase) {
+	if !IsTerminal(status.Phase) {
 		status.Phase = v1.PodFailed
 	}
 	status.Conditions = unready(status.Conditions, status.Phase, pod.Generation)

@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -69,10 +70,10 @@ func arrange(t *testing.T, cfg *rest.Config, row row) *v1.Pod {
 		t.Fatal(err)
 	}
 	status := strings.ReplaceAll(runningStatus, "EXIT", fmt.Sprint(row.exit))
-	if _, err := client.PatchPodStatus(t.Context(), inDefault("web"), []byte(status)); err != nil {
+	if _, err := client.PatchPodStatus(t.Context(), metav1.NamespaceDefault, "web", []byte(status)); err != nil {
 		t.Fatal(err)
 	}
-	pod, err = client.GetPod(t.Context(), inDefault("web"))
+	pod, err = client.GetPod(t.Context(), metav1.NamespaceDefault, "web")
 	if err != nil {
 		t.Fatal(err)
 	}

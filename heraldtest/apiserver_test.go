@@ -36,7 +36,7 @@ func goDown(t *testing.T) {
 
 	server.SetDown(true)
 	server.UpdatePod(inDefault("web"), func(pod *v1.Pod) { pod.Status.Message = "nobody sees this" })
-	if _, err := client.GetPod(t.Context(), inDefault("web")); !utilnet.IsConnectionRefused(err) {
+	if _, err := client.GetPod(t.Context(), metav1.NamespaceDefault, "web"); !utilnet.IsConnectionRefused(err) {
 		t.Errorf("while down: %v", err)
 	}
 	if event, more := <-watched.ResultChan(); more {
@@ -45,7 +45,7 @@ func goDown(t *testing.T) {
 	server.CutWatches()
 	server.SetDown(true)
 	server.SetDown(false)
-	if pod, err := client.GetPod(t.Context(), inDefault("web")); err != nil || pod.Status.Message == "" {
+	if pod, err := client.GetPod(t.Context(), metav1.NamespaceDefault, "web"); err != nil || pod.Status.Message == "" {
 		t.Errorf("afterwards: %v, %v", pod, err)
 	}
 }
@@ -116,7 +116,7 @@ func TestARequestWhoseClientHasGivenUpIsNotSent(t *testing.T) {
 	server := heraldtest.NewAPIServer()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := newClient(t, server).GetPod(ctx, inDefault("web")); !errors.Is(err, context.Canceled) {
+	if _, err := newClient(t, server).GetPod(ctx, metav1.NamespaceDefault, "web"); !errors.Is(err, context.Canceled) {
 		t.Errorf("get: %v", err)
 	}
 	if seen := server.Requests(); len(seen) != 0 {
@@ -128,13 +128,13 @@ func TestRequestsAreToldByVerb(t *testing.T) {
 	server := heraldtest.NewAPIServer()
 	client := newClient(t, server)
 	pod := server.AddPod(newPod("web", "n1"))
-	if _, err := client.GetPod(t.Context(), inDefault("web")); err != nil {
+	if _, err := client.GetPod(t.Context(), metav1.NamespaceDefault, "web"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.PatchPodStatus(t.Context(), inDefault("web"), []byte(`{}`)); err != nil {
+	if _, err := client.PatchPodStatus(t.Context(), metav1.NamespaceDefault, "web", []byte(`{}`)); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.DeletePod(t.Context(), inDefault("web"), pod.UID); err != nil {
+	if err := client.DeletePod(t.Context(), metav1.NamespaceDefault, "web", pod.UID); err != nil {
 		t.Fatal(err)
 	}
 	if diff := gocmp.Diff([]string{"get", "patch", "delete"}, verbs(server)); diff != "" {
@@ -216,7 +216,7 @@ func TestAPodWithFinalizersStaysUntilTheyAreGone(t *testing.T) {
 	pod := newPod("web", "n1")
 	pod.Finalizers = []string{"example.test/hold"}
 	added := server.AddPod(pod)
-	if err := newClient(t, server).DeletePod(t.Context(), inDefault("web"), added.UID); err != nil {
+	if err := newClient(t, server).DeletePod(t.Context(), metav1.NamespaceDefault, "web", added.UID); err != nil {
 		t.Fatal(err)
 	}
 	held := server.Pod(inDefault("web"))

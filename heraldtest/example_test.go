@@ -29,13 +29,13 @@ func Example() {
 	})
 	name := podid.FullNameOf(pod)
 
-	_, err = client.PatchPodStatus(ctx, name, []byte(`{"status": {"phase": "Running"}}`))
+	_, err = client.PatchPodStatus(ctx, name.Namespace, name.Name, []byte(`{"status": {"phase": "Running"}}`))
 	fmt.Println(server.Pod(name).Status.Phase, err)
 
 	server.DeletePod(name, 30) // somebody wants it gone: the agent stops it, and then
-	fmt.Println(client.DeletePod(ctx, name, pod.UID), server.Pod(name) == nil)
+	fmt.Println(client.DeletePod(ctx, name.Namespace, name.Name, pod.UID), server.Pod(name) == nil)
 
-	_, err = client.PatchPodStatus(ctx, name, []byte(`{"status": {"phase": "Failed"}}`))
+	_, err = client.PatchPodStatus(ctx, name.Namespace, name.Name, []byte(`{"status": {"phase": "Failed"}}`))
 	fmt.Println(apierrors.IsNotFound(err), len(server.Requests("patch")))
 	// Output:
 	// Running <nil>

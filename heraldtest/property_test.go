@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/kubeapi"
@@ -37,7 +38,7 @@ var moves = map[string]func(ctx context.Context, c cluster, m move) error{
 	},
 	"patch": func(ctx context.Context, c cluster, m move) error {
 		patch := fmt.Sprintf(`{"status": {"message": "message %d"}}`, m.Number)
-		_, err := c.client.PatchPodStatus(ctx, inDefault(m.Pod), []byte(patch))
+		_, err := c.client.PatchPodStatus(ctx, metav1.NamespaceDefault, m.Pod, []byte(patch))
 		return ignore(err, apierrors.IsNotFound)
 	},
 	"move to another node": func(_ context.Context, c cluster, m move) error {
@@ -53,7 +54,7 @@ var moves = map[string]func(ctx context.Context, c cluster, m move) error{
 		if pod == nil {
 			return nil
 		}
-		return c.client.DeletePod(ctx, inDefault(m.Pod), pod.UID)
+		return c.client.DeletePod(ctx, metav1.NamespaceDefault, m.Pod, pod.UID)
 	},
 	"cut": func(_ context.Context, c cluster, _ move) error {
 		c.server.CutWatches()

@@ -250,7 +250,7 @@ func TestAPatchThatChangesNothingIsNoEvent(t *testing.T) {
 		pod := server.AddPod(newPod("web", "n1"))
 		watched := watchPods(t, server, metav1.ListOptions{ResourceVersion: pod.ResourceVersion})
 		defer watched.Stop()
-		patched, err := newClient(t, server).PatchPodStatus(t.Context(), inDefault("web"), []byte(`{"status": {"phase": "Pending"}}`))
+		patched, err := newClient(t, server).PatchPodStatus(t.Context(), metav1.NamespaceDefault, "web", []byte(`{"status": {"phase": "Pending"}}`))
 		if err != nil || patched.ResourceVersion != pod.ResourceVersion {
 			t.Fatalf("version %s became %s: %v", pod.ResourceVersion, patched.ResourceVersion, err)
 		}

@@ -267,7 +267,7 @@ func TestWritersWhoMeetLoseNothing(t *testing.T) {
 func TestLabelsCannotBeChangedThroughAPodsStatus(t *testing.T) {
 	server := heraldtest.NewAPIServer()
 	server.AddPod(newPod("web", "n1"))
-	_, err := newClient(t, server).PatchPodStatus(t.Context(), inDefault("web"), []byte(`{"metadata": {"labels": {"a": "b"}}}`))
+	_, err := newClient(t, server).PatchPodStatus(t.Context(), metav1.NamespaceDefault, "web", []byte(`{"metadata": {"labels": {"a": "b"}}}`))
 	if !apierrors.IsForbidden(err) || server.Pod(inDefault("web")).Labels != nil {
 		t.Fatalf("labels changed through status: %v", err)
 	}

@@ -58,11 +58,11 @@ func TestAPodLivesItsLifeThroughTheClient(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			patched, err := client.PatchPodStatus(t.Context(), web, []byte(`{"status": {"phase": "Running"}}`))
+			patched, err := client.PatchPodStatus(t.Context(), web.Namespace, web.Name, []byte(`{"status": {"phase": "Running"}}`))
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := client.GetPod(t.Context(), web)
+			got, err := client.GetPod(t.Context(), web.Namespace, web.Name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +71,7 @@ func TestAPodLivesItsLifeThroughTheClient(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" || patched.UID != created.UID || patched.ResourceVersion == created.ResourceVersion {
 				t.Errorf("after %+v (-want +got):\n%s", patched.ObjectMeta, diff)
 			}
-			if err := client.DeletePod(t.Context(), web, created.UID); err != nil {
+			if err := client.DeletePod(t.Context(), web.Namespace, web.Name, created.UID); err != nil {
 				t.Fatal(err)
 			}
 			if left := server.Pod(web); left != nil {
@@ -108,10 +108,10 @@ func TestTheWireIsProtobufUnlessTheCallerSaysOtherwise(t *testing.T) {
 			})
 			given := rest.CopyConfig(cfg)
 			client := newClient(t, cfg)
-			if _, err := client.GetPod(t.Context(), web); err != nil {
+			if _, err := client.GetPod(t.Context(), web.Namespace, web.Name); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := client.PatchPodStatus(t.Context(), web, []byte(`{}`)); err != nil {
+			if _, err := client.PatchPodStatus(t.Context(), web.Namespace, web.Name, []byte(`{}`)); err != nil {
 				t.Fatal(err)
 			}
 			got := []string{sent[0].Get("Accept"), sent[1].Get("Accept"), sent[1].Get("Content-Type"), sent[0].Get("User-Agent")}
@@ -137,7 +137,7 @@ func TestErrorsNameTheOperationAndThePodAndWrapTheAnswer(t *testing.T) {
 		says string
 	}{
 		"get": {
-			do: func(ctx context.Context) error { _, err := client.GetPod(ctx, missing); return err },
+			do: func(ctx context.Context) error { _, err := client.GetPod(ctx, missing.Namespace, missing.Name); return err },
 			is: apierrors.IsNotFound, says: "get pod missing_shop: ",
 		},
 		"create": {
@@ -145,12 +145,12 @@ func TestErrorsNameTheOperationAndThePodAndWrapTheAnswer(t *testing.T) {
 			is: apierrors.IsAlreadyExists, says: "create pod web_shop: ",
 		},
 		"delete": {
-			do: func(ctx context.Context) error { return client.DeletePod(ctx, web, "another") },
+			do: func(ctx context.Context) error { return client.DeletePod(ctx, web.Namespace, web.Name, "another") },
 			is: apierrors.IsConflict, says: "delete pod web_shop with UID another: ",
 		},
 		"patch of a status": {
 			do: func(ctx context.Context) error {
-				_, err := client.PatchPodStatus(ctx, web, []byte(`{"metadata": {"uid": "another"}}`))
+				_, err := client.PatchPodStatus(ctx, web.Namespace, web.Name, []byte(`{"metadata": {"uid": "another"}}`))
 				return err
 			},
 			is: apierrors.IsInvalid, says: "patch status of pod web_shop: ",
@@ -173,7 +173,7 @@ func TestErrorsNameTheOperationAndThePodAndWrapTheAnswer(t *testing.T) {
 func TestF13NoPodIsDeletedByItsNameAlone(t *testing.T) {
 	server := heraldtest.NewAPIServer()
 	server.AddPod(newPod(web, "n1"))
-	if err := newClient(t, server.Config()).DeletePod(t.Context(), web, ""); err == nil {
+	if err := newClient(t, server.Config()).DeletePod(t.Context(), web.Namespace, web.Name, ""); err == nil {
 		t.Error("deleted without a UID")
 	}
 	if seen := server.Requests(); len(seen) != 0 || server.Pod(web) == nil {
@@ -195,14 +195,14 @@ func TestF4NobodySleepsWhenTheServerPutsARequestOff(t *testing.T) {
 		})})
 	}
 	for name, do := range map[string]func(context.Context, *kubeapi.Client) error{
-		"get": func(ctx context.Context, c *kubeapi.Client) error { _, err := c.GetPod(ctx, web); return err },
+		"get": func(ctx context.Context, c *kubeapi.Client) error { _, err := c.GetPod(ctx, web.Namespace, web.Name); return err },
 		"create": func(ctx context.Context, c *kubeapi.Client) error {
 			_, err := c.CreatePod(ctx, newPod(web, "n1"))
 			return err
 		},
-		"delete": func(ctx context.Context, c *kubeapi.Client) error { return c.DeletePod(ctx, web, "u") },
+		"delete": func(ctx context.Context, c *kubeapi.Client) error { return c.DeletePod(ctx, web.Namespace, web.Name, "u") },
 		"patch": func(ctx context.Context, c *kubeapi.Client) error {
-			_, err := c.PatchPodStatus(ctx, web, []byte(`{}`))
+			_, err := c.PatchPodStatus(ctx, web.Namespace, web.Name, []byte(`{}`))
 			return err
 		},
 		"node": func(ctx context.Context, c *kubeapi.Client) error { _, err := c.GetNode(ctx, "n1"); return err },
@@ -239,10 +239,10 @@ func TestF10AnAnswerWithoutAnObjectIsAnError(t *testing.T) {
 		}, nil
 	})})
 	for name, do := range map[string]func(context.Context) error{
-		"get":    func(ctx context.Context) error { _, err := client.GetPod(ctx, web); return err },
+		"get":    func(ctx context.Context) error { _, err := client.GetPod(ctx, web.Namespace, web.Name); return err },
 		"create": func(ctx context.Context) error { _, err := client.CreatePod(ctx, newPod(web, "n1")); return err },
-		"delete": func(ctx context.Context) error { return client.DeletePod(ctx, web, "u") },
-		"patch":  func(ctx context.Context) error { _, err := client.PatchPodStatus(ctx, web, []byte(`{}`)); return err },
+		"delete": func(ctx context.Context) error { return client.DeletePod(ctx, web.Namespace, web.Name, "u") },
+		"patch":  func(ctx context.Context) error { _, err := client.PatchPodStatus(ctx, web.Namespace, web.Name, []byte(`{}`)); return err },
 		"node":   func(ctx context.Context) error { _, err := client.GetNode(ctx, "n1"); return err },
 		"lease":  func(ctx context.Context) error { _, err := client.GetLease(ctx, "n1"); return err },
 		"secret": func(ctx context.Context) error { _, err := client.GetSecret(ctx, "shop", "key"); return err },

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/heraldnode/herald/event"
 	"github.com/heraldnode/herald/node/report"
 )
 
@@ -41,15 +41,10 @@ type Leases interface {
 	UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
 }
 
-// Events hear what an operator should see of the node: an event.Recorder. Event must not block.
-type Events interface {
-	Event(object runtime.Object, eventType, reason, message string)
-}
-
 // Config is what a Node needs. Name and Machine are required.
 type Config struct {
-	// Name of the Node object.
-	Name string
+	// NodeName of the Node object.
+	NodeName string
 	// Machine finds out how the machine is: machine.Machine.Facts. It is called every UpdateFrequency.
 	Machine func() (report.Facts, error)
 
@@ -88,7 +83,7 @@ type Config struct {
 	LeaseDuration time.Duration
 
 	// Events. Default: nobody hears.
-	Events Events
+	Events event.Recorder
 	// Logger. Default: silence.
 	Logger *slog.Logger
 	// Metrics. Default: none.
@@ -97,7 +92,7 @@ type Config struct {
 
 func (c Config) withDefaults() (Config, error) {
 	var err error
-	if c.Name == "" {
+	if c.NodeName == "" {
 		err = errors.Join(err, errors.New("node.Config: Name is required"))
 	}
 	if c.Machine == nil {
@@ -128,7 +123,7 @@ func (c Config) withSilence() Config {
 		c.NetworkReady = func() error { return nil }
 	}
 	if c.Events == nil {
-		c.Events = nobody{}
+		c.Events = event.Discard
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -143,8 +138,3 @@ func orDefault[T comparable](value, otherwise T) T {
 	}
 	return value
 }
-
-type nobody struct{}
-
-// Event implements [Events].
-func (nobody) Event(runtime.Object, string, string, string) {}

@@ -49,7 +49,7 @@ func (t *tenant) failed(ctx context.Context, err error, next time.Duration) {
 		return
 	}
 	t.metrics.renewals.WithLabelValues("failed").Inc()
-	t.config.Logger.Warn("The node's lease is not renewed", "node", t.config.Name, "again", next, "err", err)
+	t.config.Logger.Warn("The node's lease is not renewed", "node", t.config.NodeName, "again", next, "err", err)
 	if unanswered(err) {
 		t.config.Reconnect()
 	}
@@ -71,7 +71,7 @@ func (t *tenant) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, t.interval())
 	defer cancel()
 	if t.held == nil {
-		found, err := t.config.API.GetLease(ctx, t.config.Name)
+		found, err := t.config.API.GetLease(ctx, t.config.NodeName)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}

@@ -34,7 +34,7 @@ func New(config Config) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{config: config, registered: make(chan struct{}), facts: facts}
-	n.metrics, err = newMetrics(config.Metrics, config.Name)
+	n.metrics, err = newMetrics(config.Metrics, config.NodeName)
 	return n, err
 }
 
@@ -108,7 +108,7 @@ func (n *Node) seen(object *v1.Node) *v1.Node {
 // tell is for operators. Like the kubelet's, the events have the node's name for its UID: they begin before the real one
 // is known, and kubectl describe finds both.
 func (n *Node) tell(events ...report.Event) {
-	about := &v1.ObjectReference{Kind: "Node", Name: n.config.Name, UID: types.UID(n.config.Name)}
+	about := &v1.ObjectReference{Kind: "Node", Name: n.config.NodeName, UID: types.UID(n.config.NodeName)}
 	for _, event := range events {
 		n.config.Events.Event(about, event.Type, event.Reason, event.Message)
 	}

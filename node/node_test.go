@@ -370,10 +370,10 @@ func TestAConfigNamesWhatIsMissing(t *testing.T) {
 		says   string
 	}{
 		"no name":               {node.Config{Machine: look}, "Name"},
-		"no machine":            {node.Config{Name: "a"}, "Machine"},
-		"negative":              {node.Config{Name: "a", Machine: look, MaxPods: -1}, "MaxPods"},
-		"too short a lease":     {node.Config{Name: "a", Machine: look, LeaseDuration: time.Second}, "LeaseDuration"},
-		"a machine in the dark": {node.Config{Name: "a", Machine: func() (report.Facts, error) { return report.Facts{}, errors.New("dark") }}, "dark"},
+		"no machine":            {node.Config{NodeName: "a"}, "Machine"},
+		"negative":              {node.Config{NodeName: "a", Machine: look, MaxPods: -1}, "MaxPods"},
+		"too short a lease":     {node.Config{NodeName: "a", Machine: look, LeaseDuration: time.Second}, "LeaseDuration"},
+		"a machine in the dark": {node.Config{NodeName: "a", Machine: func() (report.Facts, error) { return report.Facts{}, errors.New("dark") }}, "dark"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

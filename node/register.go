@@ -14,7 +14,7 @@ import (
 
 func (r *reporter) registration() report.Registration {
 	return report.Registration{
-		Name: r.config.Name, Labels: r.config.Labels, Taints: r.config.Taints, ProviderID: r.config.ProviderID,
+		Name: r.config.NodeName, Labels: r.config.Labels, Taints: r.config.Taints, ProviderID: r.config.ProviderID,
 	}
 }
 

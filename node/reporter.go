@@ -68,7 +68,7 @@ func (r *reporter) failed(ctx context.Context, err error, again time.Duration) {
 		return
 	}
 	r.metrics.reports.WithLabelValues("failed").Inc()
-	r.config.Logger.Warn("The node's status is not told", "node", r.config.Name, "again", again, "err", err)
+	r.config.Logger.Warn("The node's status is not told", "node", r.config.NodeName, "again", again, "err", err)
 	if unanswered(err) {
 		r.config.Reconnect()
 	}
@@ -83,7 +83,7 @@ func (r *reporter) keep(ctx context.Context) error {
 		r.alone(facts)
 		return nil
 	}
-	object, err := r.config.API.GetNode(ctx, r.config.Name)
+	object, err := r.config.API.GetNode(ctx, r.config.NodeName)
 	if apierrors.IsNotFound(err) {
 		return r.register(ctx, facts)
 	}

@@ -56,7 +56,7 @@ func newWorld(t *testing.T, change ...func(*node.Config)) *world {
 		t.Fatal(err)
 	}
 	config := node.Config{
-		Name: "a", API: client, Machine: w.look, Ready: func() error { return get(w, &w.ready) },
+		NodeName: "a", API: client, Machine: w.look, Ready: func() error { return get(w, &w.ready) },
 		NetworkReady: func() error { return get(w, &w.network) }, Events: w,
 		RuntimeVersion: func(context.Context) (string, string, error) { return "containerd", get(w, &w.runtime), nil },
 		Reconnect:      func() { w.set(func() { w.reconnected++ }) },

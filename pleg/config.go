@@ -24,7 +24,7 @@ type Runtime interface {
 	WatchPods(ctx context.Context, changed func(podid.UID)) error
 }
 
-// Config is what a Pleg needs. Runtime is required.
+// Config is what a PLEG needs. Runtime is required.
 type Config struct {
 	Runtime Runtime
 	// Period is the time from the end of one list to the next (PLEG-1). Default 1 s.
@@ -35,7 +35,7 @@ type Config struct {
 	CallTimeout time.Duration
 	// UnhealthyAfter is how old the newest list may be (PLEG-11). Default 3 min.
 	UnhealthyAfter time.Duration
-	// Logger is where the Pleg speaks. Nil: silence.
+	// Logger is where the PLEG speaks. Nil: silence.
 	Logger *slog.Logger
 	// Metrics is where it counts. Nil: nowhere.
 	Metrics prometheus.Registerer

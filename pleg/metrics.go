@@ -16,7 +16,7 @@ type metrics struct {
 	last                                              time.Time
 }
 
-func newMetrics(registry prometheus.Registerer, p *Pleg) (*metrics, error) {
+func newMetrics(registry prometheus.Registerer, p *PLEG) (*metrics, error) {
 	histogram := func(name, help string) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.DefBuckets})
 	}
@@ -55,7 +55,7 @@ func (m *metrics) inspected(began time.Time) {
 func (m *metrics) streamEnded() { m.streamErrors.Inc() }
 
 // tally counts the newest list whenever it is asked, so that no number outlives what it counted (PLEG-21).
-type tally struct{ pleg *Pleg }
+type tally struct{ pleg *PLEG }
 
 var (
 	lastSeen = prometheus.NewDesc("kubelet_pleg_last_seen_seconds", "When the newest list was begun, in Unix seconds.", nil, nil)

@@ -14,9 +14,9 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// Pleg is the pod lifecycle event generator. Every method may be called from any goroutine, before, during and after Run.
+// PLEG is the pod lifecycle event generator. Every method may be called from any goroutine, before, during and after Run.
 // Make one with New.
-type Pleg struct {
+type PLEG struct {
 	config  Config
 	metrics *metrics
 	queue   *workqueue.Typed[podid.UID] // pods to be inspected; each at most once, and never twice at a time
@@ -31,13 +31,13 @@ type Pleg struct {
 	more    chan struct{} // capacity 1: look again, something changed
 }
 
-// New makes a Pleg that knows nothing yet.
-func New(config Config) (*Pleg, error) {
+// New makes a PLEG that knows nothing yet.
+func New(config Config) (*PLEG, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	p := &Pleg{
+	p := &PLEG{
 		config:  config,
 		queue:   workqueue.NewTyped[podid.UID](),
 		records: map[podid.UID]*record{},
@@ -50,13 +50,13 @@ func New(config Config) (*Pleg, error) {
 
 // Get is the newest that is known of the pod. It is never nil: of an unknown pod it shows nothing (PLEG-15). Its time is zero
 // while nobody has looked: there was no list yet, or it shows the pod and says no more of it.
-func (p *Pleg) Get(uid podid.UID) *observed.Pod {
+func (p *PLEG) Get(uid podid.UID) *observed.Pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.podLocked(uid)
 }
 
-func (p *Pleg) podLocked(uid podid.UID) *observed.Pod {
+func (p *PLEG) podLocked(uid podid.UID) *observed.Pod {
 	r, known := p.records[uid]
 	switch {
 	case !known:
@@ -70,7 +70,7 @@ func (p *Pleg) podLocked(uid podid.UID) *observed.Pod {
 
 // GetNewerThan is what the pod was like at some moment after that one. It has the runtime asked at once if nobody knows
 // yet, and waits for the answer: until ctx ends, and no longer (PLEG-15). If the runtime cannot tell, that is the error.
-func (p *Pleg) GetNewerThan(ctx context.Context, uid podid.UID, moment time.Time) (*observed.Pod, error) {
+func (p *PLEG) GetNewerThan(ctx context.Context, uid podid.UID, moment time.Time) (*observed.Pod, error) {
 	for asked := false; ; asked = true {
 		p.mu.Lock()
 		pod, err, known := p.knownSinceLocked(uid, moment)
@@ -92,7 +92,7 @@ func (p *Pleg) GetNewerThan(ctx context.Context, uid podid.UID, moment time.Time
 	}
 }
 
-func (p *Pleg) knownSinceLocked(uid podid.UID, moment time.Time) (*observed.Pod, error, bool) {
+func (p *PLEG) knownSinceLocked(uid podid.UID, moment time.Time) (*observed.Pod, error, bool) {
 	r, found := p.records[uid]
 	switch {
 	case !found:
@@ -108,7 +108,7 @@ func (p *Pleg) knownSinceLocked(uid podid.UID, moment time.Time) (*observed.Pod,
 
 // Refresh has the pod looked at now, without waiting for the next list. However often it is called, one look follows, and
 // one does follow.
-func (p *Pleg) Refresh(uid podid.UID) {
+func (p *PLEG) Refresh(uid podid.UID) {
 	p.mu.Lock()
 	p.suspectLocked(uid)
 	p.mu.Unlock()
@@ -116,7 +116,7 @@ func (p *Pleg) Refresh(uid podid.UID) {
 }
 
 // suspectLocked marks the pod as one that must be inspected before anybody may rely on what is known of it.
-func (p *Pleg) suspectLocked(uid podid.UID) {
+func (p *PLEG) suspectLocked(uid podid.UID) {
 	r, found := p.records[uid]
 	if !found {
 		r = &record{}
@@ -126,7 +126,7 @@ func (p *Pleg) suspectLocked(uid podid.UID) {
 }
 
 // Pods is the newest complete list, without details, and when it was begun: zero if there was none yet.
-func (p *Pleg) Pods() ([]*observed.Pod, time.Time) {
+func (p *PLEG) Pods() ([]*observed.Pod, time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.list, p.listed
@@ -134,7 +134,7 @@ func (p *Pleg) Pods() ([]*observed.Pod, time.Time) {
 
 // Changed waits for pods whose state is not what it was when they were last returned here, and returns them all. One
 // goroutine calls it.
-func (p *Pleg) Changed(ctx context.Context) ([]podid.UID, error) {
+func (p *PLEG) Changed(ctx context.Context) ([]podid.UID, error) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -153,7 +153,7 @@ func (p *Pleg) Changed(ctx context.Context) ([]podid.UID, error) {
 
 // Healthy is nil while lists are made in time. Slow pods do not count, a runtime that does not answer does (PLEG-11,
 // BUG-38).
-func (p *Pleg) Healthy() error {
+func (p *PLEG) Healthy() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch age := time.Since(p.listed); {
@@ -170,7 +170,7 @@ func (p *Pleg) Healthy() error {
 	}
 }
 
-func (p *Pleg) markChangedLocked(uid podid.UID) {
+func (p *PLEG) markChangedLocked(uid podid.UID) {
 	p.changed[uid] = true
 	select {
 	case p.more <- struct{}{}:

@@ -8,7 +8,7 @@ import (
 	"github.com/heraldnode/herald/observed"
 )
 
-// record is what is known of one pod. All of it is guarded by Pleg.mu; pods are replaced, never modified.
+// record is what is known of one pod. All of it is guarded by PLEG.mu; pods are replaced, never modified.
 type record struct {
 	pod *observed.Pod // as last inspected; nil: never
 	// asked counts the reasons to inspect the pod: it looked different in a list, or somebody wants to know. answered is

@@ -14,7 +14,7 @@ import (
 )
 
 // Run looks until ctx ends. It is called once.
-func (p *Pleg) Run(ctx context.Context) error {
+func (p *PLEG) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for range p.config.Inspections {
 		running.Go(func() { p.inspectAll(ctx) })
@@ -43,7 +43,7 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // relist takes a list, and has the pods inspected that are not as they were. It waits for none of them: one that hangs
 // holds up nobody (PLEG-22). If there is no list, everything stays as it was (PLEG-2).
-func (p *Pleg) relist(ctx context.Context) {
+func (p *PLEG) relist(ctx context.Context) {
 	began := time.Now()
 	call, cancel := context.WithTimeout(ctx, p.config.CallTimeout)
 	pods, err := p.config.Runtime.ListPods(call)
@@ -58,7 +58,7 @@ func (p *Pleg) relist(ctx context.Context) {
 	}
 }
 
-func (p *Pleg) listFailed(ctx context.Context, err error) {
+func (p *PLEG) listFailed(ctx context.Context, err error) {
 	p.mu.Lock()
 	first := p.failing == nil
 	p.failing = err
@@ -69,7 +69,7 @@ func (p *Pleg) listFailed(ctx context.Context, err error) {
 }
 
 // take compares a list with what is known, and returns the pods that must be inspected.
-func (p *Pleg) take(pods []*observed.Pod, began time.Time) []podid.UID {
+func (p *PLEG) take(pods []*observed.Pod, began time.Time) []podid.UID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	shown := make(map[podid.UID]*observed.Pod, len(pods))
@@ -105,7 +105,7 @@ func (p *Pleg) take(pods []*observed.Pod, began time.Time) []podid.UID {
 	return suspects
 }
 
-func (p *Pleg) inspectAll(ctx context.Context) {
+func (p *PLEG) inspectAll(ctx context.Context) {
 	for {
 		uid, shutdown := p.queue.Get()
 		if shutdown {
@@ -118,7 +118,7 @@ func (p *Pleg) inspectAll(ctx context.Context) {
 	}
 }
 
-func (p *Pleg) inspect(ctx context.Context, uid podid.UID) {
+func (p *PLEG) inspect(ctx context.Context, uid podid.UID) {
 	began := time.Now()
 	p.mu.Lock()
 	r, known := p.records[uid]
@@ -143,7 +143,7 @@ func (p *Pleg) inspect(ctx context.Context, uid podid.UID) {
 }
 
 // inspectionFailed leaves the pod as it was known, to be looked at again with the next list (PLEG-6).
-func (p *Pleg) inspectionFailed(r *record, began time.Time, err error) {
+func (p *PLEG) inspectionFailed(r *record, began time.Time, err error) {
 	p.mu.Lock()
 	first := r.err == nil
 	r.err, r.failed = err, began
@@ -157,7 +157,7 @@ func (p *Pleg) inspectionFailed(r *record, began time.Time, err error) {
 // inspected stores what was seen, and tells of it only then (PLEG-5). A suspect record is never dropped, so r is still
 // the pod's. A look that is older than the newest list holds if that shows the same; of a pod that it does not show nothing
 // is left; and else it takes another look, which the list has asked for.
-func (p *Pleg) inspected(r *record, asked uint64, pod *observed.Pod) {
+func (p *PLEG) inspected(r *record, asked uint64, pod *observed.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := r.pod
@@ -177,7 +177,7 @@ func (p *Pleg) inspected(r *record, asked uint64, pod *observed.Pod) {
 
 // listen takes the runtime's events as hints (PLEG-19). A stream that breaks is opened again, less and less often; lists
 // go on meanwhile, at their pace.
-func (p *Pleg) listen(ctx context.Context) {
+func (p *PLEG) listen(ctx context.Context) {
 	fresh := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: time.Minute}
 	for pause := fresh; ctx.Err() == nil; {
 		began := time.Now()

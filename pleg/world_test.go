@@ -147,14 +147,14 @@ func (r *runtime) inspections(uid podid.UID) int {
 	return r.inspects[uid]
 }
 
-// world is a Pleg at work over a runtime, in a bubble.
+// world is a PLEG at work over a runtime, in a bubble.
 type world struct {
-	*pleg.Pleg
+	*pleg.PLEG
 	t       *testing.T
 	runtime *runtime
 }
 
-// within runs the test in a bubble, with a Pleg that has made its first list.
+// within runs the test in a bubble, with a PLEG that has made its first list.
 func within(t *testing.T, runtime func() *runtime, do func(*world), change ...func(*pleg.Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -171,7 +171,7 @@ func within(t *testing.T, runtime func() *runtime, do func(*world), change ...fu
 		var running sync.WaitGroup
 		running.Go(func() { _ = p.Run(ctx) })
 		synctest.Wait()
-		do(&world{Pleg: p, t: t, runtime: r})
+		do(&world{PLEG: p, t: t, runtime: r})
 		stop()
 		running.Wait()
 	})

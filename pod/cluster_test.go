@@ -72,14 +72,14 @@ func (c *cluster) GetNode(ctx context.Context, name string) (node *v1.Node, err 
 	return node, err
 }
 
-func (c *cluster) GetPod(ctx context.Context, name podid.FullName) (pod *v1.Pod, err error) {
+func (c *cluster) GetPod(ctx context.Context, namespace, name string) (pod *v1.Pod, err error) {
 	err = c.serve(ctx, "get", func() error {
-		held, found := c.pods[name]
+		held, found := c.pods[podid.FullName{Namespace: namespace, Name: name}]
 		if !found {
-			return apierrors.NewNotFound(pods, name.Name)
+			return apierrors.NewNotFound(pods, name)
 		}
 		if held.Spec.NodeName != nodeName {
-			return apierrors.NewForbidden(pods, name.Name, errors.New("no relationship found between node and this object"))
+			return apierrors.NewForbidden(pods, name, errors.New("no relationship found between node and this object"))
 		}
 		pod = held.DeepCopy()
 		return nil
@@ -127,18 +127,18 @@ func (c *cluster) createLocked(pod *v1.Pod) (*v1.Pod, error) {
 	return made.DeepCopy(), nil
 }
 
-func (c *cluster) DeletePod(ctx context.Context, name podid.FullName, uid types.UID) error {
+func (c *cluster) DeletePod(ctx context.Context, namespace, name string, uid types.UID) error {
 	return c.serve(ctx, "delete", func() error {
-		held, found := c.pods[name]
+		held, found := c.pods[podid.FullName{Namespace: namespace, Name: name}]
 		switch {
 		case !found:
-			return apierrors.NewNotFound(pods, name.Name)
+			return apierrors.NewNotFound(pods, name)
 		case uid == "":
 			c.misdeeds = append(c.misdeeds, "deleted without a UID")
 		case held.UID != uid:
-			return apierrors.NewConflict(pods, name.Name, errors.New("the UID in the precondition does not match"))
+			return apierrors.NewConflict(pods, name, errors.New("the UID in the precondition does not match"))
 		case !podid.IsMirror(held) || held.DeletionTimestamp == nil && len(held.OwnerReferences) == 0:
-			c.misdeeds = append(c.misdeeds, fmt.Sprintf("deleted %s %s, which is not its own", name, uid))
+			c.misdeeds = append(c.misdeeds, fmt.Sprintf("deleted %s/%s %s, which is not its own", namespace, name, uid))
 		}
 		c.deleteLocked(held, 0)
 		return nil

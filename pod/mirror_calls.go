@@ -29,7 +29,7 @@ func newCallsTotal() *prometheus.CounterVec {
 }
 
 func (c calls) getPod(ctx context.Context, name podid.FullName) (*v1.Pod, error) {
-	return call(ctx, c, "get", func(ctx context.Context) (*v1.Pod, error) { return c.api.GetPod(ctx, name) })
+	return call(ctx, c, "get", func(ctx context.Context) (*v1.Pod, error) { return c.api.GetPod(ctx, name.Namespace, name.Name) })
 }
 
 func (c calls) createPod(ctx context.Context, pod *v1.Pod) (*v1.Pod, error) {
@@ -38,7 +38,7 @@ func (c calls) createPod(ctx context.Context, pod *v1.Pod) (*v1.Pod, error) {
 
 func (c calls) deletePod(ctx context.Context, name podid.FullName, uid types.UID) error {
 	_, err := call(ctx, c, "delete", func(ctx context.Context) (*v1.Pod, error) {
-		return nil, c.api.DeletePod(ctx, name, uid)
+		return nil, c.api.DeletePod(ctx, name.Namespace, name.Name, uid)
 	})
 	return err
 }

@@ -8,9 +8,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/heraldnode/herald/event"
 	"github.com/heraldnode/herald/podid"
 )
 
@@ -18,18 +18,13 @@ import (
 // repeats a request on its own account.
 type MirrorAPI interface {
 	// GetPod reads the pod as it is now, not as a cache had it.
-	GetPod(ctx context.Context, name podid.FullName) (*v1.Pod, error)
+	GetPod(ctx context.Context, namespace, name string) (*v1.Pod, error)
 	// CreatePod creates the pod, leaves its argument as it is, and returns what the server keeps, with its UID.
 	CreatePod(ctx context.Context, pod *v1.Pod) (*v1.Pod, error)
 	// DeletePod removes the pod at once, if it has that UID; if it has another, the error is a conflict.
-	DeletePod(ctx context.Context, name podid.FullName, uid types.UID) error
+	DeletePod(ctx context.Context, namespace, name string, uid types.UID) error
 	// GetNode reads the Node object.
 	GetNode(ctx context.Context, name string) (*v1.Node, error)
-}
-
-// EventRecorder tells the cluster of something that an operator should see. It must not block.
-type EventRecorder interface {
-	Event(object runtime.Object, eventtype, reason, message string)
 }
 
 // MirrorConfig is what NewMirrors needs. Fields without a default are required.
@@ -54,7 +49,7 @@ type MirrorConfig struct {
 	StaticSourcesReady func() bool
 
 	// Events hears of mirrors that cannot be made. Default: nobody.
-	Events EventRecorder
+	Events event.Recorder
 
 	// Logger. Default: silence.
 	Logger *slog.Logger

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/event"
 	"github.com/heraldnode/herald/podid"
 )
 
@@ -61,7 +62,7 @@ func refused(err error) *conflictError {
 // conflicts knows which static pods have no mirror and why, and tells of every change once.
 type conflicts struct {
 	log    *slog.Logger
-	events EventRecorder // nil: nobody listens
+	events event.Recorder // nil: nobody listens
 	gauge  prometheus.Gauge
 
 	mu   sync.Mutex // guards open

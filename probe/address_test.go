@@ -40,7 +40,7 @@ func (v verdicts) SetContainerReadiness(_ types.UID, _ observed.ContainerID, rea
 	v.ready <- ready
 }
 
-// Event implements probe.EventRecorder.
+// Event implements event.Recorder.
 func (v verdicts) Event(runtime.Object, string, string, string) { v.ready <- false }
 
 func addresses(written ...string) []netip.Addr {
@@ -55,14 +55,14 @@ func TestPRB24APodIsAskedAtItsPrimaryAddress(t *testing.T) {
 	tests := map[string]struct {
 		hostNetwork bool
 		ips         []netip.Addr
-		node        derive.Node
+		node        derive.NodeInfo
 		listens     string
 	}{
 		"its own":                              {ips: addresses("127.0.0.2"), listens: "127.0.0.2"},
 		"the first of two":                     {ips: addresses("127.0.0.2", "::1"), listens: "127.0.0.2"},
-		"the one of the node's first family":   {ips: addresses("127.0.0.2", "::1"), node: derive.Node{IPv6First: true}, listens: "::1"},
-		"the only one, of whatever family":     {ips: addresses("127.0.0.2"), node: derive.Node{IPv6First: true}, listens: "127.0.0.2"},
-		"the node's":                           {hostNetwork: true, node: derive.Node{HostIPs: addresses("127.0.0.3")}, listens: "127.0.0.3"},
+		"the one of the node's first family":   {ips: addresses("127.0.0.2", "::1"), node: derive.NodeInfo{IPv6First: true}, listens: "::1"},
+		"the only one, of whatever family":     {ips: addresses("127.0.0.2"), node: derive.NodeInfo{IPv6First: true}, listens: "127.0.0.2"},
+		"the node's":                           {hostNetwork: true, node: derive.NodeInfo{HostIPs: addresses("127.0.0.3")}, listens: "127.0.0.3"},
 		"loopback while the node's is unknown": {hostNetwork: true, listens: "127.0.0.1"},
 	}
 	for name, test := range tests {
@@ -78,7 +78,7 @@ func TestPRB24APodIsAskedAtItsPrimaryAddress(t *testing.T) {
 			port := listener.Addr().(*net.TCPAddr).Port
 			pod.Spec.Containers[0].ReadinessProbe.ProbeHandler = v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(port)}}
 			seen := &observed.Pod{IPs: test.ips, Containers: []observed.Container{{Name: "app", ID: named("a1"), State: observed.Running}}}
-			if !firstVerdict(t, pod, seen, func(c *probe.Config) { c.Node = func() derive.Node { return test.node } }) {
+			if !firstVerdict(t, pod, seen, func(c *probe.Config) { c.NodeInfo = func() derive.NodeInfo { return test.node } }) {
 				t.Fatal("nobody was found there")
 			}
 		})

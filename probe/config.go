@@ -6,10 +6,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/event"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/probe/check"
@@ -32,11 +32,6 @@ type Statuses interface {
 	SetContainerStartup(uid types.UID, container observed.ContainerID, started bool)
 }
 
-// EventRecorder tells the cluster of something that an operator should see. It must not block.
-type EventRecorder interface {
-	Event(object runtime.Object, eventtype, reason, message string)
-}
-
 // Config is what a Prober needs. Fields without a default are required.
 type Config struct {
 	Observations Observations
@@ -47,14 +42,14 @@ type Config struct {
 	// Wake hears of each pod whose containers are to be looked at again, after Statuses has heard. It must not block.
 	// Default: nobody.
 	Wake func(podid.UID)
-	// Node is where pods on the host's network are found, and which family comes first. It must not block. Default:
+	// NodeInfo is where pods on the host's network are found, and which family comes first. It must not block. Default:
 	// nothing is known, and pods on the host's network are asked by way of loopback.
-	Node func() derive.Node
+	NodeInfo func() derive.NodeInfo
 	// AllowNodeAddresses lets probes of pods with a network of their own name loopback and link-local hosts, which are the
 	// node's. The kubelet allows it.
 	AllowNodeAddresses bool
 	// Events. Default: nobody hears them.
-	Events EventRecorder
+	Events event.Recorder
 	// Logger. Default: silence.
 	Logger *slog.Logger
 	// Metrics. Default: none.
@@ -72,18 +67,14 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Wake == nil {
 		c.Wake = func(podid.UID) {}
 	}
-	if c.Node == nil {
-		c.Node = func() derive.Node { return derive.Node{} }
+	if c.NodeInfo == nil {
+		c.NodeInfo = func() derive.NodeInfo { return derive.NodeInfo{} }
 	}
 	if c.Events == nil {
-		c.Events = noEvents{}
+		c.Events = event.Discard
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c, err
 }
-
-type noEvents struct{}
-
-func (noEvents) Event(runtime.Object, string, string, string) {}

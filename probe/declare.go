@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/heraldnode/herald/probe/judge"
-	"github.com/heraldnode/herald/restart"
+	"github.com/heraldnode/herald/internal/restart"
 )
 
 // declareLocked has a probe for each that the pod's containers declare, and no other. One whose container is as it was

@@ -24,7 +24,7 @@ import (
 // What the stages ask of each other fits.
 var (
 	_ worker.Probes      = (*probe.Prober)(nil)
-	_ probe.Observations = (*pleg.Pleg)(nil)
+	_ probe.Observations = (*pleg.PLEG)(nil)
 	_ probe.Statuses     = (*status.Manager)(nil)
 	_ check.Runtime      = (*cri.Runtime)(nil)
 )

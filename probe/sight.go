@@ -51,7 +51,7 @@ func newest(seen *observed.Pod, name string) *observed.Container {
 
 // addressOf is the pod's primary address, or none.
 func (p *Prober) addressOf(pod *v1.Pod, seen *observed.Pod) netip.Addr {
-	node := p.config.Node()
+	node := p.config.NodeInfo()
 	if pod.Spec.HostNetwork {
 		if len(node.HostIPs) > 0 {
 			return node.HostIPs[0]

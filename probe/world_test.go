@@ -145,7 +145,7 @@ func (w *world) SetContainerStartup(_ types.UID, id observed.ContainerID, starte
 	w.say("started %s %v", id.ID, started)
 }
 
-// Event implements probe.EventRecorder.
+// Event implements event.Recorder.
 func (w *world) Event(object runtime.Object, kind, reason, message string) {
 	w.say("event %s %s %s: %s", object.(*v1.ObjectReference).FieldPath, kind, reason, message)
 }

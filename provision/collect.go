@@ -122,7 +122,7 @@ func (c *collection) downward(item *v1.DownwardAPIVolumeFile) (string, error) {
 	case item.FieldRef != nil:
 		return resolve.Metadata(c.pod, item.FieldRef)
 	case item.ResourceFieldRef != nil:
-		return resolve.ContainerResource(c.pod, nil, item.ResourceFieldRef, c.config.Node().Allocatable)
+		return resolve.ContainerResource(c.pod, nil, item.ResourceFieldRef, c.config.NodeInfo().Allocatable)
 	}
 	return "", errors.New("neither fieldRef nor resourceFieldRef is set")
 }

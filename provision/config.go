@@ -12,7 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/heraldnode/herald/event"
 )
 
 // Objects is the API server, for what pods refer to. Errors are such that apierrors.IsNotFound sees through them; nobody
@@ -29,14 +30,8 @@ type Objects interface {
 		*authenticationv1.TokenRequest, error)
 }
 
-// EventRecorder tells the cluster of something that an operator should see.
-type EventRecorder interface {
-	// Event must not block.
-	Event(object runtime.Object, eventtype, reason, message string)
-}
-
-// Facts are what a container may want to know of its node.
-type Facts struct {
+// NodeInfo are what a container may want to know of its node.
+type NodeInfo struct {
 	// HostIPs are the node's addresses, the primary one first.
 	HostIPs []netip.Addr
 	// Allocatable is what the node has to give to pods: the limit of containers that have none.
@@ -49,10 +44,10 @@ type Config struct {
 	Root string
 	// Objects is the API server. Default: there is none, and what refers to it is an error.
 	Objects Objects
-	// Node is what is known of the node now. It must not block. Default: nothing is.
-	Node func() Facts
+	// NodeInfo is what is known of the node now. It must not block. Default: nothing is.
+	NodeInfo func() NodeInfo
 	// Events hears of files that could not be brought up to date, and of variables that were left out. Default: nobody.
-	Events EventRecorder
+	Events event.Recorder
 	// Freshness is how long an answer of the API server serves other pods, and the same pod again. A pod never gets an
 	// answer that is older than its own arrival. Default: 10 s.
 	Freshness time.Duration
@@ -73,18 +68,14 @@ func (c *Config) complete() error {
 	case c.Freshness == 0:
 		c.Freshness = 10 * time.Second
 	}
-	if c.Node == nil {
-		c.Node = func() Facts { return Facts{} }
+	if c.NodeInfo == nil {
+		c.NodeInfo = func() NodeInfo { return NodeInfo{} }
 	}
 	if c.Events == nil {
-		c.Events = nobody{}
+		c.Events = event.Discard
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return nil
 }
-
-type nobody struct{}
-
-func (nobody) Event(runtime.Object, string, string, string) {}

@@ -44,7 +44,7 @@ func (p *Provisioner) Environment(
 ) ([]v1.EnvVar, error) {
 	e := &environment{
 		Provisioner: p, pod: pod, container: container,
-		addresses: resolve.Addresses{Host: p.config.Node().HostIPs, Pod: ips},
+		addresses: resolve.Addresses{Host: p.config.NodeInfo().HostIPs, Pod: ips},
 	}
 	for _, step := range []func(context.Context) error{e.addServices, e.addSources, e.addVariables} {
 		if err := step(ctx); err != nil {
@@ -176,7 +176,7 @@ func (e *environment) valueOf(ctx context.Context, variable *v1.EnvVar) (value s
 		value, err = resolve.Field(e.pod, from.FieldRef, e.addresses)
 		return value, true, err
 	case from.ResourceFieldRef != nil:
-		value, err = resolve.ContainerResource(e.pod, e.container, from.ResourceFieldRef, e.config.Node().Allocatable)
+		value, err = resolve.ContainerResource(e.pod, e.container, from.ResourceFieldRef, e.config.NodeInfo().Allocatable)
 		return value, true, err
 	case from.ConfigMapKeyRef != nil:
 		return e.configMapKey(ctx, from.ConfigMapKeyRef)

@@ -65,14 +65,14 @@ func (w *world) environment(pod *v1.Pod) ([]string, error) {
 	return lines, err
 }
 
-func facts() provision.Facts {
-	return provision.Facts{
+func facts() provision.NodeInfo {
+	return provision.NodeInfo{
 		HostIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Allocatable: v1.ResourceList{"cpu": resource.MustParse("4")},
 	}
 }
 
 func TestVariablesAreResolvedInOrder(t *testing.T) {
-	w := newWorld(t, func(c *provision.Config) { c.Node = facts })
+	w := newWorld(t, func(c *provision.Config) { c.NodeInfo = facts })
 	w.putConfigMap("web", "colour", "red", "size", "big")
 	w.putSecret("keys", "key", "s3cret", "colour", "black")
 	for name, tc := range map[string]struct {

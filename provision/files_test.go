@@ -23,8 +23,8 @@ func pointer[T any](v T) *T { return &v }
 
 func TestObjectsBecomeFiles(t *testing.T) {
 	w := newWorld(t, func(c *provision.Config) {
-		c.Node = func() provision.Facts {
-			return provision.Facts{
+		c.NodeInfo = func() provision.NodeInfo {
+			return provision.NodeInfo{
 				HostIPs:     []netip.Addr{netip.MustParseAddr("192.0.2.1")},
 				Allocatable: v1.ResourceList{"memory": resource.MustParse("1Gi")},
 			}

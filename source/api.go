@@ -22,8 +22,8 @@ import (
 type APIConfig struct {
 	// ListerWatcher lists and watches the pods of all namespaces with the field selector spec.nodeName=<Node>. Required.
 	ListerWatcher cache.ListerWatcher
-	// Node is the name of this node; pods of others are left out and reported. Required.
-	Node string
+	// NodeName is the name of this node; pods of others are left out and reported. Required.
+	NodeName string
 	// AwaitNode returns when the node object is known, which is when pods can be admitted (CFG-31), or when ctx ended.
 	// Default: no wait.
 	AwaitNode func(ctx context.Context) error
@@ -44,7 +44,7 @@ func NewAPI(config APIConfig) (*API, error) {
 	switch {
 	case config.ListerWatcher == nil:
 		return nil, errors.New("source.APIConfig.ListerWatcher: required")
-	case config.Node == "":
+	case config.NodeName == "":
 		return nil, errors.New("source.APIConfig.Node: required")
 	case config.IdleTimeout < 0:
 		return nil, fmt.Errorf("source.APIConfig.IdleTimeout: %v is negative", config.IdleTimeout)
@@ -66,13 +66,13 @@ func (a *API) Name() podid.Source { return podid.API }
 func (a *API) Run(ctx context.Context, sink Sink) error {
 	if a.config.AwaitNode != nil {
 		if err := a.config.AwaitNode(ctx); err != nil {
-			return fmt.Errorf("wait for node %s: %w", a.config.Node, err)
+			return fmt.Errorf("wait for node %s: %w", a.config.NodeName, err)
 		}
 	}
 	desk := &apiReports{sink: sink}
 	connection := newAPIConnection(a.config.ListerWatcher, a.config.IdleTimeout, desk)
 	defer connection.close()
-	store := newAPIStore(a.config.Node, sink, desk, connection.alive)
+	store := newAPIStore(a.config.NodeName, sink, desk, connection.alive)
 	options := cache.ReflectorOptions{Name: "pods of this node"}
 	reflector := cache.NewReflectorWithOptions(connection, &v1.Pod{}, store, options)
 	a.reflect(klog.NewContext(ctx, logr.FromSlogHandler(a.config.Logger.Handler())), reflector)

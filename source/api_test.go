@@ -21,7 +21,7 @@ import (
 
 func newAPI(t *testing.T, server *apiServer, edits ...func(*source.APIConfig)) *source.API {
 	t.Helper()
-	config := source.APIConfig{ListerWatcher: server, Node: node}
+	config := source.APIConfig{ListerWatcher: server, NodeName: node}
 	for _, edit := range edits {
 		edit(&config)
 	}
@@ -400,10 +400,10 @@ func TestTheAPISourceSaysWhichFieldOfItsConfigurationIsWrong(t *testing.T) {
 		config source.APIConfig
 		want   string
 	}{
-		"no server": {source.APIConfig{Node: node}, "source.APIConfig.ListerWatcher: required"},
+		"no server": {source.APIConfig{NodeName: node}, "source.APIConfig.ListerWatcher: required"},
 		"no node":   {source.APIConfig{ListerWatcher: newAPIServer()}, "source.APIConfig.Node: required"},
 		"negative idle": {
-			source.APIConfig{ListerWatcher: newAPIServer(), Node: node, IdleTimeout: -1},
+			source.APIConfig{ListerWatcher: newAPIServer(), NodeName: node, IdleTimeout: -1},
 			"source.APIConfig.IdleTimeout: -1ns is negative",
 		},
 	}

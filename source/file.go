@@ -23,8 +23,8 @@ import (
 type FileConfig struct {
 	// Path of a directory of manifests or of one manifest. Required. It need not exist yet.
 	Path string
-	// Node is the name of the node that runs the pods. Required.
-	Node string
+	// NodeName is the name of the node that runs the pods. Required.
+	NodeName string
 	// Period is how often the path is looked at when nothing seems to happen: notifications can be lost, and network
 	// file systems send none. Default 20 s.
 	Period time.Duration
@@ -71,7 +71,7 @@ func NewFile(config FileConfig) (*File, error) {
 	switch {
 	case config.Path == "":
 		return nil, fmt.Errorf("source.FileConfig.Path: required")
-	case config.Node == "":
+	case config.NodeName == "":
 		return nil, fmt.Errorf("source.FileConfig.Node: required")
 	case config.Period < 0:
 		return nil, fmt.Errorf("source.FileConfig.Period: %v is negative", config.Period)

@@ -122,7 +122,7 @@ func (f *File) decode(path string, data []byte, known manifestFile) manifestFile
 		return known
 	}
 	known.digest = digest
-	pods, err := f.config.Decode(data, manifest.Origin{Source: podid.File, Location: path, Node: f.config.Node})
+	pods, err := f.config.Decode(data, manifest.Origin{Source: podid.File, Location: path, NodeName: f.config.NodeName})
 	if err != nil {
 		known.faults = problemsOf(path, err)
 		return known

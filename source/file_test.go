@@ -22,7 +22,7 @@ const never = time.Hour
 
 func newFile(tb testing.TB, path string, edits ...func(*source.FileConfig)) *source.File {
 	tb.Helper()
-	config := source.FileConfig{Path: path, Node: node, Period: never, Settle: 5 * time.Millisecond, Decode: decode}
+	config := source.FileConfig{Path: path, NodeName: node, Period: never, Settle: 5 * time.Millisecond, Decode: decode}
 	for _, edit := range edits {
 		edit(&config)
 	}
@@ -358,16 +358,16 @@ func TestTheFileSourceSaysWhichFieldOfItsConfigurationIsWrong(t *testing.T) {
 		config source.FileConfig
 		want   string
 	}{
-		"no path": {source.FileConfig{Node: node}, "source.FileConfig.Path: required"},
+		"no path": {source.FileConfig{NodeName: node}, "source.FileConfig.Path: required"},
 		"no node": {source.FileConfig{Path: "/x"}, "source.FileConfig.Node: required"},
 		"negative period": {
-			source.FileConfig{Path: "/x", Node: node, Period: -1}, "source.FileConfig.Period: -1ns is negative",
+			source.FileConfig{Path: "/x", NodeName: node, Period: -1}, "source.FileConfig.Period: -1ns is negative",
 		},
 		"negative settle": {
-			source.FileConfig{Path: "/x", Node: node, Settle: -1}, "source.FileConfig.Settle: -1ns is negative",
+			source.FileConfig{Path: "/x", NodeName: node, Settle: -1}, "source.FileConfig.Settle: -1ns is negative",
 		},
 		"an extension without its dot": {
-			source.FileConfig{Path: "/x", Node: node, Extensions: []string{"*", ".yaml", "yml"}},
+			source.FileConfig{Path: "/x", NodeName: node, Extensions: []string{"*", ".yaml", "yml"}},
 			`source.FileConfig.Extensions: "yml" is not like .yaml or *`,
 		},
 	}

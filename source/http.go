@@ -18,8 +18,8 @@ import (
 type HTTPConfig struct {
 	// URL of one pod or a list of pods. Required. It must be https, unless its host is this machine.
 	URL string
-	// Node is the name of the node that runs the pods. Required.
-	Node string
+	// NodeName is the name of the node that runs the pods. Required.
+	NodeName string
 	// Period is how often the URL is read. Default 20 s.
 	Period time.Duration
 	// Timeout is for one reading, from the connection to the last byte. Default 10 s.
@@ -54,7 +54,7 @@ func NewHTTP(config HTTPConfig) (*HTTP, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("source.HTTPConfig.URL: %w", err)
-	case config.Node == "":
+	case config.NodeName == "":
 		return nil, fmt.Errorf("source.HTTPConfig.Node: required")
 	case config.Period < 0:
 		return nil, fmt.Errorf("source.HTTPConfig.Period: %v is negative", config.Period)
@@ -115,7 +115,7 @@ func (h *HTTP) poll(ctx context.Context, sink Sink) []Problem {
 		h.validator = reply.validator
 		return nil
 	}
-	pods, err := h.config.Decode(reply.body, manifest.Origin{Source: podid.HTTP, Location: h.shown, Node: h.config.Node})
+	pods, err := h.config.Decode(reply.body, manifest.Origin{Source: podid.HTTP, Location: h.shown, NodeName: h.config.NodeName})
 	if errors.Is(err, manifest.ErrEmpty) {
 		// The kubelet takes it for "no pods" and ends them all (CFG-27); a server's mishap must not do that.
 		return []Problem{{Location: h.shown, Message: "the server sent an empty document, so its pods stay as they are; " +

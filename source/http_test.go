@@ -74,7 +74,7 @@ func status(code int) http.HandlerFunc {
 
 func newHTTP(t *testing.T, url string, edits ...func(*source.HTTPConfig)) *source.HTTP {
 	t.Helper()
-	config := source.HTTPConfig{URL: url, Node: node, Period: 5 * time.Millisecond, Decode: decode}
+	config := source.HTTPConfig{URL: url, NodeName: node, Period: 5 * time.Millisecond, Decode: decode}
 	for _, edit := range edits {
 		edit(&config)
 	}
@@ -417,7 +417,7 @@ func TestTheSourceEndsWhileTheServerHangs(t *testing.T) {
 func TestTheHTTPSourceSaysWhichFieldOfItsConfigurationIsWrong(t *testing.T) {
 	const suffix = " is plain http to another machine: use https, or set AllowInsecure"
 	https := func(edit func(*source.HTTPConfig)) source.HTTPConfig {
-		config := source.HTTPConfig{URL: "https://h/", Node: node}
+		config := source.HTTPConfig{URL: "https://h/", NodeName: node}
 		edit(&config)
 		return config
 	}
@@ -431,7 +431,7 @@ func TestTheHTTPSourceSaysWhichFieldOfItsConfigurationIsWrong(t *testing.T) {
 		"another scheme":   {source.HTTPConfig{URL: "ftp://h/"}, `URL: scheme "ftp": want https`},
 		"plain":            {source.HTTPConfig{URL: "http://u:secret@h/x?y=secret"}, "URL: http://h/x" + suffix},
 		"plain by address": {source.HTTPConfig{URL: "http://127.0.0.1.example/"}, "URL: http://127.0.0.1.example/" + suffix},
-		"no node":          {https(func(c *source.HTTPConfig) { c.Node = "" }), "Node: required"},
+		"no node":          {https(func(c *source.HTTPConfig) { c.NodeName = "" }), "Node: required"},
 		"negative period":  {https(func(c *source.HTTPConfig) { c.Period = -1 }), "Period: -1ns is negative"},
 		"negative timeout": {https(func(c *source.HTTPConfig) { c.Timeout = -1 }), "Timeout: -1ns is negative"},
 		"two authorities": {
@@ -441,9 +441,9 @@ func TestTheHTTPSourceSaysWhichFieldOfItsConfigurationIsWrong(t *testing.T) {
 		"half a pair": {
 			https(func(c *source.HTTPConfig) { c.KeyFile = "x" }), "CertFile and KeyFile: one is missing",
 		},
-		"localhost":        {source.HTTPConfig{URL: "http://localhost:1/", Node: node}, ""},
-		"IPv6 loopback":    {source.HTTPConfig{URL: "http://[::1]:1/", Node: node}, ""},
-		"plain if allowed": {source.HTTPConfig{URL: "http://h/", Node: node, AllowInsecure: true}, ""},
+		"localhost":        {source.HTTPConfig{URL: "http://localhost:1/", NodeName: node}, ""},
+		"IPv6 loopback":    {source.HTTPConfig{URL: "http://[::1]:1/", NodeName: node}, ""},
+		"plain if allowed": {source.HTTPConfig{URL: "http://h/", NodeName: node, AllowInsecure: true}, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

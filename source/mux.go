@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/event"
 	"github.com/heraldnode/herald/podid"
 )
 
@@ -19,9 +20,9 @@ type MuxConfig struct {
 	// Sources to merge, each with a name of its own. Required. A source that is not listed is not waited for (CFG-32).
 	Sources []Source
 	// Events gets an event for each problem. Default: none.
-	Events EventRecorder
-	// Node is what events are about when a problem is not about a pod. Required with Events.
-	Node string
+	Events event.Recorder
+	// NodeName is what events are about when a problem is not about a pod. Required with Events.
+	NodeName string
 	// Logger gets problems (Warn), static pods that come, change and go (Info) and API pods likewise (Debug).
 	// Default: silence.
 	Logger *slog.Logger
@@ -50,7 +51,7 @@ func NewMux(config MuxConfig) (*Mux, error) {
 	if len(config.Sources) == 0 {
 		return nil, fmt.Errorf("source.MuxConfig.Sources: want at least one")
 	}
-	if config.Events != nil && config.Node == "" {
+	if config.Events != nil && config.NodeName == "" {
 		return nil, fmt.Errorf("source.MuxConfig.Node: required with Events")
 	}
 	if config.Logger == nil {

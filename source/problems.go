@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/heraldnode/herald/event"
 	"github.com/heraldnode/herald/podid"
 )
 
@@ -26,12 +27,6 @@ const (
 
 // failedValidation is the kubelet's event reason for a pod that a source may not have (CFG-36).
 const failedValidation = "FailedValidation"
-
-// EventRecorder makes problems visible where operators look for events. client-go's record.EventRecorder is one.
-type EventRecorder interface {
-	// Event is called once for each problem that appears. It must not block.
-	Event(object runtime.Object, eventType, reason, message string)
-}
 
 // complaint is a problem and, when it is about a pod that is known, that pod.
 type complaint struct {
@@ -50,7 +45,7 @@ type reporter struct {
 type registry struct {
 	logger   *slog.Logger
 	metrics  *metrics
-	recorder EventRecorder  // nil: none
+	recorder event.Recorder // nil: none
 	node     runtime.Object // what events are about when there is no pod
 	mu       sync.Mutex     // guards current
 	current  map[reporter][]Problem
@@ -61,7 +56,7 @@ func newRegistry(config MuxConfig, metrics *metrics) *registry {
 		logger:   config.Logger,
 		metrics:  metrics,
 		recorder: config.Events,
-		node:     &v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: config.Node, UID: types.UID(config.Node)},
+		node:     &v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: config.NodeName, UID: types.UID(config.NodeName)},
 		current:  map[reporter][]Problem{},
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/heraldnode/herald/source"
 )
 
-// events keeps what an EventRecorder was told. The goroutine of the reporting source writes; tests read after synctest.Wait.
+// events keeps what an event.Recorder was told. The goroutine of the reporting source writes; tests read after synctest.Wait.
 type events struct{ all []string }
 
 func (e *events) Event(object runtime.Object, eventType, reason, message string) {
@@ -39,7 +39,7 @@ func TestAProblemIsToldOnceAndItsEndToo(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		m := merge(t, func(c *source.MuxConfig) {
 			c.Logger = slog.New(slog.NewTextHandler(&log, nil))
-			c.Events, c.Node, c.Metrics = recorder, node, registry
+			c.Events, c.NodeName, c.Metrics = recorder, node, registry
 		}, podid.File, podid.HTTP)
 		file := m.sinks[podid.File]
 		bad := source.Problem{Location: "/m/a.yaml", Line: 3, Field: "spec.x", Message: "unknown field"}

@@ -18,11 +18,11 @@ import (
 // API is what the manager asks of an API server. Errors are those of apimachinery's api/errors, possibly wrapped.
 type API interface {
 	// PatchPodStatus applies a strategic merge patch to the pod's status and returns the object's new metadata.
-	PatchPodStatus(ctx context.Context, name podid.FullName, patch []byte) (*metav1.PartialObjectMetadata, error)
+	PatchPodStatus(ctx context.Context, namespace, name string, patch []byte) (*metav1.PartialObjectMetadata, error)
 	// GetPod reads the pod's newest state.
-	GetPod(ctx context.Context, name podid.FullName) (*v1.Pod, error)
+	GetPod(ctx context.Context, namespace, name string) (*v1.Pod, error)
 	// DeletePod deletes the object at once, if it still has that UID.
-	DeletePod(ctx context.Context, name podid.FullName, uid types.UID) error
+	DeletePod(ctx context.Context, namespace, name string, uid types.UID) error
 }
 
 // Pods is what the manager asks of the node's address book. What it returns is never modified.

@@ -28,7 +28,7 @@ type contested struct {
 	versions []string   // that were named
 }
 
-func (c *contested) PatchPodStatus(ctx context.Context, name podid.FullName, patch []byte) (*metav1.PartialObjectMetadata, error) {
+func (c *contested) PatchPodStatus(ctx context.Context, namespace, name string, patch []byte) (*metav1.PartialObjectMetadata, error) {
 	var sent struct{ Metadata metav1.ObjectMeta }
 	if err := json.Unmarshal(patch, &sent); err != nil {
 		return nil, err
@@ -41,9 +41,9 @@ func (c *contested) PatchPodStatus(ctx context.Context, name podid.FullName, pat
 	case isFirst && c.first != nil:
 		return nil, c.first
 	case sent.Metadata.ResourceVersion != "":
-		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, name.Name, errors.New("the object has been modified"))
+		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, name, errors.New("the object has been modified"))
 	}
-	return c.API.PatchPodStatus(ctx, name, patch)
+	return c.API.PatchPodStatus(ctx, namespace, name, patch)
 }
 
 func (c *contested) named() []string {
@@ -103,10 +103,10 @@ type muddled struct {
 	once sync.Once
 }
 
-func (m *muddled) PatchPodStatus(ctx context.Context, name podid.FullName, patch []byte) (*metav1.PartialObjectMetadata, error) {
-	answer, err := m.API.PatchPodStatus(ctx, name, patch)
+func (m *muddled) PatchPodStatus(ctx context.Context, namespace, name string, patch []byte) (*metav1.PartialObjectMetadata, error) {
+	answer, err := m.API.PatchPodStatus(ctx, namespace, name, patch)
 	m.once.Do(func() {
-		answer = &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name.Name, UID: "another", ResourceVersion: "999999"}}
+		answer = &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "another", ResourceVersion: "999999"}}
 	})
 	return answer, err
 }

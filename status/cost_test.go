@@ -14,7 +14,6 @@ import (
 
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/pod"
-	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/status"
 )
 
@@ -62,7 +61,7 @@ type quietAPI struct {
 	tb testing.TB
 }
 
-func (q *quietAPI) PatchPodStatus(_ context.Context, name podid.FullName, _ []byte) (*metav1.PartialObjectMetadata, error) {
+func (q *quietAPI) PatchPodStatus(_ context.Context, _, name string, _ []byte) (*metav1.PartialObjectMetadata, error) {
 	q.tb.Errorf("a request for %s", name)
 	return nil, context.Canceled
 }

@@ -31,7 +31,7 @@ func decide(j job, now time.Time) (n next, merged *v1.PodStatus) {
 	switch {
 	case !derive.Equal(base, &should):
 		return write, &should
-	case j.released && !j.target.mirror && !j.couldRun && isTerminal(base.Phase): // SM-72, SM-75
+	case j.released && !j.target.mirror && !j.couldRun && derive.IsTerminal(base.Phase): // SM-72, SM-75
 		return remove, &should
 	default:
 		return nothing, &should
@@ -40,7 +40,7 @@ func decide(j job, now time.Time) (n next, merged *v1.PodStatus) {
 
 // isWithheld reports whether the object must still wait for the pod's terminal phase (SM-67).
 func isWithheld(j job, merged *v1.PodStatus) bool {
-	return isTerminal(j.status.Phase) && !isTerminal(merged.Phase)
+	return derive.IsTerminal(j.status.Phase) && !derive.IsTerminal(merged.Phase)
 }
 
 // isQuiet reports whether nothing can change for the pod without a new version or a new copy from the watch. A phase that is

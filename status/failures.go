@@ -100,7 +100,7 @@ func (m *Manager) refused(ctx context.Context, j job, err error) {
 func (m *Manager) fetch(ctx context.Context, j *job) bool {
 	ctx, cancel := context.WithTimeout(ctx, m.config.RequestTimeout)
 	defer cancel()
-	pod, err := m.config.API.GetPod(ctx, j.target.name)
+	pod, err := m.config.API.GetPod(ctx, j.target.name.Namespace, j.target.name.Name)
 	result := classify(err)
 	m.metrics.request("get", result)
 	m.heard(result, err)

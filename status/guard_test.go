@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/status"
 )
 
@@ -34,7 +33,7 @@ func newGuard(api status.API, mayDelete func(types.UID) error) *guard {
 
 var errDead = errors.New("the process is dead")
 
-func (g *guard) PatchPodStatus(ctx context.Context, name podid.FullName, patch []byte) (*metav1.PartialObjectMetadata, error) {
+func (g *guard) PatchPodStatus(ctx context.Context, namespace, name string, patch []byte) (*metav1.PartialObjectMetadata, error) {
 	var sent struct{ Metadata metav1.ObjectMeta }
 	if err := json.Unmarshal(patch, &sent); err != nil {
 		g.note("the patch is not JSON: %v", err)
@@ -47,17 +46,17 @@ func (g *guard) PatchPodStatus(ctx context.Context, name podid.FullName, patch [
 		return nil, err
 	}
 	defer g.leave(uid)
-	return g.API.PatchPodStatus(ctx, name, patch)
+	return g.API.PatchPodStatus(ctx, namespace, name, patch)
 }
 
-func (g *guard) GetPod(ctx context.Context, name podid.FullName) (*v1.Pod, error) {
+func (g *guard) GetPod(ctx context.Context, namespace, name string) (*v1.Pod, error) {
 	if g.isDead() {
 		return nil, errDead
 	}
-	return g.API.GetPod(ctx, name)
+	return g.API.GetPod(ctx, namespace, name)
 }
 
-func (g *guard) DeletePod(ctx context.Context, name podid.FullName, uid types.UID) error {
+func (g *guard) DeletePod(ctx context.Context, namespace, name string, uid types.UID) error {
 	if err := g.enter(uid); err != nil {
 		return err
 	}
@@ -65,7 +64,7 @@ func (g *guard) DeletePod(ctx context.Context, name podid.FullName, uid types.UI
 	if err := g.mayDelete(uid); err != nil {
 		g.note("I12, I13: the deletion of %s %s: %v", name, uid, err)
 	}
-	err := g.API.DeletePod(ctx, name, uid)
+	err := g.API.DeletePod(ctx, namespace, name, uid)
 	if err == nil {
 		g.mu.Lock()
 		defer g.mu.Unlock()

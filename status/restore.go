@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/podid"
 )
 
@@ -32,7 +33,7 @@ func (m *Manager) restore() {
 			uid: podid.UID(p.Pod.UID), pod: &v1.Pod{ObjectMeta: p.Pod}, status: &p.Status, finished: p.Finished,
 			version: m.versions, unsentSince: now, newestAt: now, urgency: ordinary,
 		}
-		if isTerminal(p.Status.Phase) {
+		if derive.IsTerminal(p.Status.Phase) {
 			e.urgency = releasing
 		}
 		m.entries[e.uid], m.kept.versions[e.uid] = e, e.version

@@ -80,7 +80,7 @@ func (m *Manager) write(ctx context.Context, j *job, merged *v1.PodStatus) bool 
 func (m *Manager) patch(ctx context.Context, to target, body []byte) (*metav1.PartialObjectMetadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.config.RequestTimeout)
 	defer cancel()
-	answer, err := m.config.API.PatchPodStatus(ctx, to.name, body)
+	answer, err := m.config.API.PatchPodStatus(ctx, to.name.Namespace, to.name.Name, body)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func conditionsToSend(merged []v1.PodCondition, base *v1.PodStatus) (sent []v1.P
 func (m *Manager) remove(ctx context.Context, j job) {
 	ctx, cancel := context.WithTimeout(ctx, m.config.RequestTimeout)
 	defer cancel()
-	err := m.config.API.DeletePod(ctx, j.target.name, j.target.uid)
+	err := m.config.API.DeletePod(ctx, j.target.name.Namespace, j.target.name.Name, j.target.uid)
 	result := classify(err)
 	m.metrics.request("delete", result)
 	m.heard(result, err)

@@ -2,6 +2,8 @@ package status
 
 import (
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/derive"
 )
 
 // urgency says how soon a change must be known in the cluster.
@@ -23,7 +25,7 @@ func (u urgency) String() string {
 // urgencyOf tells how soon the cluster must know.
 func urgencyOf(old, next *v1.PodStatus, p proposal) urgency {
 	switch {
-	case p.finished || isTerminal(next.Phase):
+	case p.finished || derive.IsTerminal(next.Phase):
 		return releasing
 	case readyStatus(old) != readyStatus(next):
 		return readiness
@@ -33,8 +35,6 @@ func urgencyOf(old, next *v1.PodStatus, p proposal) urgency {
 		return ordinary
 	}
 }
-
-func isTerminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
 
 func readyStatus(status *v1.PodStatus) v1.ConditionStatus {
 	for i := range status.Conditions {

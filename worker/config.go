@@ -8,11 +8,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/event"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
@@ -78,11 +78,6 @@ type Probes interface {
 	Results(uid podid.UID) (derive.Probes, map[observed.ContainerID]string)
 }
 
-// EventRecorder tells the cluster of something that an operator should see. It must not block.
-type EventRecorder interface {
-	Event(object runtime.Object, eventtype, reason, message string)
-}
-
 // Config is what Workers need. Fields without a default are required.
 type Config struct {
 	Runtime      Runtime
@@ -100,15 +95,15 @@ type Config struct {
 	// Allocated is the pod with the resources that it was allocated, not those that it wants since (PW-13). It is asked in the
 	// pod's own turn. Default: the pod as it is.
 	Allocated func(pod *v1.Pod) *v1.Pod
-	// Node is what a status says about the machine. It must not block. Default: nothing.
-	Node func() derive.Node
+	// NodeInfo is what a status says about the machine. It must not block. Default: nothing.
+	NodeInfo func() derive.NodeInfo
 	// NetworkReady says what keeps pods from getting a network, or nil. It must not block. Default: nothing.
 	NetworkReady func() error
 	// Stopped hears that all containers of the pod of that name have stopped: its mirror may go (PW-43). It must not
 	// block. Default: nobody.
 	Stopped func(podid.FullName)
 	// Events. Default: nobody hears them.
-	Events EventRecorder
+	Events event.Recorder
 	// State is where it is written down, before it is done, what must not be done twice (BUG-41). Default: nothing is.
 	State *checkpoint.Dir
 
@@ -169,8 +164,8 @@ func (c Config) withSilence() Config {
 	if c.Allocated == nil {
 		c.Allocated = func(pod *v1.Pod) *v1.Pod { return pod }
 	}
-	if c.Node == nil {
-		c.Node = func() derive.Node { return derive.Node{} }
+	if c.NodeInfo == nil {
+		c.NodeInfo = func() derive.NodeInfo { return derive.NodeInfo{} }
 	}
 	if c.NetworkReady == nil {
 		c.NetworkReady = func() error { return nil }
@@ -179,7 +174,7 @@ func (c Config) withSilence() Config {
 		c.Stopped = func(podid.FullName) {}
 	}
 	if c.Events == nil {
-		c.Events = noEvents{}
+		c.Events = event.Discard
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
@@ -24,7 +23,3 @@ func (noProbes) RemovePod(podid.UID)            {}
 func (noProbes) Results(podid.UID) (derive.Probes, map[observed.ContainerID]string) {
 	return nil, nil
 }
-
-type noEvents struct{}
-
-func (noEvents) Event(runtime.Object, string, string, string) {}

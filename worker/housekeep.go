@@ -3,6 +3,7 @@ package worker
 import (
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
@@ -116,7 +117,7 @@ func (h *housekeeping) createMissing(pod *v1.Pod) {
 		phase = status.Phase
 	}
 	switch {
-	case !hasEnded(phase):
+	case !derive.IsTerminal(phase):
 		h.metrics.restarted(pod)
 		h.UpdatePod(Update{Op: plan.OpCreate, Pod: pod})
 	case pod.DeletionTimestamp != nil || (h.held[uid] != nil && h.held[uid].Running()):

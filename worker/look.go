@@ -70,13 +70,11 @@ func withMirrorsStatus(life plan.Lifecycle, believed bool) *v1.Pod {
 	}
 	pod := *life.Pod
 	pod.Status = life.Mirror.Status
-	if hasEnded(pod.Status.Phase) && !believed {
+	if derive.IsTerminal(pod.Status.Phase) && !believed {
 		pod.Status.Phase, pod.Status.Reason, pod.Status.Message = "", "", ""
 	}
 	return &pod
 }
-
-func hasEnded(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
 
 func (l *look) status() *v1.PodStatus {
 	if l.previous != nil {
@@ -106,7 +104,7 @@ func (l *look) decide(t *turn) plan.Actions {
 func (w *Workers) input(t *turn, l *look) derive.Input {
 	return derive.Input{
 		Pod: l.pod, Previous: l.previous, Observed: l.seen, Probes: l.probes, Waiting: t.memory.waiting(),
-		Resize: w.config.Statuses.Resize(t.uid), Node: w.config.Node(), Now: time.Now(),
+		Resize: w.config.Statuses.Resize(t.uid), Node: w.config.NodeInfo(), Now: time.Now(),
 	}
 }
 

@@ -39,7 +39,7 @@ func (w *Workers) sync(ctx context.Context, t *turn) result {
 	if actions.Fail != nil {
 		w.config.Events.Event(t.life.Pod, v1.EventTypeNormal, actions.Fail.Reason, actions.Fail.Message)
 	}
-	if actions.Done || actions.Fail != nil || hasEnded(status.Phase) {
+	if actions.Done || actions.Fail != nil || derive.IsTerminal(status.Phase) {
 		w.move(t, plan.Lifecycle.End) // PW-27
 		return result{}
 	}

@@ -158,7 +158,7 @@ func (w *world) after(d time.Duration) {
 	synctest.Wait()
 }
 
-// Event implements worker.EventRecorder.
+// Event implements event.Recorder.
 func (w *world) Event(object runtime.Object, _, reason, message string) {
 	var about string
 	switch object := object.(type) {

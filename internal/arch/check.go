@@ -7,74 +7,74 @@ import (
 	"strings"
 )
 
-// Package is what the rules need to know of one package: its folder relative to the module's root, and its non-test
-// imports, those inside the module relative to its root too.
-type Package struct {
+// Loaded is a package as the go command lists it. Dir and Inside are relative to the module root; Inside and Outside are
+// its imports, without those of tests.
+type Loaded struct {
 	Dir     string
 	Doc     string
 	Inside  []string
 	Outside []string
 }
 
-// Check holds packages against the rooms and returns one sentence for each breach.
-func Check(rooms []Room, packages []Package) []string {
-	var breaches []string
-	for _, pkg := range packages {
+// Check returns a message for each violation of the layout.
+func Check(layout []Package, loaded []Loaded) []string {
+	var violations []string
+	for _, pkg := range loaded {
 		if pkg.Doc == "" {
-			breaches = append(breaches, pkg.Dir+" has no package comment: say in a sentence what it is for")
+			violations = append(violations, pkg.Dir+" has no package comment")
 		}
 		if slices.Contains(bannedNames, path.Base(pkg.Dir)) {
-			breaches = append(breaches, pkg.Dir+" is named after nothing: name it after what it does")
+			violations = append(violations, pkg.Dir+" has a meaningless name: name it after what it does")
 		}
-		room, found := roomOf(rooms, pkg.Dir)
+		entry, found := entryFor(layout, pkg.Dir)
 		if !found {
-			breaches = append(breaches, pkg.Dir+" is in no room: add it to internal/arch/rooms.go, or move it into one")
+			violations = append(violations, pkg.Dir+" has no entry in internal/arch/packages.go")
 			continue
 		}
-		breaches = append(breaches, checkInside(rooms, room, pkg)...)
-		breaches = append(breaches, checkOutside(room, pkg)...)
+		violations = append(violations, checkInside(layout, entry, pkg)...)
+		violations = append(violations, checkOutside(entry, pkg)...)
 	}
-	return breaches
+	return violations
 }
 
-func checkInside(rooms []Room, room Room, pkg Package) []string {
-	var breaches []string
+func checkInside(layout []Package, entry Package, pkg Loaded) []string {
+	var violations []string
 	for _, imported := range pkg.Inside {
-		target, found := roomOf(rooms, imported)
-		if !found || target.Path == room.Path || slices.Contains(room.MayImport, target.Path) ||
-			slices.Contains(below[room.Layer], target.Layer) {
+		target, found := entryFor(layout, imported)
+		if !found || target.Path == entry.Path || slices.Contains(entry.MayImport, target.Path) ||
+			slices.Contains(below[entry.Layer], target.Layer) {
 			continue
 		}
-		breaches = append(breaches, fmt.Sprintf("%s (%s) imports %s (%s): the plan does not allow it",
-			pkg.Dir, room.Layer, imported, target.Layer))
+		violations = append(violations, fmt.Sprintf("%s (%s) must not import %s (%s)",
+			pkg.Dir, entry.Layer, imported, target.Layer))
 	}
-	return breaches
+	return violations
 }
 
-func checkOutside(room Room, pkg Package) []string {
-	var breaches []string
+func checkOutside(entry Package, pkg Loaded) []string {
+	var violations []string
 	for _, imported := range pkg.Outside {
 		switch {
 		case matchesAny(imported, neverImported):
-			breaches = append(breaches, fmt.Sprintf("%s imports %s: the lean module never does", pkg.Dir, imported))
-		case matchesAny(imported, restricted) && !matchesAny(imported, room.Outside):
-			breaches = append(breaches, fmt.Sprintf("%s imports %s: that belongs to another room", pkg.Dir, imported))
-		case slices.Contains(pureLayers, room.Layer) && slices.Contains(actingImports, imported):
-			breaches = append(breaches, fmt.Sprintf("%s (%s) imports %s: it decides and never acts", pkg.Dir, room.Layer, imported))
-		case room.Layer == Vocabulary && strings.Contains(imported, ".") && !matchesAny(imported, vocabularyFrom):
-			breaches = append(breaches, fmt.Sprintf("%s (%s) imports %s: words need no libraries", pkg.Dir, room.Layer, imported))
+			violations = append(violations, fmt.Sprintf("%s imports %s, which this module never links", pkg.Dir, imported))
+		case matchesAny(imported, restricted) && !matchesAny(imported, entry.Modules):
+			violations = append(violations, fmt.Sprintf("%s imports %s, which is reserved for other packages", pkg.Dir, imported))
+		case slices.Contains(pureLayers, entry.Layer) && slices.Contains(effectImports, imported) && !slices.Contains(entry.Modules, imported):
+			violations = append(violations, fmt.Sprintf("%s (%s) imports %s: pure packages perform no effects", pkg.Dir, entry.Layer, imported))
+		case entry.Layer == Vocabulary && strings.Contains(imported, ".") && !matchesAny(imported, append(vocabularyImports, entry.Modules...)):
+			violations = append(violations, fmt.Sprintf("%s (%s) imports %s: vocabulary needs no libraries", pkg.Dir, entry.Layer, imported))
 		}
 	}
-	return breaches
+	return violations
 }
 
-// roomOf finds the deepest room that the folder lies in.
-func roomOf(rooms []Room, dir string) (Room, bool) {
-	var best Room
+// entryFor returns the most specific entry that covers dir.
+func entryFor(layout []Package, dir string) (Package, bool) {
+	var best Package
 	found := false
-	for _, room := range rooms {
-		if (dir == room.Path || strings.HasPrefix(dir, room.Path+"/")) && len(room.Path) >= len(best.Path) {
-			best, found = room, true
+	for _, entry := range layout {
+		if (dir == entry.Path || strings.HasPrefix(dir, entry.Path+"/")) && len(entry.Path) >= len(best.Path) {
+			best, found = entry, true
 		}
 	}
 	return best, found

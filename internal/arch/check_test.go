@@ -7,53 +7,53 @@ import (
 	"github.com/heraldnode/herald/internal/arch"
 )
 
-func TestEveryKindOfBreachIsFound(t *testing.T) {
-	rooms := []arch.Room{
+func TestCheck(t *testing.T) {
+	layout := []arch.Package{
 		{Path: "podid", Layer: arch.Vocabulary},
 		{Path: "derive", Layer: arch.Decisions},
-		{Path: "source", Layer: arch.Stages},
-		{Path: "status", Layer: arch.Stages, MayImport: []string{"checkpoint"}},
-		{Path: "checkpoint", Layer: arch.Stages},
-		{Path: "cri", Layer: arch.Stages, Outside: []string{"k8s.io/cri-api"}},
+		{Path: "source", Layer: arch.Components},
+		{Path: "status", Layer: arch.Components, MayImport: []string{"checkpoint"}},
+		{Path: "checkpoint", Layer: arch.Components},
+		{Path: "cri", Layer: arch.Components, Modules: []string{"k8s.io/cri-api"}},
 		{Path: "agent", Layer: arch.Composition},
 	}
 	tests := map[string]struct {
-		pkg  arch.Package
-		want string // a part of the one sentence; empty: no breach
+		pkg  arch.Loaded
+		want string // part of the only message; empty for none
 	}{
-		"a stage may import decisions":      {pkg: arch.Package{Dir: "status", Inside: []string{"derive", "podid"}}},
-		"a stage may not import a stage":    {pkg: arch.Package{Dir: "source", Inside: []string{"status"}}, want: "source (stages) imports status"},
-		"unless the table names it":         {pkg: arch.Package{Dir: "status", Inside: []string{"checkpoint"}}},
-		"a sub-folder belongs to its room":  {pkg: arch.Package{Dir: "source/file", Inside: []string{"source"}}},
-		"a decision may not import a stage": {pkg: arch.Package{Dir: "derive", Inside: []string{"status"}}, want: "derive (decisions) imports status"},
-		"only the agent connects stages":    {pkg: arch.Package{Dir: "agent", Inside: []string{"status", "source", "derive"}}},
-		"a decision does no I/O":            {pkg: arch.Package{Dir: "derive", Outside: []string{"os"}}, want: "never acts"},
-		"vocabulary needs no library":       {pkg: arch.Package{Dir: "podid", Outside: []string{"k8s.io/api/core/v1"}}, want: "words need no libraries"},
-		"vocabulary has apimachinery types": {pkg: arch.Package{Dir: "podid", Outside: []string{"k8s.io/apimachinery/pkg/types"}}},
-		"the monorepo stays out":            {pkg: arch.Package{Dir: "status", Outside: []string{"k8s.io/kubernetes/pkg/kubelet"}}, want: "lean module never"},
-		"the full clientset stays out":      {pkg: arch.Package{Dir: "status", Outside: []string{"k8s.io/client-go/kubernetes"}}, want: "lean module never"},
-		"CRI is only for its room":          {pkg: arch.Package{Dir: "status", Outside: []string{"k8s.io/cri-api/pkg"}}, want: "belongs to another room"},
-		"and its room has it":               {pkg: arch.Package{Dir: "cri", Outside: []string{"k8s.io/cri-api/pkg"}}},
-		"a package in no room":              {pkg: arch.Package{Dir: "cache"}, want: "is in no room"},
-		"a name that says nothing":          {pkg: arch.Package{Dir: "source/util"}, want: "named after nothing"},
+		"component imports decision":        {pkg: arch.Loaded{Dir: "status", Inside: []string{"derive", "podid"}}},
+		"component imports component":       {pkg: arch.Loaded{Dir: "source", Inside: []string{"status"}}, want: "source (components) must not import status"},
+		"import listed in MayImport":        {pkg: arch.Loaded{Dir: "status", Inside: []string{"checkpoint"}}},
+		"subfolder imports its parent":      {pkg: arch.Loaded{Dir: "source/file", Inside: []string{"source"}}},
+		"decision imports component":        {pkg: arch.Loaded{Dir: "derive", Inside: []string{"status"}}, want: "derive (decisions) must not import status"},
+		"composition imports components":    {pkg: arch.Loaded{Dir: "agent", Inside: []string{"status", "source", "derive"}}},
+		"decision performs I/O":             {pkg: arch.Loaded{Dir: "derive", Outside: []string{"os"}}, want: "perform no effects"},
+		"vocabulary imports a library":      {pkg: arch.Loaded{Dir: "podid", Outside: []string{"k8s.io/api/core/v1"}}, want: "needs no libraries"},
+		"vocabulary imports apimachinery":   {pkg: arch.Loaded{Dir: "podid", Outside: []string{"k8s.io/apimachinery/pkg/types"}}},
+		"forbidden module":                  {pkg: arch.Loaded{Dir: "status", Outside: []string{"k8s.io/kubernetes/pkg/kubelet"}}, want: "never links"},
+		"forbidden package":                 {pkg: arch.Loaded{Dir: "status", Outside: []string{"k8s.io/client-go/kubernetes"}}, want: "never links"},
+		"restricted module":                 {pkg: arch.Loaded{Dir: "status", Outside: []string{"k8s.io/cri-api/pkg"}}, want: "reserved for other packages"},
+		"restricted module listed in entry": {pkg: arch.Loaded{Dir: "cri", Outside: []string{"k8s.io/cri-api/pkg"}}},
+		"package without entry":             {pkg: arch.Loaded{Dir: "cache"}, want: "has no entry"},
+		"meaningless name":                  {pkg: arch.Loaded{Dir: "source/util"}, want: "meaningless name"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			test.pkg.Doc = "Package x."
-			breaches := arch.Check(rooms, []arch.Package{test.pkg})
+			violations := arch.Check(layout, []arch.Loaded{test.pkg})
 			switch {
-			case test.want == "" && len(breaches) != 0:
-				t.Fatalf("unexpected: %v", breaches)
-			case test.want != "" && (len(breaches) != 1 || !strings.Contains(breaches[0], test.want)):
-				t.Fatalf("want one breach about %q, have %v", test.want, breaches)
+			case test.want == "" && len(violations) != 0:
+				t.Fatalf("unexpected: %v", violations)
+			case test.want != "" && (len(violations) != 1 || !strings.Contains(violations[0], test.want)):
+				t.Fatalf("got %v, want one violation containing %q", violations, test.want)
 			}
 		})
 	}
 }
 
-func TestAPackageWithoutACommentIsABreach(t *testing.T) {
-	breaches := arch.Check([]arch.Room{{Path: "podid", Layer: arch.Vocabulary}}, []arch.Package{{Dir: "podid"}})
-	if len(breaches) != 1 || !strings.Contains(breaches[0], "no package comment") {
-		t.Fatalf("have %v", breaches)
+func TestCheck_MissingComment(t *testing.T) {
+	violations := arch.Check([]arch.Package{{Path: "podid", Layer: arch.Vocabulary}}, []arch.Loaded{{Dir: "podid"}})
+	if len(violations) != 1 || !strings.Contains(violations[0], "no package comment") {
+		t.Fatalf("got %v", violations)
 	}
 }

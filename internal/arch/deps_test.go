@@ -11,35 +11,35 @@ import (
 	"github.com/heraldnode/herald/internal/arch"
 )
 
-const depsHead = `# What importing Herald costs. The first list is every module that the lean module links, with the reason; the second
-# the modules that only its tests use; the third how many packages from outside each room links.
-# After a change: go test ./internal/arch -run Dep -update, then write a reason where it says ?
+const depsHeader = `# What importing Herald costs: the modules that this module links, each with a reason; the modules that only its tests use;
+# and the number of external packages that each package links.
+# After a change, run go test ./internal/arch -run Dep -update and replace each ? by a reason.
 `
 
-// TestDependenciesAreExplained fails when a module comes, goes or changes its version without docs/deps.txt saying so,
-// when a reason is missing, and when a room links more or fewer packages than the list says.
-func TestDependenciesAreExplained(t *testing.T) {
+// TestDependencies_Documented fails when docs/deps.txt does not match the modules and packages that are linked, or lacks a
+// reason for one of them.
+func TestDependencies_Documented(t *testing.T) {
 	file := filepath.Join(root, "docs", "deps.txt")
 	have := readFile(t, file)
 	reasons := reasonsIn(have)
-	want := depsHead + "\n[linked]\n" + moduleLines(linkedModules(t), reasons) +
+	want := depsHeader + "\n[linked]\n" + moduleLines(linkedModules(t), reasons) +
 		"\n[tests only]\n" + moduleLines(testModules(t), reasons) +
-		"\n[packages from outside, by room]\n" + weightLines(t)
+		"\n[external packages, by package]\n" + weightLines(t)
 	if *update {
 		writeFile(t, file, want)
 		have = want
 	}
 	if have != want {
-		t.Errorf("docs/deps.txt is not what the module links now: go test ./internal/arch -run Dep -update\n--- is\n%s--- should be\n%s", have, want)
+		t.Errorf("docs/deps.txt is out of date: run go test ./internal/arch -run Dep -update\n--- have\n%s--- want\n%s", have, want)
 	}
 	for module, reason := range reasonsIn(have) {
 		if reason == "?" {
-			t.Errorf("docs/deps.txt gives no reason for %s", module)
+			t.Errorf("docs/deps.txt has no reason for %s", module)
 		}
 	}
 }
 
-// reasonsIn reads "module version  reason" lines.
+// reasonsIn parses lines of the form "module version  reason".
 func reasonsIn(text string) map[string]string {
 	reasons := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -89,14 +89,14 @@ func modulesOf(packages []listed) map[string]string {
 func weightLines(t *testing.T) string {
 	t.Helper()
 	var lines strings.Builder
-	for _, room := range arch.Rooms {
-		outside := 0
-		for _, pkg := range goList(t, "-deps", "./"+room.Path) {
+	for _, entry := range arch.Layout {
+		external := 0
+		for _, pkg := range goList(t, "-deps", "./"+entry.Path) {
 			if _, inside := relative(pkg.ImportPath); !inside && !pkg.Standard {
-				outside++
+				external++
 			}
 		}
-		fmt.Fprintf(&lines, "%s %d\n", room.Path, outside)
+		fmt.Fprintf(&lines, "%s %d\n", entry.Path, external)
 	}
 	return lines.String()
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/heraldnode/herald/internal/arch"
 )
 
-func TestSourceBreachesAreFoundWithTheirLine(t *testing.T) {
+func TestCheckSource(t *testing.T) {
 	const clock = "import \"time\"\n\nfunc f() time.Time { return time.Now() }"
 	tests := map[string]struct {
 		code string
@@ -17,7 +17,7 @@ func TestSourceBreachesAreFoundWithTheirLine(t *testing.T) {
 		want string
 	}{
 		"a clock in a decision":         {code: clock, pure: true, want: "x.go:5: time.Now in a pure package"},
-		"a clock in a stage is fine":    {code: clock},
+		"a clock in a component":        {code: clock},
 		"a goroutine in a decision":     {code: "func f() { go f() }", pure: true, want: "x.go:3: a goroutine"},
 		"a struct of sixteen fields":    {code: "type big struct{ a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p int }", want: "big has 16 fields"},
 		"a Config may have many fields": {code: "type Config struct{ a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p int }"},
@@ -31,12 +31,12 @@ func TestSourceBreachesAreFoundWithTheirLine(t *testing.T) {
 			if err := os.WriteFile(file, []byte("package x\n\n"+test.code+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			breaches, err := arch.CheckSource(file, test.pure)
+			violations, err := arch.CheckSource(file, test.pure)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if all := strings.Join(breaches, "\n"); (test.want == "") != (all == "") || !strings.Contains(all, test.want) {
-				t.Fatalf("want %q, have %q", test.want, all)
+			if all := strings.Join(violations, "\n"); (test.want == "") != (all == "") || !strings.Contains(all, test.want) {
+				t.Fatalf("got %q, want %q", all, test.want)
 			}
 		})
 	}

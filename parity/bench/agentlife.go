@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/heraldnode/herald/parity/containerd"
-	"github.com/heraldnode/herald/parity/nodeagent"
+	"github.com/heraldnode/herald/parity/agents"
 )
 
 const (
@@ -31,7 +31,7 @@ type agentUse struct {
 }
 
 // agentLife starts a containerd and an agent, gives it pods, looks at it and takes all away again.
-func (l *Lab) agentLife(ctx context.Context, program nodeagent.Program) (used agentUse, err error) {
+func (l *Lab) agentLife(ctx context.Context, program agents.Program) (used agentUse, err error) {
 	ctx, stop := context.WithTimeout(ctx, agentPatience)
 	defer stop()
 	n, err := l.nameNode()
@@ -42,7 +42,7 @@ func (l *Lab) agentLife(ctx context.Context, program nodeagent.Program) (used ag
 	if err != nil {
 		return used, err
 	}
-	agent, err := program.On(nodeagent.Place{Cluster: l.Cluster, Runtime: runtime, Node: n.name})
+	agent, err := program.On(agents.Place{Cluster: l.Cluster, Runtime: runtime, Node: n.name})
 	if err != nil {
 		return used, errors.Join(err, runtime.Close())
 	}
@@ -60,7 +60,7 @@ func (l *Lab) agentLife(ctx context.Context, program nodeagent.Program) (used ag
 }
 
 // liveWith gives the node's agent pods, and takes them away.
-func (n *node) liveWith(ctx context.Context, agent *nodeagent.Agent) (used agentUse, err error) {
+func (n *node) liveWith(ctx context.Context, agent *agents.Agent) (used agentUse, err error) {
 	events, _, err := n.watch(ctx)
 	if err != nil {
 		return used, err
@@ -85,7 +85,7 @@ func (n *node) liveWith(ctx context.Context, agent *nodeagent.Agent) (used agent
 }
 
 // whileIdle looks at an agent that has nothing to do but to probe.
-func (u *agentUse) whileIdle(agent *nodeagent.Agent, window time.Duration) error {
+func (u *agentUse) whileIdle(agent *agents.Agent, window time.Duration) error {
 	first, err := agent.Usage()
 	if err != nil {
 		return err

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/heraldnode/herald/parity/nodeagent"
+	"github.com/heraldnode/herald/parity/agents"
 )
 
 // wholeAgents measures `herald run` beside the real kubelet: on the same API server, each with a containerd of its own that
@@ -16,11 +16,11 @@ func wholeAgents(ctx context.Context, lab *Lab) ([]Row, error) {
 		return nil, fmt.Errorf("make a folder for herald: %w", err)
 	}
 	defer os.RemoveAll(folder)
-	herald, err := nodeagent.Herald(ctx, folder)
+	herald, err := agents.Herald(ctx, folder)
 	if err != nil {
 		return nil, err
 	}
-	kubelet, err := nodeagent.Kubelet(ctx, lab.Progress)
+	kubelet, err := agents.Kubelet(ctx, lab.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func wholeAgents(ctx context.Context, lab *Lab) ([]Row, error) {
 }
 
 // agentSide measures a life of the agent as often as it is called.
-func (l *Lab) agentSide(ctx context.Context, program nodeagent.Program, rounds *[]agentUse) func() (float64, error) {
+func (l *Lab) agentSide(ctx context.Context, program agents.Program, rounds *[]agentUse) func() (float64, error) {
 	return func() (float64, error) {
 		l.say("%d probed pods on a node of %s", l.Effort.AgentPods, program)
 		used, err := l.agentLife(ctx, program)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/kubeapi"
-	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/status/patch"
 )
 
@@ -66,7 +65,7 @@ func (b *bare) send(ctx context.Context, client *kubeapi.Client) {
 	for {
 		select {
 		case p := <-b.waiting:
-			_, _ = client.PatchPodStatus(ctx, podid.FullNameOf(p), b.patches[p])
+			_, _ = client.PatchPodStatus(ctx, p.Namespace, p.Name, b.patches[p])
 		case <-ctx.Done():
 			return
 		}

@@ -21,7 +21,7 @@ func manifestCalls(_ context.Context, lab *Lab) ([]Row, error) {
 		}
 	}
 	theirs := kubelet.NewManifests(dir, "node")
-	ours, err := source.NewFile(source.FileConfig{Path: dir, Node: "node"})
+	ours, err := source.NewFile(source.FileConfig{Path: dir, NodeName: "node"})
 	if err != nil {
 		return nil, fmt.Errorf("open the folder: %w", err)
 	}

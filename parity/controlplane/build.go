@@ -49,7 +49,7 @@ func build(ctx context.Context, progress io.Writer) (Binaries, error) {
 	binaries := Binaries{
 		Etcd:      filepath.Join(dir, "etcd"),
 		APIServer: filepath.Join(dir, "kube-apiserver"),
-		Leash:     filepath.Join(dir, "leash"),
+		Leash:     filepath.Join(dir, "supervisor"),
 	}
 	return binaries, module.bring(ctx, binaries, progress)
 }

@@ -37,7 +37,7 @@ func findModule(ctx context.Context) (module, error) {
 }
 
 // own are the main packages of ours, relative to the module.
-var own = []string{"cmd/etcd", "controlplane/leash"}
+var own = []string{"cmd/etcd", "controlplane/supervisor"}
 
 // fingerprint changes when the programs would: with the versions in go.mod, our own source, the flags or the compiler.
 func (m module) fingerprint(ctx context.Context) (string, error) {

@@ -76,7 +76,7 @@ func (c statusCase) herald() v1.PodStatus {
 	return derive.Status(derive.Input{
 		Pod: c.Pod, Previous: c.Previous, Observed: c.Observed, Probes: c.Probes, Waiting: c.Waiting,
 		Resize: derive.ResizeOf(c.Resize), Evict: c.Evict, Terminating: c.Terminating, Now: heraldNow,
-		Node: derive.Node{HostIPs: derive.HostIPs(c.Addresses), IPv6First: c.IPv6First, PodResources: c.PodResources},
+		Node: derive.NodeInfo{HostIPs: derive.HostIPs(c.Addresses), IPv6First: c.IPv6First, PodResources: c.PodResources},
 	})
 }
 

@@ -24,7 +24,7 @@ type folder struct {
 func newFolder(t *testing.T) *folder {
 	t.Helper()
 	dir := t.TempDir()
-	files, err := source.NewFile(source.FileConfig{Path: dir, Node: node})
+	files, err := source.NewFile(source.FileConfig{Path: dir, NodeName: node})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ type verdict struct {
 func judge(data []byte) verdict {
 	var v verdict
 	v.kubelet, v.kubeletErr = kubelet.DecodePod(data, "/manifests/x.yaml", node)
-	pods, err := manifest.Decode(data, manifest.Origin{Source: podid.File, Location: "/manifests/x.yaml", Node: node})
+	pods, err := manifest.Decode(data, manifest.Origin{Source: podid.File, Location: "/manifests/x.yaml", NodeName: node})
 	if v.heraldErr = err; err == nil {
 		v.herald = pods[0]
 	}
@@ -188,7 +188,7 @@ func TestBUG20AnUpgradeOrANewNameOfTheFileDoesNotChangeTheUID(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ours, err := manifest.Decode(good, manifest.Origin{Source: podid.File, Location: path, Node: node})
+		ours, err := manifest.Decode(good, manifest.Origin{Source: podid.File, Location: path, NodeName: node})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +215,7 @@ func TestCFG1HeraldSeesTyposAndEveryDocument(t *testing.T) {
 	if err != nil || theirs.Name != "a-node-1" {
 		t.Errorf("the kubelet reads %v, %v", theirs, err)
 	}
-	ours, err := manifest.Decode([]byte(two), manifest.Origin{Source: podid.File, Location: "x.yaml", Node: node})
+	ours, err := manifest.Decode([]byte(two), manifest.Origin{Source: podid.File, Location: "x.yaml", NodeName: node})
 	if err != nil || len(ours) != 2 {
 		t.Errorf("Herald reads %d pods, %v", len(ours), err)
 	}

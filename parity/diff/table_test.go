@@ -13,7 +13,7 @@ import (
 	"k8s.io/kubernetes/pkg/printers"
 	"k8s.io/kubernetes/pkg/printers/internalversion"
 
-	"github.com/heraldnode/herald/table"
+	"github.com/heraldnode/herald/internal/table"
 )
 
 var kubectlTable = printers.NewTableGenerator().With(internalversion.AddHandlers)

@@ -78,7 +78,7 @@ func TestBUG21AURLThatIsEmptyForAWhileKeepsOrRegainsItsPods(t *testing.T) {
 		content := &page{}
 		server := httptest.NewServer(content)
 		defer server.Close()
-		url, err := source.NewHTTP(source.HTTPConfig{URL: server.URL, Node: node, Period: often})
+		url, err := source.NewHTTP(source.HTTPConfig{URL: server.URL, NodeName: node, Period: often})
 		if err != nil {
 			t.Fatal(err)
 		}

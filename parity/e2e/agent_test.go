@@ -100,11 +100,11 @@ func newAgent(settings string) (*agent, error) {
 }
 
 func (a *agent) findPods(c agentConfig, client *kubeapi.Client) error {
-	files, err := source.NewFile(source.FileConfig{Path: c.Manifests, Node: c.Node})
+	files, err := source.NewFile(source.FileConfig{Path: c.Manifests, NodeName: c.Node})
 	if err != nil {
 		return err
 	}
-	api, err := source.NewAPI(source.APIConfig{ListerWatcher: client.PodsOnNode(c.Node), Node: c.Node})
+	api, err := source.NewAPI(source.APIConfig{ListerWatcher: client.PodsOnNode(c.Node), NodeName: c.Node})
 	if err != nil {
 		return err
 	}

@@ -45,11 +45,11 @@ func openBook(t *testing.T, node string) *book {
 	}
 	t.Cleanup(func() { clearNode(t, node) })
 	b := &book{t: t, node: node, dir: t.TempDir(), pods: pod.NewManager()}
-	files, err := source.NewFile(source.FileConfig{Path: b.dir, Node: node})
+	files, err := source.NewFile(source.FileConfig{Path: b.dir, NodeName: node})
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, err := source.NewAPI(source.APIConfig{ListerWatcher: client.PodsOnNode(node), Node: node})
+	api, err := source.NewAPI(source.APIConfig{ListerWatcher: client.PodsOnNode(node), NodeName: node})
 	if err != nil {
 		t.Fatal(err)
 	}

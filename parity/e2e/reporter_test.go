@@ -87,7 +87,7 @@ func (r *reporter) start(config *rest.Config, settings status.Config) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	api, err := source.NewAPI(source.APIConfig{ListerWatcher: client.PodsOnNode(r.Node), Node: r.Node})
+	api, err := source.NewAPI(source.APIConfig{ListerWatcher: client.PodsOnNode(r.Node), NodeName: r.Node})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ var ErrEmpty = errors.New("no pod and no list of pods is written here")
 type Origin struct {
 	Source   podid.Source // File or HTTP
 	Location string       // path or URL, for messages, which show it as it is
-	Node     string       // the node that runs the pods
+	NodeName     string       // the node that runs the pods
 }
 
 // Decode returns the pods of the input, ready to run as static pods of origin.Node. It is all or nothing: a problem
@@ -90,9 +90,9 @@ func (o Origin) check() error {
 	if o.Source != podid.File && o.Source != podid.HTTP {
 		return fmt.Errorf("source %q: static pods come from %q or %q", o.Source, podid.File, podid.HTTP)
 	}
-	if msgs := apivalidation.NameIsDNSSubdomain(o.Node, false); len(msgs) > 0 {
+	if msgs := apivalidation.NameIsDNSSubdomain(o.NodeName, false); len(msgs) > 0 {
 		// CFG-9: the API server refuses such a node name as well, so lowering it here would only hide the fault.
-		return fmt.Errorf("node name %q: %s; set another node name", clip(o.Node), msgs[0])
+		return fmt.Errorf("node name %q: %s; set another node name", clip(o.NodeName), msgs[0])
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	fromFile = manifest.Origin{Source: podid.File, Location: "x.yaml", Node: "node-1"}
-	fromHTTP = manifest.Origin{Source: podid.HTTP, Location: "https://pods.example/", Node: "node-1"}
+	fromFile = manifest.Origin{Source: podid.File, Location: "x.yaml", NodeName: "node-1"}
+	fromHTTP = manifest.Origin{Source: podid.HTTP, Location: "https://pods.example/", NodeName: "node-1"}
 )
 
 // web is a minimal pod; spec lines of a test go below its last line, which is line 5.
@@ -194,7 +194,7 @@ func TestCFG9ABadNodeNameIsTheNodesFaultAndNotTheManifests(t *testing.T) {
 		"a b":    `x.yaml: node name "a b": a lowercase RFC 1123 subdomain must consist of`,
 	} {
 		origin := fromFile
-		origin.Node = node
+		origin.NodeName = node
 		_, err := manifest.Decode([]byte(web+container), origin)
 		if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "; set another node name") {
 			t.Errorf("node %q: %v", node, err)

@@ -21,7 +21,7 @@ const hashVersion = "h1"
 // and manifest. The location has no part in it, so that a renamed file restarts nothing; two pods of a node cannot share
 // a full name in any case (CFG-2).
 func uidFor(identity map[string]any, origin Origin) types.UID {
-	text := appendCanonical(nil, []any{hashVersion, origin.Node, string(origin.Source), identity})
+	text := appendCanonical(nil, []any{hashVersion, origin.NodeName, string(origin.Source), identity})
 	sum := sha256.Sum256(text)
 	return types.UID(hashVersion + "-" + hex.EncodeToString(sum[:16]))
 }

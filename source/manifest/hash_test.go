@@ -54,7 +54,7 @@ status: {}
 	}{
 		"file":       {fromFile, "h1-a3b04eae81a059999dd6aa743dadfd6d"},
 		"URL":        {fromHTTP, "h1-3a3e827e39fea62b1eb04dc0d8a1081f"},
-		"other node": {manifest.Origin{Source: podid.File, Node: "node-2"}, "h1-84d5f889f7d78f55fe0a2628460f8acc"},
+		"other node": {manifest.Origin{Source: podid.File, NodeName: "node-2"}, "h1-84d5f889f7d78f55fe0a2628460f8acc"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

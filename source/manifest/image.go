@@ -3,7 +3,7 @@ package manifest
 import (
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/heraldnode/herald/image"
+	"github.com/heraldnode/herald/internal/image"
 )
 
 // defaultPullPolicy is Always for an image with the latest tag, or neither tag nor digest, and IfNotPresent for all others. A

@@ -17,12 +17,12 @@ func makeStatic(pod *v1.Pod, uid types.UID, origin Origin) {
 		pod.UID = uid
 	}
 	if pod.Name != "" {
-		pod.Name += "-" + origin.Node // CFG-4; it is lower-case, or Decode had refused it
+		pod.Name += "-" + origin.NodeName // CFG-4; it is lower-case, or Decode had refused it
 	}
 	if pod.Namespace == "" {
 		pod.Namespace = metav1.NamespaceDefault // CFG-5
 	}
-	pod.Spec.NodeName = origin.Node
+	pod.Spec.NodeName = origin.NodeName
 	if pod.Annotations == nil {
 		pod.Annotations = make(map[string]string)
 	}

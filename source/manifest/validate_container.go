@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/heraldnode/herald/restart"
+	"github.com/heraldnode/herald/internal/restart"
 )
 
 const (

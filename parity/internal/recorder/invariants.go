@@ -13,7 +13,7 @@ import (
 
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/podid"
-	"github.com/heraldnode/herald/restart"
+	"github.com/heraldnode/herald/internal/restart"
 )
 
 // ForeignMark is an annotation that a foreign writer changes with each write, so that it is known whose step it was.

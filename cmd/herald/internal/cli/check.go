@@ -138,7 +138,7 @@ func (c *checkup) file(file string, names map[string]string) error {
 	if err != nil {
 		return err
 	}
-	pods, err := manifest.Decode(data, manifest.Origin{Location: file, Source: podid.File, Node: checkedNode})
+	pods, err := manifest.Decode(data, manifest.Origin{Location: file, Source: podid.File, NodeName: checkedNode})
 	if err != nil {
 		return err
 	}

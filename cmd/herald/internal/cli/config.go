@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/heraldnode/herald/assembly"
+	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/cmd/herald/internal/config"
 )
 
@@ -21,7 +21,7 @@ func (c *configuration) bind(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.file, "config", "", "configuration file")
 	cmd.Flags().StringVar(&c.folder, "config-dir", "", "folder of files *.conf that are laid over it, in the order of their names")
 	c.flags = config.Bind(cmd.Flags())
-	complete(cmd, "runtime", assembly.RuntimeCRI+"\tcontainerd or CRI-O", assembly.RuntimeProcess+"\tplain processes, no isolation")
+	complete(cmd, "runtime", nodeagent.RuntimeCRI+"\tcontainerd or CRI-O", nodeagent.RuntimeProcess+"\tplain processes, no isolation")
 	for _, flag := range []string{"data-dir", "manifests", "config-dir"} {
 		_ = cmd.MarkFlagDirname(flag)
 	}

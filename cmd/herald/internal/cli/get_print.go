@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/heraldnode/herald/table"
+	"github.com/heraldnode/herald/internal/table"
 )
 
 // formats are what -o takes.

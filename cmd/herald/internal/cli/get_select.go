@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/heraldnode/herald/table"
+	"github.com/heraldnode/herald/internal/table"
 )
 
 // selection is which pods were asked for.

@@ -23,7 +23,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
-	"github.com/heraldnode/herald/assembly"
+	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/cmd/herald/internal/config"
 	"github.com/heraldnode/herald/server"
@@ -95,14 +95,14 @@ func runNode(ctx context.Context, stderr io.Writer, c *config.Config) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	settings.Logger, settings.Metrics, settings.Version = logger, registry, version()
-	err = assembly.CheckRuntime(ctx, settings) // before anything is made
+	err = nodeagent.CheckRuntime(ctx, settings) // before anything is made
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // it was asked to end before it had begun
 	}
 	if err != nil {
 		return err
 	}
-	node, err := assembly.New(settings)
+	node, err := nodeagent.New(settings)
 	if err != nil {
 		return explain(err)
 	}
@@ -140,7 +140,7 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 }
 
 // serve runs the node and answers questions about it.
-func serve(ctx context.Context, logger *slog.Logger, node *assembly.Node, metrics *prometheus.Registry, at net.Listener) error {
+func serve(ctx context.Context, logger *slog.Logger, node *nodeagent.Node, metrics *prometheus.Registry, at net.Listener) error {
 	s, err := server.New(server.Config{
 		Node: node.Agent, Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics}), Logger: logger,
 	})

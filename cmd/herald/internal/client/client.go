@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/heraldnode/herald/server"
-	"github.com/heraldnode/herald/table"
+	"github.com/heraldnode/herald/internal/table"
 )
 
 // AddressVariable is the environment variable that names an agent where no flag does.

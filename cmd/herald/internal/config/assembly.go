@@ -10,13 +10,13 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/heraldnode/herald/assembly"
+	"github.com/heraldnode/herald/nodeagent"
 )
 
 // Assembly is the configuration as the node needs it.
-func (c *Config) Assembly() (assembly.Config, error) {
+func (c *Config) Assembly() (nodeagent.Config, error) {
 	size := resource.MustParse(c.ContainerLogMaxSize)
-	node := assembly.Config{
+	node := nodeagent.Config{
 		NodeName: c.NodeName, DataDir: c.DataDir,
 		StaticPodPath: c.StaticPodPath, StaticPodURL: c.StaticPodURL, StaticPodURLHeader: http.Header(c.StaticPodURLHeader),
 		StaticPodURLCAFile: c.StaticPodURLCAFile, StaticPodURLCertFile: c.StaticPodURLCertFile, StaticPodURLKeyFile: c.StaticPodURLKeyFile,

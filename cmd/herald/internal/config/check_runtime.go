@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/heraldnode/herald/assembly"
+	"github.com/heraldnode/herald/nodeagent"
 )
 
 // longestSocket is what the kernel's address of a Unix socket has room for.
@@ -19,14 +19,14 @@ func (c *Config) checkRuntime(k *checker) {
 	c.checkEndpoint(k, "containerRuntimeEndpoint", c.ContainerRuntimeEndpoint)
 	c.checkEndpoint(k, "imageServiceEndpoint", c.ImageServiceEndpoint)
 	switch c.Runtime {
-	case assembly.RuntimeCRI:
+	case nodeagent.RuntimeCRI:
 		k.refuse(c.AllowAPIPods, "allowAPIPods", "is for runtime: process; a container runtime takes pods of the API server anyway")
-	case assembly.RuntimeProcess:
+	case nodeagent.RuntimeProcess:
 		socket := filepath.Join(c.DataDir, "process.sock")
 		k.refuse(len(socket) > longestSocket, "dataDir", "is too long by %d bytes for the name of a socket in it: take a shorter one",
 			len(socket)-longestSocket)
 	default:
-		k.refuse(true, "runtime", "is %q: want %s or %s", c.Runtime, assembly.RuntimeCRI, assembly.RuntimeProcess)
+		k.refuse(true, "runtime", "is %q: want %s or %s", c.Runtime, nodeagent.RuntimeCRI, nodeagent.RuntimeProcess)
 	}
 }
 
@@ -54,6 +54,6 @@ func (c *Config) checkEndpoint(k *checker, path, endpoint string) {
 	if endpoint == "" {
 		return
 	}
-	k.refuse(c.Runtime == assembly.RuntimeProcess, path, "is for runtime: cri; leave it out with runtime: process")
+	k.refuse(c.Runtime == nodeagent.RuntimeProcess, path, "is for runtime: cri; leave it out with runtime: process")
 	k.refuse(!strings.HasPrefix(endpoint, "unix:///"), path, "is %q: want a socket, like unix:///run/containerd/containerd.sock", endpoint)
 }

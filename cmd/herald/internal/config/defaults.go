@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/heraldnode/herald/assembly"
+	"github.com/heraldnode/herald/nodeagent"
 )
 
 // DefaultListen is where an agent answers that was not told otherwise.
@@ -37,7 +37,7 @@ func Default() Config {
 	return Config{
 		NodeName: strings.ToLower(strings.TrimSpace(name)), DataDir: defaultDataDir,
 		FileCheckFrequency: defaultCheckInterval, HTTPCheckFrequency: defaultCheckInterval,
-		SyncFrequency: defaultResync, Runtime: assembly.RuntimeCRI, RuntimeRequestTimeout: defaultTimeout,
+		SyncFrequency: defaultResync, Runtime: nodeagent.RuntimeCRI, RuntimeRequestTimeout: defaultTimeout,
 		ContainerLogMaxSize: defaultLogSize, ContainerLogMaxFiles: defaultLogFiles, ResolvConf: defaultResolvConf,
 		RegisterNode: true, MaxPods: defaultMaxPods, NodeStatusUpdateFrequency: defaultNodeUpdate,
 		NodeStatusReportFrequency: defaultNodeReport, NodeLeaseDurationSeconds: defaultLeaseSeconds,

@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/heraldnode/herald/assembly"
+	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/server"
 )
 
@@ -51,7 +51,7 @@ func Run(ctx context.Context, options Options) (err error) {
 type demo struct {
 	folder   string
 	options  Options
-	node     *assembly.Node
+	node     *nodeagent.Node
 	listener net.Listener
 	reached  progress
 }

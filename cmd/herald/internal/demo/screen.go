@@ -13,7 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/heraldnode/herald/table"
+	"github.com/heraldnode/herald/internal/table"
 )
 
 // screen shows the pods: as a table that changes in place on a terminal, as one line for each change elsewhere.

@@ -1,0 +1,130 @@
+// Package apierror classifies the errors of requests to an API server.
+package apierror
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Class is what an error means for the object of the request. The classes follow the answers of a real kube-apiserver.
+type Class int
+
+const (
+	// None is the class of a nil error.
+	None Class = iota
+	// NotFound: the object does not exist.
+	NotFound
+	// Replaced: the name now belongs to an object with another UID, possibly on another node.
+	Replaced
+	// Conflict: the object is newer than the copy that the request was based on.
+	Conflict
+	// TooLarge: the object exceeds a size limit of the API server or etcd.
+	TooLarge
+	// Rejected: the server refuses the request, and would refuse it again.
+	Rejected
+	// Throttled: the server asks to be left alone for a while.
+	Throttled
+	// Failed: the request was not executed.
+	Failed
+	// Ambiguous: the request may have been executed, or may still be (F9).
+	Ambiguous
+)
+
+// String returns the class as metrics and logs name it.
+func (c Class) String() string {
+	return [...]string{
+		"success", "not_found", "replaced", "conflict", "too_large", "rejected", "throttled", "failed", "ambiguous",
+	}[c]
+}
+
+// Classify returns the class of an error, which may be wrapped.
+func Classify(err error) Class {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return None
+	case !errors.As(err, &status):
+		return classifyTransport(err)
+	case apierrors.IsTooManyRequests(err):
+		return Throttled
+	case isTooLarge(err):
+		return TooLarge
+	case apierrors.IsUnexpectedServerError(err):
+		// Not the API server's words: a proxy's 404 does not mean that the object is gone.
+		return Ambiguous
+	case apierrors.IsNotFound(err):
+		return NotFound
+	case apierrors.IsConflict(err):
+		return Conflict
+	case isReplaced(err):
+		return Replaced
+	case apierrors.IsUnauthorized(err):
+		return Failed
+	case isClientError(int(status.Status().Code)):
+		return Rejected
+	default:
+		// 5xx: the server may have stored the object before it failed to answer.
+		return Ambiguous
+	}
+}
+
+// classifyTransport classifies an error that is not an answer of the server.
+func classifyTransport(err error) Class {
+	var unknownHost *net.DNSError
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &unknownHost) {
+		return Failed // no connection, so nothing was sent
+	}
+	return Ambiguous
+}
+
+// isTooLarge recognises the three limits that a large object can exceed: the API server's on a request, etcd's on an
+// object, and that of the API server's connection to etcd (F32). The latter two are known by their text only.
+func isTooLarge(err error) bool {
+	return apierrors.IsRequestEntityTooLargeError(err) ||
+		strings.Contains(err.Error(), "etcdserver: request is too large") ||
+		strings.Contains(err.Error(), "trying to send message larger than max")
+}
+
+// isReplaced recognises the two answers for a UID that does not match: 422 with metadata.uid as the cause or, if the new
+// object is bound to another node, 403 from NodeRestriction.
+func isReplaced(err error) bool {
+	if apierrors.IsForbidden(err) {
+		return strings.Contains(err.Error(), "spec.nodeName")
+	}
+	if !apierrors.IsInvalid(err) {
+		return false
+	}
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Details != nil &&
+		slices.ContainsFunc(status.Status().Details.Causes, func(cause metav1.StatusCause) bool {
+			return cause.Field == "metadata.uid"
+		})
+}
+
+func isClientError(code int) bool {
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout
+}
+
+// IsInvalidRequest reports whether the server refused the request for what it contains or for who sent it.
+func IsInvalidRequest(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsRequestEntityTooLargeError(err)
+}
+
+// maxRetryAfter caps Retry-After. A longer one comes from a gateway under maintenance or a broken header, and nothing else
+// would end the wait (F4).
+const maxRetryAfter = 5 * time.Minute
+
+// RetryAfter returns the delay that the server asks for, at most five minutes, or 0.
+func RetryAfter(err error) time.Duration {
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	return min(time.Duration(seconds)*time.Second, maxRetryAfter)
+}

@@ -1,0 +1,62 @@
+package apierror_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"syscall"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/heraldnode/herald/internal/apierror"
+)
+
+func TestClassify(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	kind := schema.GroupKind{Kind: "Pod"}
+	tests := map[string]struct {
+		err  error
+		want apierror.Class
+	}{
+		"nil":                {nil, apierror.None},
+		"refused connection": {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, apierror.Failed},
+		"unknown host":       {&net.DNSError{Name: "api"}, apierror.Failed},
+		"reset connection":   {&net.OpError{Op: "read", Err: syscall.ECONNRESET}, apierror.Ambiguous},
+		"429":                {apierrors.NewTooManyRequests("busy", 1), apierror.Throttled},
+		"404":                {apierrors.NewNotFound(pods, "web"), apierror.NotFound},
+		"404 from a proxy":   {apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", pods, "web", "nginx", 0, true), apierror.Ambiguous},
+		"409":                {apierrors.NewConflict(pods, "web", errors.New("newer")), apierror.Conflict},
+		"401":                {apierrors.NewUnauthorized("expired"), apierror.Failed},
+		"403":                {apierrors.NewForbidden(pods, "web", errors.New("no")), apierror.Rejected},
+		"403 other node":     {apierrors.NewForbidden(pods, "web", errors.New("can only update pods with spec.nodeName set to itself")), apierror.Replaced},
+		"422":                {apierrors.NewInvalid(kind, "web", field.ErrorList{field.Required(field.NewPath("status"), "")}), apierror.Rejected},
+		"422 other UID":      {apierrors.NewInvalid(kind, "web", field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), "a", "b")}), apierror.Replaced},
+		"413":                {apierrors.NewRequestEntityTooLargeError("limit is 3145728"), apierror.TooLarge},
+		"etcd limit":         {apierrors.NewInternalError(errors.New("etcdserver: request is too large")), apierror.TooLarge},
+		"500":                {apierrors.NewInternalError(errors.New("oops")), apierror.Ambiguous},
+		"wrapped":            {fmt.Errorf("patch status: %w", apierrors.NewNotFound(pods, "web")), apierror.NotFound},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := apierror.Classify(test.err); got != test.want {
+				t.Fatalf("got %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestF4_RetryAfterIsCapped(t *testing.T) {
+	for seconds, want := range map[int]time.Duration{0: 0, 7: 7 * time.Second, 86400: 5 * time.Minute} {
+		if got := apierror.RetryAfter(apierrors.NewTooManyRequests("busy", seconds)); got != want {
+			t.Errorf("Retry-After %d: got %v, want %v", seconds, got, want)
+		}
+	}
+	if got := apierror.RetryAfter(errors.New("no answer")); got != 0 {
+		t.Errorf("no answer: got %v, want 0", got)
+	}
+}

@@ -1,0 +1,178 @@
+// Package arch describes the module's layout: its packages, what each is for, and which imports are allowed. Its tests
+// check the code against that description.
+package arch
+
+// Layer groups packages by what they may do. Imports point to lower layers, or stay inside a package's folder.
+type Layer string
+
+// Layers, lowest first.
+const (
+	Vocabulary  Layer = "vocabulary"
+	Decisions   Layer = "decisions"
+	Components  Layer = "components"
+	Composition Layer = "composition"
+	Commands    Layer = "commands"
+	Tools       Layer = "internal tools" // checks of this repository
+)
+
+// Package is an entry of the layout. It covers all folders below Path that have no entry of their own.
+type Package struct {
+	Path    string
+	Layer   Layer
+	Purpose string
+	// MayImport lists packages beyond those that the layer allows.
+	MayImport []string
+	// Modules lists restricted modules or packages that this package may import, see restricted.
+	Modules []string
+}
+
+// Layout lists every package of the module. A package without an entry, or an import that is not allowed here, fails the
+// test. To change the layout, change this table and explain why in docs/adr.
+var Layout = []Package{
+	{Path: ".", Layer: Commands, Purpose: "module documentation"},
+
+	{Path: "podid", Layer: Vocabulary, Purpose: "typed pod identities: UID, MirrorUID, FullName, Source"},
+	{
+		Path: "observed", Layer: Vocabulary, Purpose: "runtime state of a pod: Pod, Sandbox, Container",
+		MayImport: []string{"podid"},
+	},
+
+	{Path: "event", Layer: Vocabulary, Purpose: "the event recorder interface", Modules: []string{"k8s.io/apimachinery/pkg/runtime"}},
+	{Path: "internal/wakeup", Layer: Vocabulary, Purpose: "a level-triggered wake-up signal"},
+	{
+		Path: "internal/apierror", Layer: Decisions, Purpose: "classifies API server errors and caps Retry-After",
+		Modules: []string{"net", "net/http", "syscall"}, // error types and status codes only
+	},
+	{
+		Path: "source/manifest", Layer: Decisions, MayImport: []string{"internal/image", "internal/restart"},
+		Purpose: "decodes manifests into static pods: strict, with defaults, validation and hash; errors name line and field",
+	},
+
+	{Path: "internal/image", Layer: Decisions, Purpose: "parses image names"},
+	{Path: "internal/restart", Layer: Decisions, Purpose: "restart policies and rules: whether an exited container restarts"},
+	{
+		Path: "derive", Layer: Decisions, MayImport: []string{"internal/restart"},
+		Purpose: "computes v1.PodStatus from spec, runtime state, probe results and the previous status",
+	},
+	{
+		Path: "plan", Layer: Decisions, MayImport: []string{"internal/restart"},
+		Purpose: "computes pod actions: containers to start and stop, restart back-off, the pod lifecycle",
+	},
+	{
+		Path: "provision/resolve", Layer: Decisions,
+		Purpose: "resolves references in a pod spec: fields, resources, $(NAME), service variables, volume files",
+	},
+	{
+		Path: "internal/table", Layer: Decisions, MayImport: []string{"internal/restart"},
+		Purpose: "prints pods as kubectl get pods does",
+	},
+	{
+		Path: "node/report", Layer: Decisions,
+		Purpose: "computes the Node status, lease and events from machine facts",
+	},
+	{
+		Path: "probe/judge", Layer: Decisions, MayImport: []string{"derive"},
+		Purpose: "probe state machine: when a probe is due, thresholds, results",
+	},
+	{Path: "status/patch", Layer: Decisions, Purpose: "builds the pod status patch"},
+
+	{
+		Path: "source", Layer: Components, MayImport: []string{"source/manifest"},
+		Purpose: "watches pods in a directory, a URL and the API server, and merges them into one stream of updates",
+	},
+	{
+		Path: "pod", Layer: Components,
+		Purpose: "Pod Manager: the pods assigned to this node, and the mapping between static and mirror pods",
+	},
+	{
+		Path: "status", Layer: Components, MayImport: []string{"status/patch", "checkpoint"},
+		Purpose: "Status Manager: versioned cache, priority queue, one patch per change, reconcile, final delete",
+	},
+	{
+		Path: "worker", Layer: Components, MayImport: []string{"checkpoint"},
+		Purpose: "pod workers: sync, terminate and clean up each pod in order",
+	},
+	{
+		Path: "probe", Layer: Components, MayImport: []string{"probe/check"},
+		Purpose: "prober: schedules container probes and publishes results",
+	},
+	{
+		Path: "probe/check", Layer: Components,
+		Purpose: "probe handlers: exec, HTTP, TCP, gRPC",
+	},
+	{Path: "pleg", Layer: Components, Purpose: "pod lifecycle event generator: relists the runtime, caches pod state, reports changes"},
+	{Path: "event/broadcaster", Layer: Components, Purpose: "sends events to the API server and keeps the most recent"},
+	{
+		Path: "node", Layer: Components, MayImport: []string{"node/report"},
+		Purpose: "registers the Node, updates its status and renews its lease",
+	},
+	{Path: "checkpoint", Layer: Components, Purpose: "atomic, checksummed, versioned state files"},
+	{
+		Path: "kubeapi", Layer: Components,
+		Purpose: "typed API client over client-go's REST client",
+	},
+
+	{
+		Path: "provision", Layer: Components, MayImport: []string{"provision/resolve"},
+		Purpose: "prepares volumes and container environment",
+	},
+	{
+		Path: "cri", Layer: Components, MayImport: []string{"provision/resolve"}, Modules: []string{"k8s.io/cri-api"},
+		Purpose: "CRI client: images, sandboxes, containers, logs, exec",
+	},
+	{
+		Path: "process", Layer: Components, Modules: []string{"k8s.io/cri-api"},
+		Purpose: "CRI server that runs containers as host processes, each under a shim that outlives the server",
+	},
+
+	{
+		Path: "nodeagent", Layer: Composition, MayImport: []string{"agent"},
+		Purpose: "builds a complete node agent from one flat configuration",
+	},
+	{Path: "server", Layer: Composition, Purpose: "local HTTP API: pods, health, metrics"},
+	{Path: "agent", Layer: Composition, Purpose: "connects the components: the only package where they meet"},
+
+	{
+		Path: "cmd/herald", Layer: Commands, Modules: []string{"github.com/spf13/cobra"},
+		MayImport: []string{"process", "cri", "source/manifest", "checkpoint"},
+		Purpose:   "the herald command: run, get, check, config, demo",
+	},
+	{
+		Path: "heraldtest", Layer: Commands, MayImport: []string{"kubeapi"},
+		Purpose: "public test kit: in-memory API server, HTTP faults, in-memory runtime, builders",
+	},
+
+	{Path: "internal/arch", Layer: Tools, Purpose: "this layout and its tests"},
+	{Path: "internal/rules", Layer: Tools, Purpose: "maps rules of docs/behaviour.md to tests"},
+	{Path: "internal/skips", Layer: Tools, Purpose: "lists skipped tests and their reasons"},
+}
+
+// Rules that check.go and source.go apply to every package. Pure layers must not perform effects, so the imports and calls
+// that effects need are forbidden there.
+var (
+	pureLayers    = []Layer{Vocabulary, Decisions}
+	effectImports = []string{
+		"os", "os/exec", "net", "net/http", "log", "log/slog", "sync", "sync/atomic", "syscall", "math/rand", "math/rand/v2",
+	}
+	effectCalls = map[string][]string{
+		"time": {"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Sleep", "Tick"},
+	}
+	vocabularyImports = []string{"k8s.io/apimachinery/pkg/types"}
+	bannedNames       = []string{"util", "utils", "common", "helper", "helpers", "misc", "shared", "base", "pkg", "lib"}
+	neverImported     = []string{
+		"k8s.io/kubernetes", "k8s.io/client-go/kubernetes", "k8s.io/client-go/informers", "sigs.k8s.io/controller-runtime",
+		"k8s.io/apiserver", "k8s.io/kubectl", "github.com/google/cadvisor",
+	}
+	restricted      = []string{"k8s.io/cri-api", "k8s.io/cri-client", "github.com/spf13/cobra", "cel.dev/cel-go"}
+	maxStructFields = 15
+)
+
+// below lists the layers that each layer may import.
+var below = map[Layer][]Layer{
+	Vocabulary:  {},
+	Decisions:   {Vocabulary},
+	Components:  {Vocabulary, Decisions},
+	Composition: {Vocabulary, Decisions, Components},
+	Commands:    {Vocabulary, Decisions, Composition},
+	Tools:       {},
+}

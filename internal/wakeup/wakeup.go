@@ -1,0 +1,17 @@
+// Package wakeup provides a level-triggered wake-up signal.
+package wakeup
+
+// Signal tells one receiver that there is work. Any number of sets before a receive collapse into one, and a set is never
+// lost. Receive from it like from any channel.
+type Signal chan struct{}
+
+// New returns a signal that is not set.
+func New() Signal { return make(Signal, 1) }
+
+// Set wakes the receiver, now or at its next receive. It never blocks.
+func (s Signal) Set() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,231 @@
+package nodeagent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/heraldnode/herald/nodeagent"
+	"github.com/heraldnode/herald/checkpoint"
+	"github.com/heraldnode/herald/heraldtest"
+	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/process"
+)
+
+func TestMain(m *testing.M) {
+	if process.IsShim() {
+		process.ShimMain()
+	}
+	if folders := os.Getenv(poorVariable); folders != "" {
+		if err := poorAgent(folders); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestAConfigThatCannotWorkNamesItsFields(t *testing.T) {
+	tests := map[string]struct {
+		config nodeagent.Config
+		says   []string
+	}{
+		"nothing":                {nodeagent.Config{}, []string{"NodeName is required", "DataDir", "StaticPodPath"}},
+		"an unknown runtime":     {nodeagent.Config{NodeName: "n", DataDir: "/d", StaticPodPath: "/m", Runtime: "docker"}, []string{`Runtime is "docker"`}},
+		"a socket for processes": {nodeagent.Config{NodeName: "n", DataDir: "/d", StaticPodPath: "/m", Runtime: "process", ContainerRuntimeEndpoint: "unix:///s"}, []string{"ContainerRuntimeEndpoint"}},
+		"a relative folder":      {nodeagent.Config{NodeName: "n", DataDir: "d", StaticPodPath: "/m"}, []string{"DataDir", "absolute"}},
+		"fewer than no pods":     {nodeagent.Config{NodeName: "n", DataDir: "/d", StaticPodPath: "/m", MaxPods: -1}, []string{"MaxPods"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := nodeagent.New(test.config)
+			for _, part := range test.says {
+				if err == nil || !strings.Contains(err.Error(), part) {
+					t.Errorf("%q is not in: %v", part, err)
+				}
+			}
+		})
+	}
+}
+
+func TestWhatAStageRefusesIsRefused(t *testing.T) {
+	tests := map[string]func(*nodeagent.Config){
+		"CgroupDriver":         func(c *nodeagent.Config) { c.CgroupDriver = "docker" },
+		"ContainerLogMaxFiles": func(c *nodeagent.Config) { c.ContainerLogMaxFiles = 1 },
+		"MaxParallelPulls":     func(c *nodeagent.Config) { c.MaxParallelImagePulls = -1 },
+		"RequestTimeout":       func(c *nodeagent.Config) { c.RuntimeRequestTimeout = -1 },
+		"UpdateFrequency":      func(c *nodeagent.Config) { c.NodeStatusUpdateFrequency = -1 },
+		"ReportFrequency":      func(c *nodeagent.Config) { c.NodeStatusReportFrequency = -1 },
+		"LeaseDuration":        func(c *nodeagent.Config) { c.NodeLeaseDuration = time.Second },
+		"Resync":               func(c *nodeagent.Config) { c.SyncFrequency = -1 },
+		"EventBurst":           func(c *nodeagent.Config) { c.EventBurst = -1 },
+	}
+	for field, spoil := range tests {
+		t.Run(field, func(t *testing.T) {
+			config := alone(t)
+			spoil(&config)
+			if _, err := nodeagent.New(config); err == nil || !strings.Contains(err.Error(), field) {
+				t.Errorf("%s is not in: %v", field, err)
+			}
+		})
+	}
+}
+
+func TestTheNodeObjectSaysWhatTheConfigurationDoes(t *testing.T) {
+	server := heraldtest.NewAPIServer()
+	config := alone(t)
+	config.API, config.ProviderID, config.NodeLeaseDuration = server.Config(), "cloud://a/b", 8*time.Second
+	config.Reserved = v1.ResourceList{v1.ResourceCPU: resource.MustParse("300m")}
+	run(t, config, func(*nodeagent.Node) {
+		eventually(t, "there is a node of that provider, with that much CPU for pods", func() bool {
+			node := server.Node("n1")
+			if node == nil {
+				return false
+			}
+			free := node.Status.Capacity.Cpu().DeepCopy()
+			free.Sub(config.Reserved[v1.ResourceCPU])
+			return node.Spec.ProviderID == config.ProviderID && free.Sign() > 0 && free.Equal(*node.Status.Allocatable.Cpu())
+		})
+		eventually(t, "it has such a lease", func() bool {
+			lease := server.Lease("n1")
+			return lease != nil && lease.Spec.LeaseDurationSeconds != nil && *lease.Spec.LeaseDurationSeconds == 8
+		})
+	})
+}
+
+// alone is the configuration of a node of processes with a manifest.
+func alone(t *testing.T, manifests ...string) nodeagent.Config {
+	t.Helper()
+	folder := t.TempDir()
+	for i, text := range manifests {
+		if err := os.WriteFile(filepath.Join(folder, string(rune('a'+i))+".yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.MkdirTemp("", "herald") //nolint:usetesting // the path of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(data) })
+	return nodeagent.Config{
+		NodeName: "n1", DataDir: data, StaticPodPath: folder, Runtime: nodeagent.RuntimeProcess, MaxPods: 1,
+		NodeIP: netip.MustParseAddr("127.0.0.1"),
+	}
+}
+
+const job = `apiVersion: v1
+kind: Pod
+metadata: {name: job}
+spec:
+  hostNetwork: true
+  restartPolicy: Never
+  containers: [{name: main, image: host, command: ["true"]}]
+`
+
+// run has the node at work while do is done.
+func run(t *testing.T, config nodeagent.Config, do func(*nodeagent.Node)) {
+	t.Helper()
+	n, err := nodeagent.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(ctx) }()
+	do(n)
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatal("this did not happen: " + what)
+		}
+	}
+}
+
+func TestANodeAloneRunsItsManifests(t *testing.T) {
+	run(t, alone(t, job), func(n *nodeagent.Node) {
+		eventually(t, "the job succeeds", func() bool {
+			pods := n.Agent.LocalPods()
+			return len(pods) == 1 && pods[0].Status.Phase == v1.PodSucceeded
+		})
+		if err := n.Agent.Healthy(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestANodeTakesAsManyPodsAsItMay(t *testing.T) {
+	lasting := strings.NewReplacer(`["true"]`, `["sleep", "1000"]`, "hostNetwork: true", "hostNetwork: true\n  terminationGracePeriodSeconds: 1")
+	config := alone(t, lasting.Replace(job), strings.Replace(lasting.Replace(job), "name: job", "name: more", 1))
+	run(t, config, func(n *nodeagent.Node) {
+		eventually(t, "one of two runs, and the other is told why it does not", func() bool {
+			phases := map[string]int{}
+			for _, p := range n.Agent.LocalPods() {
+				phases[string(p.Status.Phase)+p.Status.Reason]++
+			}
+			return phases["Running"] == 1 && phases["PendingOutOfpods"] == 1
+		})
+		for _, file := range []string{"a.yaml", "b.yaml"} { // nothing may be left running
+			if err := os.Remove(filepath.Join(config.StaticPodPath, file)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, "both are gone", func() bool { return len(n.Agent.LocalPods()) == 0 })
+	})
+}
+
+func TestWhatTheNodeWillNotRunIsRejectedByName(t *testing.T) {
+	server := heraldtest.NewAPIServer()
+	server.AddNode("n1")
+	config := alone(t, strings.Replace(job, "spec:", "spec:\n  runtimeClassName: gvisor", 1))
+	config.API = server.Config()
+	run(t, config, func(n *nodeagent.Node) {
+		server.AddPod(&v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop"},
+			Spec:       v1.PodSpec{NodeName: "n1", HostNetwork: true, Containers: []v1.Container{{Name: "main", Image: "host", Command: []string{"true"}}}},
+		})
+		eventually(t, "a pod of the API server is refused by a runtime that isolates nothing", func() bool {
+			p := server.Pod(podid.FullName{Namespace: "shop", Name: "web"})
+			return p.Status.Phase == v1.PodFailed && p.Status.Reason == "ForbiddenSource"
+		})
+		eventually(t, "a field that is not honoured is named", func() bool {
+			for _, p := range n.Agent.LocalPods() {
+				if p.Status.Reason == "UnsupportedField" && strings.Contains(p.Status.Message, "spec.runtimeClassName") {
+					return true
+				}
+			}
+			return false
+		})
+	})
+}
+
+func TestF30ADataFolderHasOneAgent(t *testing.T) {
+	config := alone(t)
+	first, err := nodeagent.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	var locked *checkpoint.LockedError
+	if _, err := nodeagent.New(config); !errors.As(err, &locked) {
+		t.Errorf("the error is %v", err)
+	}
+}

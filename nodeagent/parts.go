@@ -1,0 +1,200 @@
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/heraldnode/herald/agent"
+	"github.com/heraldnode/herald/checkpoint"
+	"github.com/heraldnode/herald/cri"
+	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/event/broadcaster"
+	"github.com/heraldnode/herald/kubeapi"
+	"github.com/heraldnode/herald/node"
+	"github.com/heraldnode/herald/node/machine"
+	"github.com/heraldnode/herald/process"
+	"github.com/heraldnode/herald/provision"
+	"github.com/heraldnode/herald/source"
+)
+
+func (n *Node) path(parts ...string) string {
+	return filepath.Join(append([]string{n.config.DataDir}, parts...)...)
+}
+
+func (n *Node) makeFolders() (err error) {
+	if err := os.MkdirAll(n.path("pods"), 0o700); err != nil {
+		return fmt.Errorf("make the data folder: %w", err)
+	}
+	if err := checkOwnership(n.config.DataDir); err != nil {
+		return err
+	}
+	n.state, err = checkpoint.Open(n.path("state"), checkpoint.Options{})
+	return err
+}
+
+// checkOwnership refuses a data folder that others can write to: what the agent did and what pods are given is in it.
+func checkOwnership(folder string) error {
+	info, err := os.Stat(folder)
+	if err != nil {
+		return fmt.Errorf("look at the data folder: %w", err)
+	}
+	owner, own := info.Sys().(*syscall.Stat_t).Uid, os.Geteuid()
+	switch {
+	case owner != 0 && owner != uint32(own):
+		return fmt.Errorf("the data folder %s belongs to user %d, and not to root or to user %d, whom the agent runs as "+
+			"(chown %d %s, or name another)", folder, owner, own, own, folder)
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("the data folder %s has mode %04o, so others can write to it (chmod go-w %s, or name another)",
+			folder, info.Mode().Perm(), folder)
+	}
+	return nil
+}
+
+func (n *Node) makeAPI() (err error) {
+	if n.config.API != nil {
+		n.api, err = kubeapi.New(n.config.API)
+	}
+	return err
+}
+
+// makeEvents gives events a connection and limits of their own, so that no flood of them makes statuses wait.
+func (n *Node) makeEvents() (err error) {
+	config := broadcaster.Config{
+		NodeName: n.config.NodeName, Scheme: kubeapi.NewScheme(), Logger: n.config.Logger, Metrics: n.config.Metrics,
+	}
+	if n.config.API != nil {
+		limited := rest.CopyConfig(n.config.API)
+		limited.QPS, limited.Burst, limited.RateLimiter = n.config.EventQPS, n.config.EventBurst, nil
+		if config.API, err = kubeapi.New(limited); err != nil {
+			return err
+		}
+	}
+	n.Events, err = broadcaster.New(config)
+	return err
+}
+
+// makeNode gives the Node object and its lease connections of their own, so that no flood of statuses can make the node
+// look dead.
+func (n *Node) makeNode() error {
+	facts := machine.Config{Data: n.config.DataDir, Version: n.config.Version}
+	if n.config.NodeIP.IsValid() {
+		facts.Addresses = []netip.Addr{n.config.NodeIP}
+	}
+	here, err := machine.New(facts)
+	if err != nil {
+		return err
+	}
+	config := node.Config{
+		NodeName: n.config.NodeName, Machine: here.Facts, MaxPods: int64(n.config.MaxPods),
+		Labels: n.config.NodeLabels, Taints: n.config.RegisterWithTaints, NoRegistration: n.config.NoRegistration,
+		ProviderID: n.config.ProviderID, Reserved: n.config.Reserved, UpdateFrequency: n.config.NodeStatusUpdateFrequency,
+		ReportFrequency: n.config.NodeStatusReportFrequency, LeaseDuration: n.config.NodeLeaseDuration,
+		Ready:          func() error { return n.Agent.Healthy() },
+		NetworkReady:   func() error { return n.Agent.NetworkReady() },
+		RuntimeVersion: func(ctx context.Context) (string, string, error) { return n.runtime.Version(ctx) },
+		Events:         n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
+	}
+	if n.config.API != nil {
+		own, err := kubeapi.New(n.config.API)
+		if err != nil {
+			return err
+		}
+		config.API, config.Reconnect = own, own.CloseConnections
+	}
+	n.Node, err = node.New(config)
+	return err
+}
+
+func (n *Node) makeVolumes() (err error) {
+	config := provision.Config{
+		Root: n.path("pods"), Events: n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
+		NodeInfo: func() provision.NodeInfo { return provision.NodeInfo{HostIPs: n.Node.HostIPs()} },
+	}
+	if n.api != nil {
+		config.Objects = n.api
+	}
+	n.volumes, err = provision.New(config)
+	return err
+}
+
+func (n *Node) makeServer() (err error) {
+	if n.config.Runtime != RuntimeProcess {
+		return nil
+	}
+	socket := n.path("process.sock")
+	n.config.ContainerRuntimeEndpoint = "unix://" + socket
+	n.server, err = process.New(process.Config{
+		Root: n.path("process"), Socket: socket, Shim: n.config.Shim, PodsRoot: n.path("pods"), Logger: n.config.Logger,
+	})
+	return err
+}
+
+func (n *Node) makeRuntime() (err error) {
+	config := cri.Config{
+		Endpoint: n.config.ContainerRuntimeEndpoint, ImageEndpoint: n.config.ImageServiceEndpoint,
+		Provision: n.volumes, Events: n.Events, Root: n.path("pods"), LogDir: n.config.PodLogsDir,
+		ClusterDNS: n.config.ClusterDNS, ClusterDomain: n.config.ClusterDomain, NodeIPs: n.Node.HostIPs,
+		ContainerLogMaxSize: n.config.ContainerLogMaxSize, ContainerLogMaxFiles: n.config.ContainerLogMaxFiles,
+		ResolvConf: n.config.ResolvConf, SeccompDefault: n.config.SeccompDefault, AllowedUnsafeSysctls: n.config.AllowedUnsafeSysctls,
+		MaxParallelPulls: n.config.MaxParallelImagePulls, RequestTimeout: n.config.RuntimeRequestTimeout,
+		CgroupParent: n.config.CgroupRoot, CgroupDriver: n.config.CgroupDriver, Logger: n.config.Logger, Metrics: n.config.Metrics,
+	}
+	if n.api != nil {
+		config.Secrets = n.api
+	}
+	n.runtime, err = cri.New(config)
+	return err
+}
+
+func (n *Node) makeAgent() error {
+	sources, err := n.sources()
+	if err != nil {
+		return err
+	}
+	n.Agent, err = agent.New(agent.Config{
+		NodeName: n.config.NodeName, Sources: sources, Runtime: n.runtime, Events: n.Events, API: n.api, Volumes: n.volumes,
+		State: n.state, Admit: n.admit, NodeInfo: func() derive.NodeInfo { return derive.NodeInfo{HostIPs: n.Node.HostIPs()} },
+		Resync: n.config.SyncFrequency, Logger: n.config.Logger, Metrics: n.config.Metrics,
+	})
+	return err
+}
+
+func (n *Node) sources() ([]source.Source, error) {
+	var sources []source.Source
+	if n.config.StaticPodPath != "" {
+		files, err := source.NewFile(source.FileConfig{
+			Path: n.config.StaticPodPath, NodeName: n.config.NodeName, Period: n.config.FileCheckFrequency, Logger: n.config.Logger,
+		})
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, files)
+	}
+	if n.config.StaticPodURL != "" {
+		url, err := source.NewHTTP(source.HTTPConfig{
+			URL: n.config.StaticPodURL, NodeName: n.config.NodeName, Header: n.config.StaticPodURLHeader, Period: n.config.HTTPCheckFrequency,
+			CAFile: n.config.StaticPodURLCAFile, CertFile: n.config.StaticPodURLCertFile, KeyFile: n.config.StaticPodURLKeyFile,
+		})
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, url)
+	}
+	if n.api != nil {
+		bound, err := source.NewAPI(source.APIConfig{
+			ListerWatcher: n.api.PodsOnNode(n.config.NodeName), NodeName: n.config.NodeName, Logger: n.config.Logger,
+			AwaitNode: n.Node.AwaitNode,
+		})
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, bound)
+	}
+	return sources, nil
+}

@@ -1,0 +1,94 @@
+package nodeagent_test
+
+import (
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/nodeagent"
+)
+
+func TestADataFolderThatOthersCanWriteToIsRefused(t *testing.T) {
+	for _, mode := range []os.FileMode{0o777, 0o770, 0o702, os.ModeSticky | 0o777} {
+		config := alone(t)
+		if err := os.Chmod(config.DataDir, mode); err != nil {
+			t.Fatal(err)
+		}
+		_, err := nodeagent.New(config)
+		if err == nil || !strings.Contains(err.Error(), "chmod go-w "+config.DataDir) {
+			t.Errorf("mode %o: %v", mode, err)
+		}
+	}
+	if os.Geteuid() != 0 {
+		return // only root can give a folder away
+	}
+	config := alone(t)
+	if err := os.Chown(config.DataDir, 1234, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nodeagent.New(config); err == nil || !strings.Contains(err.Error(), "belongs to user 1234") {
+		t.Errorf("another's folder: %v", err)
+	}
+}
+
+func TestWhatTheNodeKeepsIsForItsOwnerAlone(t *testing.T) {
+	config := alone(t, job)
+	config.DataDir = filepath.Join(config.DataDir, "new")
+	run(t, config, func(n *nodeagent.Node) {
+		eventually(t, "the job succeeds", func() bool {
+			pods := n.Agent.LocalPods()
+			return len(pods) == 1 && pods[0].Status.Phase == v1.PodSucceeded
+		})
+		for _, path := range []string{"", "pods", "state", "process", "process.sock"} {
+			info, err := os.Stat(filepath.Join(config.DataDir, path))
+			if err != nil || info.Mode().Perm()&0o077 != 0 {
+				t.Errorf("%q: %v, %v", path, info.Mode(), err)
+			}
+		}
+	})
+}
+
+func TestAURLOverTLSNeedsAnAuthorityThatVouchesForIt(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(job)) }))
+	defer server.Close()
+	authority := filepath.Join(t.TempDir(), "ca.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(authority, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config := alone(t)
+	config.StaticPodPath, config.StaticPodURL, config.StaticPodURLCAFile = "", server.URL, authority
+	run(t, config, func(n *nodeagent.Node) {
+		eventually(t, "the job of the URL succeeds", func() bool {
+			pods := n.Agent.LocalPods()
+			return len(pods) == 1 && pods[0].Status.Phase == v1.PodSucceeded
+		})
+	})
+	config = alone(t)
+	config.StaticPodPath, config.StaticPodURL = "", server.URL
+	run(t, config, func(n *nodeagent.Node) {
+		eventually(t, "a server that nobody vouches for is a problem", func() bool {
+			problems := n.Agent.Sources.Problems()
+			return len(problems) == 1 && strings.Contains(problems[0].Message, "certificate")
+		})
+	})
+}
+
+func TestAPodMayNotHaveThousandsOfContainers(t *testing.T) {
+	crowd := strings.Replace(job, "containers: [", "containers: ["+strings.Repeat(`{name: nNUM, image: host, command: ["true"]}, `, 100), 1)
+	for i := range 100 {
+		crowd = strings.Replace(crowd, "nNUM", "n"+string(rune('a'+i/26))+string(rune('a'+i%26)), 1)
+	}
+	run(t, alone(t, crowd), func(n *nodeagent.Node) {
+		eventually(t, "it is refused by name", func() bool {
+			pods := n.Agent.LocalPods()
+			return len(pods) == 1 && pods[0].Status.Reason == "TooManyContainers"
+		})
+	})
+}

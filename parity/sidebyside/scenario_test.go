@@ -1,0 +1,130 @@
+package sidebyside_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/yaml"
+
+	"github.com/heraldnode/herald/parity/containerd"
+)
+
+// patience is how long a pod may take to settle on a busy machine.
+const patience = 90 * time.Second
+
+// scenario is one pod, and what is done to it.
+type scenario struct {
+	// spec is the pod's, in YAML. A container without an image runs testpod.
+	spec string
+	// static has the pod come from a manifest.
+	static bool
+	// once says when act is due.
+	once condition
+	act  act
+	// settled is what both sides reach and stay at for long enough to be compared. The last version that is so is compared.
+	settled condition
+	// gone has the last version before the pod's removal compared.
+	gone bool
+}
+
+type condition func(*v1.Pod) bool
+
+func (sc *scenario) pod(name string, s *side) (*v1.Pod, error) {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace, Labels: map[string]string{"app": name}}}
+	if err := yaml.UnmarshalStrict([]byte(sc.spec), &p.Spec); err != nil {
+		return nil, err
+	}
+	for _, containers := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range containers {
+			if containers[i].Image == "" {
+				containers[i].Image, containers[i].ImagePullPolicy = containerd.TestpodImage, v1.PullIfNotPresent
+			}
+		}
+	}
+	if !sc.static {
+		p.Spec.NodeName, p.Spec.ServiceAccountName = s.Node, "default"
+	}
+	return p, nil
+}
+
+// nameOn is what the pod is called on a side.
+func (sc *scenario) nameOn(s *side, name string) string {
+	if sc.static {
+		return name + "-" + s.Node
+	}
+	return name
+}
+
+// play lets the pod live on a side until it has settled.
+func (sc *scenario) play(ctx context.Context, name string, s *side) error {
+	p, err := sc.pod(name, s)
+	if err != nil {
+		return err
+	}
+	if err := sc.bring(ctx, p, s); err != nil {
+		return err
+	}
+	name = sc.nameOn(s, name)
+	if sc.act != nil {
+		found, err := s.await(ctx, name, sc.once)
+		if err != nil {
+			return fmt.Errorf("before anything is done to it: %w", err)
+		}
+		if err := sc.act(ctx, s, found); err != nil {
+			return err
+		}
+	}
+	if _, err = s.await(ctx, name, sc.settled); err == nil && sc.gone {
+		err = s.awaitEnd(ctx, name)
+	}
+	return err
+}
+
+// bring creates the pod, or writes the manifest of a static one.
+func (sc *scenario) bring(ctx context.Context, p *v1.Pod, s *side) error {
+	if !sc.static {
+		_, err := s.Admin.CoreV1().Pods(s.Namespace).Create(ctx, p, metav1.CreateOptions{})
+		return err
+	}
+	p.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	content, err := yaml.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(s.agent.Manifests(), p.Name+".yaml"), content, 0o600)
+}
+
+// await returns the last version of the pod that is so.
+func (s *side) await(ctx context.Context, name string, is condition) (found *v1.Pod, err error) {
+	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		found = s.last(name, is)
+		return found != nil, nil
+	})
+	if err != nil {
+		err = fmt.Errorf("%s: pod %s did not come to it: %w; its story:\n%s", s.program, name, err, s.Story(name))
+	}
+	return found, err
+}
+
+// last is the last version of the pod that is so.
+func (s *side) last(name string, is condition) (found *v1.Pod) {
+	for _, version := range s.Versions(name) {
+		if is(version) {
+			found = version
+		}
+	}
+	return found
+}
+
+func (s *side) awaitEnd(ctx context.Context, name string) error {
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		list, err := s.Admin.CoreV1().Pods(s.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+		return err == nil && len(list.Items) == 0, nil
+	})
+}

@@ -1,0 +1,126 @@
+package sidebyside_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/heraldnode/herald/internal/table"
+)
+
+// view is what the cluster was told of a pod, without what differs from node to node: a line for each field of its status, for
+// each of its different events, and for kubectl's words.
+type view map[string]bool
+
+// view shows a version of a pod, and the events until now.
+func (s *side) view(ctx context.Context, pod *v1.Pod) (view, error) {
+	row := table.Of(pod, time.Now())
+	restarts, _, _ := strings.Cut(row.Restarts, " ")
+	v := view{"kubectl get: " + row.Ready + " " + row.Status + " " + restarts: true}
+	content, err := json.Marshal(pod.Status)
+	if err != nil {
+		return nil, err
+	}
+	var status any
+	if err := json.Unmarshal(content, &status); err != nil {
+		return nil, err
+	}
+	s.addFields(v, "status", status)
+	ofPod := metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod.Name}
+	events, err := s.Admin.CoreV1().Events(s.Namespace).List(ctx, ofPod)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range events.Items {
+		v[s.normal(tellEvent(&e))] = true
+	}
+	return v, nil
+}
+
+// addFields adds a line for each value that is in another, under its path.
+func (s *side) addFields(v view, path string, value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, field := range value {
+			s.addFields(v, path+"."+name, field)
+		}
+	case []any:
+		for i, item := range value {
+			s.addFields(v, fmt.Sprintf("%s[%s]", path, label(i, item)), item)
+		}
+	case nil:
+		v[path+": null"] = true
+	default:
+		v[s.normal(fmt.Sprintf("%s: %v", path, value))] = true
+	}
+}
+
+// label is the place of an item in a list, and its name if it has one.
+func label(place int, item any) string {
+	fields, _ := item.(map[string]any)
+	for _, name := range []string{"name", "type"} {
+		if value, found := fields[name]; found {
+			return fmt.Sprintf("%d %v", place, value)
+		}
+	}
+	return fmt.Sprint(place)
+}
+
+func (v view) without(other view) view {
+	rest := view{}
+	for line := range v {
+		if !other[line] {
+			rest[line] = true
+		}
+	}
+	return rest
+}
+
+// differences are the lines that only one of two views has.
+func differences(kubelet, herald view) (lines []string) {
+	for line := range kubelet.without(herald) {
+		lines = append(lines, line+"   <- only the kubelet")
+	}
+	for line := range herald.without(kubelet) {
+		lines = append(lines, line+"   <- only herald")
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func tellEvent(e *v1.Event) string {
+	line := "event: " + e.Type + " " + e.Reason
+	if e.InvolvedObject.FieldPath != "" {
+		line += " of " + e.InvolvedObject.FieldPath
+	}
+	return line + ": " + e.Message
+}
+
+// noise is what differs from one node, pod or run to the next.
+var noise = []struct {
+	pattern *regexp.Regexp
+	word    string
+}{
+	{regexp.MustCompile(`2\d{3}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "TIME"},
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UID"},
+	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "ID"},
+	{regexp.MustCompile(`\b[0-9a-f]{32}\b`), "UID"},
+	{regexp.MustCompile(`\b10\.231\.\d+\.\d+\b`), "POD-IP"},
+}
+
+// normal is a text without noise.
+func (s *side) normal(text string) string {
+	for _, n := range noise {
+		text = n.pattern.ReplaceAllString(text, n.word)
+	}
+	text = strings.ReplaceAll(text, s.Node, "NODE")
+	text = strings.ReplaceAll(text, s.runtime.Folder(), "FOLDER")
+	return strings.ReplaceAll(text, s.Namespace, "NAMESPACE")
+}
