@@ -39,6 +39,9 @@ func ParseFullName(s string) (FullName, error) {
 // String is the written form that ParseFullName reads.
 func (n FullName) String() string { return n.Name + "_" + n.Namespace }
 
+// Key returns namespace/name, the form of logs and of client-go's cache keys.
+func (n FullName) Key() string { return n.Namespace + "/" + n.Name }
+
 // named is the part of a Kubernetes object that FullNameOf reads.
 type named interface {
 	GetName() string
