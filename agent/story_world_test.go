@@ -87,8 +87,8 @@ func (s *story) startAgent() error {
 	n := &node{dir: dir, wire: &wire{to: s.server.Transport(), busy: s.stirred}, ended: make(chan struct{})}
 	config := agent.Config{
 		NodeName: nodeName, Sources: []source.Source{s.files}, Runtime: unhurried{s.engine}, State: dir, Admit: s.admit,
-		Metrics: prometheus.NewPedanticRegistry(),
-		NodeInfo:    func() derive.NodeInfo { return derive.NodeInfo{} },
+		Metrics:  prometheus.NewPedanticRegistry(),
+		NodeInfo: func() derive.NodeInfo { return derive.NodeInfo{} },
 	}
 	if !s.alone {
 		if err := s.connect(&config, n.wire); err != nil {

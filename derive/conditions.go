@@ -7,8 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/internal/restart"
+	"github.com/heraldnode/herald/observed"
 )
 
 // The reasons of the agent's own conditions, under the kubelet's names.

@@ -6,8 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/internal/restart"
+	"github.com/heraldnode/herald/observed"
 )
 
 // What the kubelet writes where a container does not run, word for word.

@@ -3,9 +3,9 @@ package derive
 import (
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/internal/restart"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/podid"
-	"github.com/heraldnode/herald/internal/restart"
 )
 
 // Phase is the phase that the container statuses alone stand for, exactly as the kubelet computes it. It knows no

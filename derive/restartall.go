@@ -3,8 +3,8 @@ package derive
 import (
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/internal/restart"
+	"github.com/heraldnode/herald/observed"
 )
 
 // restartsAll reports whether the pod is to be restarted in place: it was said before and is not done, or a container has

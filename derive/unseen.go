@@ -3,8 +3,8 @@ package derive
 import (
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/internal/restart"
+	"github.com/heraldnode/herald/observed"
 )
 
 // unseen is the status of a container that the runtime does not have: not created yet, or its record is gone.

@@ -137,7 +137,10 @@ func TestErrorsNameTheOperationAndThePodAndWrapTheAnswer(t *testing.T) {
 		says string
 	}{
 		"get": {
-			do: func(ctx context.Context) error { _, err := client.GetPod(ctx, missing.Namespace, missing.Name); return err },
+			do: func(ctx context.Context) error {
+				_, err := client.GetPod(ctx, missing.Namespace, missing.Name)
+				return err
+			},
 			is: apierrors.IsNotFound, says: "get pod missing_shop: ",
 		},
 		"create": {
@@ -195,12 +198,17 @@ func TestF4NobodySleepsWhenTheServerPutsARequestOff(t *testing.T) {
 		})})
 	}
 	for name, do := range map[string]func(context.Context, *kubeapi.Client) error{
-		"get": func(ctx context.Context, c *kubeapi.Client) error { _, err := c.GetPod(ctx, web.Namespace, web.Name); return err },
+		"get": func(ctx context.Context, c *kubeapi.Client) error {
+			_, err := c.GetPod(ctx, web.Namespace, web.Name)
+			return err
+		},
 		"create": func(ctx context.Context, c *kubeapi.Client) error {
 			_, err := c.CreatePod(ctx, newPod(web, "n1"))
 			return err
 		},
-		"delete": func(ctx context.Context, c *kubeapi.Client) error { return c.DeletePod(ctx, web.Namespace, web.Name, "u") },
+		"delete": func(ctx context.Context, c *kubeapi.Client) error {
+			return c.DeletePod(ctx, web.Namespace, web.Name, "u")
+		},
 		"patch": func(ctx context.Context, c *kubeapi.Client) error {
 			_, err := c.PatchPodStatus(ctx, web.Namespace, web.Name, []byte(`{}`))
 			return err
@@ -242,7 +250,10 @@ func TestF10AnAnswerWithoutAnObjectIsAnError(t *testing.T) {
 		"get":    func(ctx context.Context) error { _, err := client.GetPod(ctx, web.Namespace, web.Name); return err },
 		"create": func(ctx context.Context) error { _, err := client.CreatePod(ctx, newPod(web, "n1")); return err },
 		"delete": func(ctx context.Context) error { return client.DeletePod(ctx, web.Namespace, web.Name, "u") },
-		"patch":  func(ctx context.Context) error { _, err := client.PatchPodStatus(ctx, web.Namespace, web.Name, []byte(`{}`)); return err },
+		"patch": func(ctx context.Context) error {
+			_, err := client.PatchPodStatus(ctx, web.Namespace, web.Name, []byte(`{}`))
+			return err
+		},
 		"node":   func(ctx context.Context) error { _, err := client.GetNode(ctx, "n1"); return err },
 		"lease":  func(ctx context.Context) error { _, err := client.GetLease(ctx, "n1"); return err },
 		"secret": func(ctx context.Context) error { _, err := client.GetSecret(ctx, "shop", "key"); return err },

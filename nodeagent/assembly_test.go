@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/heraldtest"
+	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/process"
 )

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/flowcontrol"
 
-	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/heraldtest"
+	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/podid"
 )
 

@@ -16,8 +16,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/heraldtest"
+	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/podid"
 )
 

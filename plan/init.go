@@ -3,8 +3,8 @@ package plan
 import (
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/internal/restart"
+	"github.com/heraldnode/herald/observed"
 )
 
 // initialize brings the init containers on, one after the other, keeps those sidecars up that have had their turn, and

@@ -6,8 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/internal/restart"
+	"github.com/heraldnode/herald/observed"
 )
 
 // Next is what to do for one pod now. The same input gives the same actions, and a pod that is as it should be gets none.

@@ -4,8 +4,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/heraldnode/herald/probe/judge"
 	"github.com/heraldnode/herald/internal/restart"
+	"github.com/heraldnode/herald/probe/judge"
 )
 
 // declareLocked has a probe for each that the pod's containers declare, and no other. One whose container is as it was

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/heraldnode/herald/parity/containerd"
 	"github.com/heraldnode/herald/parity/agents"
+	"github.com/heraldnode/herald/parity/containerd"
 )
 
 const (

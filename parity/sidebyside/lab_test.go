@@ -13,10 +13,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/heraldnode/herald/parity/agents"
 	"github.com/heraldnode/herald/parity/containerd"
 	"github.com/heraldnode/herald/parity/internal/needs"
 	"github.com/heraldnode/herald/parity/internal/recorder"
-	"github.com/heraldnode/herald/parity/agents"
 )
 
 // side is one of the two agents: its node, and its namespace.

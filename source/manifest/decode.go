@@ -21,7 +21,7 @@ var ErrEmpty = errors.New("no pod and no list of pods is written here")
 type Origin struct {
 	Source   podid.Source // File or HTTP
 	Location string       // path or URL, for messages, which show it as it is
-	NodeName     string       // the node that runs the pods
+	NodeName string       // the node that runs the pods
 }
 
 // Decode returns the pods of the input, ready to run as static pods of origin.Node. It is all or nothing: a problem

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/derive"
-	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/internal/restart"
+	"github.com/heraldnode/herald/podid"
 )
 
 // ForeignMark is an annotation that a foreign writer changes with each write, so that it is known whose step it was.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/cmd/herald/internal/config"
+	"github.com/heraldnode/herald/nodeagent"
 )
 
 // configuration is where a command is told its configuration.

@@ -23,9 +23,9 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
-	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/cmd/herald/internal/config"
+	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/server"
 )
 

@@ -18,8 +18,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/heraldnode/herald/server"
 	"github.com/heraldnode/herald/internal/table"
+	"github.com/heraldnode/herald/server"
 )
 
 // AddressVariable is the environment variable that names an agent where no flag does.
