@@ -51,7 +51,7 @@ func Example() {
 				book.UpdatePod(p)
 			}
 		}
-		update.Taken()
+		update.Ack()
 		stop() // an agent goes on
 	}
 	fmt.Println(len(book.GetPods()), "pod should run")

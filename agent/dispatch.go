@@ -33,7 +33,7 @@ func (a *Agent) dispatch(ctx context.Context) error {
 				return nil
 			}
 			a.take(update)
-			update.Taken()
+			update.Ack()
 		case <-housekeeping.C:
 			a.housekeep()
 		}

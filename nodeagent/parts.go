@@ -189,7 +189,7 @@ func (n *Node) sources() ([]source.Source, error) {
 	if n.api != nil {
 		bound, err := source.NewAPI(source.APIConfig{
 			ListerWatcher: n.api.PodsOnNode(n.config.NodeName), NodeName: n.config.NodeName, Logger: n.config.Logger,
-			AwaitNode: n.Node.AwaitNode,
+			WaitForNode: n.Node.AwaitNode,
 		})
 		if err != nil {
 			return nil, err

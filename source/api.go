@@ -24,9 +24,9 @@ type APIConfig struct {
 	ListerWatcher cache.ListerWatcher
 	// NodeName is the name of this node; pods of others are left out and reported. Required.
 	NodeName string
-	// AwaitNode returns when the node object is known, which is when pods can be admitted (CFG-31), or when ctx ended.
+	// WaitForNode returns when the node object is known, which is when pods can be admitted (CFG-31), or when ctx ended.
 	// Default: no wait.
-	AwaitNode func(ctx context.Context) error
+	WaitForNode func(ctx context.Context) error
 	// IdleTimeout is how long a watch may be silent, or take to begin, before it is taken for dead and opened again, and how
 	// long a list may take. The API server sends a bookmark about once a minute. Default 3 min.
 	IdleTimeout time.Duration
@@ -64,8 +64,8 @@ func (a *API) Name() podid.Source { return podid.API }
 // Run implements Source. Only what the API server says removes a pod: a complete list without it, or a watch event;
 // never an error (CFG-34).
 func (a *API) Run(ctx context.Context, sink Sink) error {
-	if a.config.AwaitNode != nil {
-		if err := a.config.AwaitNode(ctx); err != nil {
+	if a.config.WaitForNode != nil {
+		if err := a.config.WaitForNode(ctx); err != nil {
 			return fmt.Errorf("wait for node %s: %w", a.config.NodeName, err)
 		}
 	}

@@ -45,7 +45,7 @@ func TestCFG31ListAndWatchBeginWhenTheNodeIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, known := newAPIServer(pod("web", "u1")), make(chan struct{})
 		sink := start(t, newAPI(t, server, func(c *source.APIConfig) {
-			c.AwaitNode = func(ctx context.Context) error {
+			c.WaitForNode = func(ctx context.Context) error {
 				select {
 				case <-known:
 				case <-ctx.Done():

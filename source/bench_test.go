@@ -45,11 +45,11 @@ func thousand(b *testing.B) (dir string, f *source.File) {
 		write(b, fmt.Sprintf("%s/web-%04d.yaml", dir, i), realManifest(fmt.Sprintf("web-%04d", i), "registry.example/web:1"))
 	}
 	f = newFile(b, dir, func(c *source.FileConfig) { c.Decode = nil })
-	if listing := f.Rescan(); len(listing.Pods) != 1000 {
+	if listing := f.Scan(); len(listing.Pods) != 1000 {
 		b.Fatalf("%d pods, problems: %v", len(listing.Pods), listing.Problems)
 	}
 	time.Sleep(2100 * time.Millisecond) // younger stamps are not trusted, and their age cannot be made up
-	f.Rescan()
+	f.Scan()
 	return dir, f
 }
 
@@ -57,7 +57,7 @@ func BenchmarkRescan1000Unchanged(b *testing.B) {
 	_, f := thousand(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		f.Rescan()
+		f.Scan()
 	}
 }
 
@@ -71,7 +71,7 @@ func BenchmarkRescanOneChanged(b *testing.B) {
 		if err := os.WriteFile(dir+"/web-0500.yaml", []byte(text), 0o644); err != nil {
 			b.Fatal(err)
 		}
-		f.Rescan()
+		f.Scan()
 	}
 }
 
@@ -91,7 +91,7 @@ func BenchmarkOneAPIEventAmong5000Pods(b *testing.B) {
 		pods[i] = pod(fmt.Sprintf("web-%d", i), fmt.Sprintf("uid-%d", i), version("1"))
 	}
 	sink.Replace(pods)
-	(<-mux.Updates()).Taken()
+	(<-mux.Updates()).Ack()
 	b.ReportAllocs()
 	i := 1
 	for b.Loop() {
@@ -127,7 +127,7 @@ func BenchmarkRelistOf5000UnchangedPods(b *testing.B) {
 		return pods
 	}
 	sink.Replace(list())
-	(<-mux.Updates()).Taken()
+	(<-mux.Updates()).Ack()
 	lists := [2][]*v1.Pod{list(), list()}
 	b.ReportAllocs()
 	i := 0

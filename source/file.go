@@ -47,7 +47,7 @@ type FileConfig struct {
 
 // File reads static pods from a directory or a file.
 //
-// Run is called once. The goroutine that calls it, or Rescan, owns all fields but ignored.
+// Run is called once. The goroutine that calls it, or Scan, owns all fields but ignored.
 type File struct {
 	config FileConfig
 	path   string

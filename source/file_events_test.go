@@ -44,11 +44,11 @@ func TestCFG24AFileThatWentWhileNobodyLookedIsNotThere(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", "web 1")
 	write(t, dir+"/b.yaml", "db 1")
-	if before := newFile(t, dir).Rescan(); len(before.Pods) != 2 {
+	if before := newFile(t, dir).Scan(); len(before.Pods) != 2 {
 		t.Fatalf("pods are %v", names(before.Pods))
 	}
 	remove(t, dir+"/a.yaml")
-	after := newFile(t, dir).Rescan() // the agent of the next start
+	after := newFile(t, dir).Scan() // the agent of the next start
 	if !after.Known || names(after.Pods) != "db-1" {
 		t.Fatalf("pods are %v, known: %v", names(after.Pods), after.Known)
 	}

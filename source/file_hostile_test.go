@@ -77,10 +77,10 @@ func TestF20WhatIsNoManifestIsRefusedAndHarmsNoOther(t *testing.T) {
 			write(t, dir+"/good.yaml", "db 1")
 			write(t, dir+"/x.yaml", "web 1")
 			f := newFile(t, dir)
-			f.Rescan()
+			f.Scan()
 			remove(t, dir+"/x.yaml")
 			test.make(t, dir+"/x.yaml")
-			listing := f.Rescan()
+			listing := f.Scan()
 			if got := names(listing.Pods); got != "db-1 web-1" {
 				t.Errorf("pods %q, want the last good ones", got)
 			}
@@ -88,7 +88,7 @@ func TestF20WhatIsNoManifestIsRefusedAndHarmsNoOther(t *testing.T) {
 				t.Errorf("problems %q, want %q", got, test.want)
 			}
 			remove(t, dir+"/x.yaml")
-			if listing := f.Rescan(); names(listing.Pods) != "db-1" || len(listing.Problems) > 0 {
+			if listing := f.Scan(); names(listing.Pods) != "db-1" || len(listing.Problems) > 0 {
 				t.Errorf("when it is gone: pods %q, problems %v", names(listing.Pods), listing.Problems)
 			}
 		})
@@ -99,7 +99,7 @@ func TestF20APipeThatTakesAFilesPlaceDoesNotBlockTheAgent(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/x.yaml", "web 1")
 	f := newFile(t, dir)
-	f.Rescan()
+	f.Scan()
 	ctx, stop := context.WithCancel(t.Context())
 	var swapping sync.WaitGroup
 	swapping.Go(func() {
@@ -113,7 +113,7 @@ func TestF20APipeThatTakesAFilesPlaceDoesNotBlockTheAgent(t *testing.T) {
 		}
 	})
 	for range 2000 {
-		if got := names(f.Rescan().Pods); got != "web-1" {
+		if got := names(f.Scan().Pods); got != "web-1" {
 			t.Errorf("pods %q", got)
 			break
 		}
@@ -125,7 +125,7 @@ func TestF20APipeThatTakesAFilesPlaceDoesNotBlockTheAgent(t *testing.T) {
 func TestAPathThatIsNeitherDirectoryNorFileIsRefused(t *testing.T) {
 	path := t.TempDir() + "/pipe"
 	pipe(t, path)
-	listing := newFile(t, path).Rescan()
+	listing := newFile(t, path).Scan()
 	if listing.Known || texts(listing.Problems) != path+": is a named pipe, and only regular files are read" {
 		t.Fatalf("%+v", listing)
 	}
@@ -156,16 +156,16 @@ func TestALinkThatLeadsNowhereIsNoRemoval(t *testing.T) {
 	target := write(t, dir+"/target", "web 1")
 	symlink(t, target, dir+"/pod.yaml")
 	f := newFile(t, dir+"/pod.yaml")
-	f.Rescan()
+	f.Scan()
 	remove(t, target)
-	if got := f.Rescan(); names(got.Pods) != "web-1" || len(got.Problems) != 1 {
+	if got := f.Scan(); names(got.Pods) != "web-1" || len(got.Problems) != 1 {
 		t.Fatalf("pods %q, problems %v", names(got.Pods), got.Problems)
 	}
-	if got := newFile(t, dir+"/pod.yaml").Rescan(); got.Known {
+	if got := newFile(t, dir+"/pod.yaml").Scan(); got.Known {
 		t.Fatal("an agent that starts takes it for no pods")
 	}
 	remove(t, dir+"/pod.yaml")
-	if got := f.Rescan(); len(got.Pods) > 0 {
+	if got := f.Scan(); len(got.Pods) > 0 {
 		t.Fatalf("pods %q", names(got.Pods))
 	}
 }
@@ -206,13 +206,13 @@ func TestADirectoryWithTooManyEntriesIsNotTakenForOne(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", "web 1")
 	f := newFile(t, dir)
-	f.Rescan()
+	f.Scan()
 	for i := range 20_001 {
 		if err := os.Link(dir+"/a.yaml", fmt.Sprintf("%s/.%d", dir, i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	listing := f.Rescan()
+	listing := f.Scan()
 	if names(listing.Pods) != "web-1" || !strings.Contains(texts(listing.Problems), "has more than 20000 entries") {
 		t.Fatalf("pods %q, problems %v", names(listing.Pods), listing.Problems)
 	}
@@ -227,7 +227,7 @@ func FuzzDirectory(f *testing.F) {
 		dir := t.TempDir()
 		file := newFile(t, dir, func(c *source.FileConfig) { c.Decode = nil })
 		write(t, dir+"/a.yaml", string(first))
-		before := file.Rescan()
+		before := file.Scan()
 		write(t, dir+"/b.yaml", string(second))
 		switch spoil % 6 {
 		case 1:
@@ -243,7 +243,7 @@ func FuzzDirectory(f *testing.F) {
 		case 5:
 			write(t, dir+"/a.yaml", string(second[:len(second)/2]))
 		}
-		after := file.Rescan()
+		after := file.Scan()
 		seen := map[string]bool{}
 		for _, p := range after.Pods {
 			if name := p.Namespace + "/" + p.Name; seen[name] {
@@ -256,7 +256,7 @@ func FuzzDirectory(f *testing.F) {
 		}
 		remove(t, dir+"/a.yaml")
 		remove(t, dir+"/b.yaml")
-		if left := file.Rescan(); len(left.Pods) > 0 || len(left.Problems) > 0 {
+		if left := file.Scan(); len(left.Pods) > 0 || len(left.Problems) > 0 {
 			t.Fatalf("an empty directory has %+v", left)
 		}
 	})

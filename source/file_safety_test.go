@@ -84,11 +84,11 @@ func checkSpoiled(t *testing.T, spoil spoiling, want string) {
 	write(t, dir+"/m/a.yaml", "web 1")
 	symlink(t, write(t, dir+"/m/..v/1/b", "db 1"), dir+"/m/b.yaml")
 	f := newFile(t, dir+"/m")
-	if got := names(f.Rescan().Pods); got != "db-1 web-1" {
+	if got := names(f.Scan().Pods); got != "db-1 web-1" {
 		t.Fatalf("before: pods %q", got)
 	}
 	spoil(t, dir)
-	listing := f.Rescan()
+	listing := f.Scan()
 	got := strings.ReplaceAll(texts(listing.Problems), dir, "DIR")
 	if !strings.Contains(got, want) || (got == "") != (want == "") {
 		t.Errorf("problems %q, want %q", got, want)
@@ -97,11 +97,11 @@ func checkSpoiled(t *testing.T, spoil spoiling, want string) {
 		t.Errorf("pods %q, want the last good ones", got)
 	}
 	lax := newFile(t, dir+"/m", func(c *source.FileConfig) { c.AllowUnsafePermissions = true })
-	if listing := lax.Rescan(); len(listing.Problems) > 0 || len(listing.Pods) != 2 {
+	if listing := lax.Scan(); len(listing.Problems) > 0 || len(listing.Pods) != 2 {
 		t.Errorf("AllowUnsafePermissions: %+v", listing)
 	}
 	if strings.HasPrefix(want, "DIR/m: ") {
-		if fresh := newFile(t, dir+"/m").Rescan(); fresh.Known || len(fresh.Pods) > 0 {
+		if fresh := newFile(t, dir+"/m").Scan(); fresh.Known || len(fresh.Pods) > 0 {
 			t.Errorf("an agent that starts reads it: %+v", fresh)
 		}
 	}
@@ -111,7 +111,7 @@ func checkSpoiled(t *testing.T, spoil spoiling, want string) {
 			given(path, 0, 0)(t, dir)
 		}
 	}
-	if listing := f.Rescan(); len(listing.Problems) > 0 || names(listing.Pods) != "db-1 web-1" {
+	if listing := f.Scan(); len(listing.Problems) > 0 || names(listing.Pods) != "db-1 web-1" {
 		t.Errorf("when it is repaired: %+v", listing)
 	}
 }
@@ -124,7 +124,7 @@ func TestASingleFileInAFolderOfOthersIsRefused(t *testing.T) {
 	}
 	want := path + ": is in " + dir + ", which has mode 0777, so everybody could start any pod with it (chmod o-w " + dir +
 		"); its pods are unknown"
-	if got := newFile(t, path).Rescan(); got.Known || texts(got.Problems) != want {
+	if got := newFile(t, path).Scan(); got.Known || texts(got.Problems) != want {
 		t.Fatalf("%+v, want %q", got, want)
 	}
 }
@@ -138,11 +138,11 @@ func TestALinkOutOfTheFolderIsRefused(t *testing.T) {
 		symlink(t, target, dir+"/m/"+name)
 		link := dir + "/m/" + name
 		want := link + ": leads to " + out + ", out of the manifest folder (cp --remove-destination " + out + " " + link + ")"
-		if got := newFile(t, dir+"/m").Rescan(); names(got.Pods) != "web-1" || texts(got.Problems) != want {
+		if got := newFile(t, dir+"/m").Scan(); names(got.Pods) != "web-1" || texts(got.Problems) != want {
 			t.Errorf("pods %q, problems %q, want %q", names(got.Pods), texts(got.Problems), want)
 		}
 		lax := newFile(t, dir+"/m", func(c *source.FileConfig) { c.AllowUnsafePermissions = true })
-		if got := names(lax.Rescan().Pods); got != "db-1 web-1" {
+		if got := names(lax.Scan().Pods); got != "db-1 web-1" {
 			t.Errorf("AllowUnsafePermissions: pods %q", got)
 		}
 		remove(t, link)
@@ -154,10 +154,10 @@ func TestALinkOutThatTakesAFilesPlaceChangesNothing(t *testing.T) {
 	mkdir(t, dir+"/m")
 	write(t, dir+"/m/a.yaml", "web 1")
 	f := newFile(t, dir+"/m")
-	f.Rescan()
+	f.Scan()
 	symlink(t, write(t, dir+"/out.yaml", "web 2"), dir+"/next")
 	rename(t, dir+"/next", dir+"/m/a.yaml")
-	if got := f.Rescan(); names(got.Pods) != "web-1" || len(got.Problems) != 1 {
+	if got := f.Scan(); names(got.Pods) != "web-1" || len(got.Problems) != 1 {
 		t.Errorf("pods %q, problems %v", names(got.Pods), got.Problems)
 	}
 }

@@ -43,12 +43,12 @@ type dirEntry struct {
 	link       bool
 }
 
-// Rescan looks at the path and returns what should run: always all of it, rebuilt from what is there now, so that what
+// Scan looks at the path and returns what should run: always all of it, rebuilt from what is there now, so that what
 // was removed cannot come back (BUG-19). Files that did not change since the last call are not read again.
 //
 // Run does the same on every occasion, except that it leaves files alone that are just being written. Others may call
-// Rescan, once or repeatedly, where Run is not running.
-func (f *File) Rescan() Listing { return f.scan(0) }
+// Scan, once or repeatedly, where Run is not running.
+func (f *File) Scan() Listing { return f.scan(0) }
 
 func (f *File) scan(patience time.Duration) Listing {
 	f.found = place{}

@@ -133,7 +133,7 @@ func TestBUG32EveryExtensionCanBeAskedFor(t *testing.T) {
 	write(t, dir+"/etcd.bak", "etcd 0")
 	write(t, dir+"/.etcd", "etcd 0")
 	f := newFile(t, dir, func(c *source.FileConfig) { c.Extensions = []string{source.AnyExtension} })
-	if got := names(f.Rescan().Pods); got != "etcd-1" {
+	if got := names(f.Scan().Pods); got != "etcd-1" {
 		t.Fatalf("pods %q", got)
 	}
 }
@@ -217,7 +217,7 @@ func TestAtTheStartTheFirstFileHasThePod(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/b.yaml", "web b")
 	write(t, dir+"/a.yaml", "web a")
-	if got := names(newFile(t, dir).Rescan().Pods); got != "web-a" {
+	if got := names(newFile(t, dir).Scan().Pods); got != "web-a" {
 		t.Fatalf("pods %q", got)
 	}
 }
@@ -246,13 +246,13 @@ func TestAnUnchangedDirectoryIsNotParsedAgainAndAChangedFileOnce(t *testing.T) {
 			return decode(data, origin)
 		}
 	})
-	first := f.Rescan().Pods
-	second := f.Rescan().Pods
+	first := f.Scan().Pods
+	second := f.Scan().Pods
 	if parsed != 3 || first[0] != second[0] {
 		t.Fatalf("%d parsed, want 3 and the same objects again", parsed)
 	}
 	write(t, dir+"/b.yaml", "b 2")
-	if got := names(f.Rescan().Pods); parsed != 4 || got != "a-1 b-2 c-1" {
+	if got := names(f.Scan().Pods); parsed != 4 || got != "a-1 b-2 c-1" {
 		t.Fatalf("%d parsed, pods %q", parsed, got)
 	}
 }
@@ -263,7 +263,7 @@ func TestChangesWithinOneTickOfTheClockAreSeen(t *testing.T) {
 	for i := range 200 { // each in place, of equal length; before Linux 6.13, most within the tick of the one before
 		want := "web-" + string(rune('a'+i%26))
 		write(t, path, "web "+string(rune('a'+i%26)))
-		if got := names(f.Rescan().Pods); got != want {
+		if got := names(f.Scan().Pods); got != want {
 			t.Fatalf("rewrite %d: pods %q, want %q", i, got, want)
 		}
 	}
@@ -273,9 +273,9 @@ func TestARenamedFileIsTheSamePod(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", "web 1")
 	f := newFile(t, dir)
-	f.Rescan()
+	f.Scan()
 	rename(t, dir+"/a.yaml", dir+"/b.yaml")
-	if got := f.Rescan(); names(got.Pods) != "web-1" || len(got.Problems) > 0 {
+	if got := f.Scan(); names(got.Pods) != "web-1" || len(got.Problems) > 0 {
 		t.Fatalf("pods %q, problems %v", names(got.Pods), got.Problems)
 	}
 }
@@ -287,16 +287,16 @@ func TestAFileThatIsRenamedDuringTheListingIsNotTakenForRemoved(t *testing.T) {
 		write(t, fmt.Sprintf("%s/%04d", dir, i), "")
 	}
 	f := newFile(t, dir)
-	f.Rescan()
+	f.Scan()
 	for range 80 {
 		var renamed sync.WaitGroup
 		renamed.Go(func() { rename(t, here, there) })
-		listing := f.Rescan()
+		listing := f.Scan()
 		renamed.Wait()
 		if got := names(listing.Pods); got != "web-1" {
 			t.Fatalf("pods %q, problems %v", got, listing.Problems)
 		}
-		f.Rescan()
+		f.Scan()
 		here, there = there, here
 	}
 }

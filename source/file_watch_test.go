@@ -88,9 +88,9 @@ func TestCFG22ASingleFileWhoseFolderVanishesKeepsItsPods(t *testing.T) {
 	mkdir(t, dir)
 	write(t, dir+"/pod.yaml", "web 1")
 	f := newFile(t, dir+"/pod.yaml")
-	f.Rescan()
+	f.Scan()
 	remove(t, dir)
-	if got := f.Rescan(); names(got.Pods) != "web-1" || len(got.Problems) != 1 {
+	if got := f.Scan(); names(got.Pods) != "web-1" || len(got.Problems) != 1 {
 		t.Fatalf("pods %q, problems %v", names(got.Pods), got.Problems)
 	}
 }
@@ -210,19 +210,19 @@ func TestAnUnmountedDirectoryKeepsItsPods(t *testing.T) {
 	write(t, dir+"/mounted/a.yaml", "web 1")
 	symlink(t, dir+"/mounted", dir+"/manifests")
 	f := newFile(t, dir+"/manifests")
-	f.Rescan()
+	f.Scan()
 	below := elsewhere(t, dir)
 	remove(t, dir+"/manifests")
 	symlink(t, below, dir+"/manifests")
 	want := dir + "/manifests: is empty and on another file system than before, as after an unmount; " +
 		"its pods stay as they are (1)"
 	for range 2 {
-		if got := f.Rescan(); names(got.Pods) != "web-1" || texts(got.Problems) != want {
+		if got := f.Scan(); names(got.Pods) != "web-1" || texts(got.Problems) != want {
 			t.Fatalf("pods %q, problems %q", names(got.Pods), texts(got.Problems))
 		}
 	}
 	write(t, below+"/b.yaml", "db 1")
-	if got := f.Rescan(); names(got.Pods) != "db-1" || len(got.Problems) > 0 {
+	if got := f.Scan(); names(got.Pods) != "db-1" || len(got.Problems) > 0 {
 		t.Fatalf("pods %q, problems %v", names(got.Pods), got.Problems)
 	}
 }

@@ -70,7 +70,7 @@ func (m *merged) receive() (updates []source.Update) {
 				return updates
 			}
 			updates = append(updates, u)
-			u.Taken()
+			u.Ack()
 		default:
 			return updates
 		}
@@ -275,13 +275,13 @@ func TestCFG41ASourceIsReadyWhenTheConsumerHasActedOnItsFirstSet(t *testing.T) {
 		ready(false)
 		remove, add := <-m.mux.Updates(), <-m.mux.Updates()
 		ready(false) // received, but nothing done yet
-		add.Taken()
-		add.Taken()
+		add.Ack()
+		add.Ack()
 		ready(false)
 		if m.mux.AllReady() {
 			t.Fatal("AllReady before the API source was")
 		}
-		remove.Taken()
+		remove.Ack()
 		ready(true)
 		if !m.mux.AllReady() || !m.mux.Ready(podid.HTTP) {
 			t.Fatal("a source that is not configured is waited for (CFG-32)")
@@ -458,5 +458,5 @@ func TestOperationsHaveTheKubeletsNames(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Fatalf("%q, want %q", got, want)
 	}
-	source.Update{}.Taken() // nobody waits for it
+	source.Update{}.Ack() // nobody waits for it
 }

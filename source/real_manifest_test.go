@@ -13,7 +13,7 @@ func TestRealManifestsBecomeStaticPodsAndTheirMistakesAreLocated(t *testing.T) {
 	path := write(t, dir+"/web.yaml",
 		realManifest("web", "registry.example/web:1")+"---\n"+realManifest("db", "registry.example/db:1"))
 	f := newFile(t, dir, func(c *source.FileConfig) { c.Decode = nil })
-	first := f.Rescan()
+	first := f.Scan()
 	if len(first.Pods) != 2 || len(first.Problems) > 0 {
 		t.Fatalf("pods %q, problems %v", names(first.Pods), first.Problems)
 	}
@@ -22,13 +22,13 @@ func TestRealManifestsBecomeStaticPodsAndTheirMistakesAreLocated(t *testing.T) {
 	}
 
 	rename(t, path, dir+"/renamed.yaml")
-	if renamed := f.Rescan(); names(renamed.Pods) != names(first.Pods) {
+	if renamed := f.Scan(); names(renamed.Pods) != names(first.Pods) {
 		t.Fatal("a new name of the file is a new pod")
 	}
 
 	broken := strings.Replace(realManifest("web", "registry.example/web:2"), "image:", "imagee:", 1)
 	write(t, dir+"/renamed.yaml", broken)
-	listing := f.Rescan()
+	listing := f.Scan()
 	if names(listing.Pods) != names(first.Pods) {
 		t.Fatal("a typing error removed the pods")
 	}
@@ -44,11 +44,11 @@ func TestRealManifestsBecomeStaticPodsAndTheirMistakesAreLocated(t *testing.T) {
 	}
 
 	write(t, dir+"/renamed.yaml", "# nothing but a comment\n")
-	if commented := f.Rescan(); names(commented.Pods) != names(first.Pods) || len(commented.Problems) != 1 {
+	if commented := f.Scan(); names(commented.Pods) != names(first.Pods) || len(commented.Problems) != 1 {
 		t.Fatalf("pods %q, problems %v", names(commented.Pods), commented.Problems)
 	}
 	write(t, dir+"/renamed.yaml", "apiVersion: v1\nkind: PodList\nitems: []\n")
-	if none := f.Rescan(); len(none.Pods) > 0 || len(none.Problems) > 0 {
+	if none := f.Scan(); len(none.Pods) > 0 || len(none.Problems) > 0 {
 		t.Fatalf("pods %q, problems %v", names(none.Pods), none.Problems)
 	}
 }

@@ -67,10 +67,10 @@ type Update struct {
 	taken func() // nil when nobody waits for it
 }
 
-// Taken tells that the consumer has acted on the batch. A source is ready only when the batches of its first set were
+// Ack tells that the consumer has acted on the batch. A source is ready only when the batches of its first set were
 // taken (CFG-41): receiving one is not enough, since another goroutine could ask in between and find pods missing. A
 // consumer that forgets to call it sees sources that never become ready, which is the harmless mistake.
-func (u Update) Taken() {
+func (u Update) Ack() {
 	if u.taken != nil {
 		u.taken()
 	}

@@ -26,7 +26,7 @@ func manifestCalls(_ context.Context, lab *Lab) ([]Row, error) {
 		return nil, fmt.Errorf("open the folder: %w", err)
 	}
 	kubeletLists := func() (int, error) { pods, err := theirs.List(); return len(pods), err }
-	heraldLists := func() (int, error) { return len(ours.Rescan().Pods), nil }
+	heraldLists := func() (int, error) { return len(ours.Scan().Pods), nil }
 	edits := 0
 	edit := func() error {
 		edits++

@@ -49,7 +49,7 @@ func (f *folder) pods() (kubelet, herald []string) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return namesOf(theirs), namesOf(f.herald.Rescan().Pods)
+	return namesOf(theirs), namesOf(f.herald.Scan().Pods)
 }
 
 func namesOf(pods []*v1.Pod) []string {
@@ -94,7 +94,7 @@ func TestBUG18ABrokenEditDoesNotEndThePod(t *testing.T) {
 	if !slices.Equal(herald, []string{"web-node-1"}) {
 		t.Errorf("Herald runs %v", herald)
 	}
-	if problems := f.herald.Rescan().Problems; len(problems) != 1 || problems[0].Line == 0 {
+	if problems := f.herald.Scan().Problems; len(problems) != 1 || problems[0].Line == 0 {
 		t.Errorf("Herald says %v", problems)
 	}
 }
@@ -121,7 +121,7 @@ func TestCFG20OfTwoFilesWithOnePodTheFirstKeepsIt(t *testing.T) {
 	if len(kubelet) != 2 {
 		t.Errorf("the kubelet no longer has this fault: it reads %v", kubelet)
 	}
-	if problems := f.herald.Rescan().Problems; len(herald) != 1 || len(problems) != 1 {
+	if problems := f.herald.Scan().Problems; len(herald) != 1 || len(problems) != 1 {
 		t.Errorf("Herald runs %v and says %v", herald, problems)
 	}
 }

@@ -109,7 +109,7 @@ func (m *muxes) consume() {
 		m.mu.Lock()
 		m.got = append(m.got, batch{Op: update.Op.String(), Source: string(update.Source), Pods: describe(update.Pods)})
 		m.mu.Unlock()
-		update.Taken()
+		update.Ack()
 	}
 }
 

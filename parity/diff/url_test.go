@@ -101,7 +101,7 @@ func TestBUG21AURLThatIsEmptyForAWhileKeepsOrRegainsItsPods(t *testing.T) {
 					pods -= len(update.Pods)
 				}
 				mu.Unlock()
-				update.Taken()
+				update.Ack()
 			}
 		})
 		for _, body := range []string{onePod, "", onePod} {

@@ -173,7 +173,7 @@ func (a *agent) take(update source.Update) {
 		}
 		a.mirrors.Wake(podid.FullNameOf(p))
 	}
-	update.Taken()
+	update.Ack()
 }
 
 // tell says what there is to say of the pod, if both the pod and its chapter are known.

@@ -108,7 +108,7 @@ func (b *book) consume() {
 			}
 			b.mirrors.Wake(podid.FullNameOf(p))
 		}
-		update.Taken()
+		update.Ack()
 	}
 }
 

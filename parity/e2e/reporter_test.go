@@ -146,7 +146,7 @@ func (r *reporter) consume(mux *source.Mux) {
 			r.book.UpdatePod(p)
 			r.Reconcile(p)
 		}
-		update.Taken()
+		update.Ack()
 	}
 }
 
