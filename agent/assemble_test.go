@@ -53,7 +53,7 @@ func (m machine) assemble() (*assembly, error) {
 		return nil, err
 	}
 	runtime, err := cri.New(cri.Config{
-		Endpoint: "unix://" + m.path("cri.sock"), Provision: volumes, Root: m.path("pods"), LogDir: m.path("logs"), Events: events,
+		Endpoint: "unix://" + m.path("cri.sock"), Provisioner: volumes, Root: m.path("pods"), LogDir: m.path("logs"), Events: events,
 	})
 	if err != nil {
 		return nil, err

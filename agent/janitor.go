@@ -7,14 +7,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/podid"
 )
 
 // Janitor is a Runtime that can be tidied up. It is asked for by what it can do.
 type Janitor interface {
 	// CollectGarbage removes what ended and nobody needs any more.
-	CollectGarbage(ctx context.Context, keep cri.Keep) error
+	CollectGarbage(ctx context.Context, isWanted func(podid.UID) bool) error
 	// RotateLogs keeps the logs of containers from growing without end.
 	RotateLogs(ctx context.Context) error
 }
@@ -36,7 +35,7 @@ func (a *Agent) tidy(ctx context.Context, runtime Janitor) error {
 		case <-ctx.Done():
 			return nil
 		case <-collect.C:
-			err = runtime.CollectGarbage(ctx, cri.Keep{Wanted: a.wantedNow()})
+			err = runtime.CollectGarbage(ctx, a.wantedNow())
 		case <-rotate.C:
 			err = runtime.RotateLogs(ctx)
 		}

@@ -6,17 +6,17 @@ import (
 	"time"
 
 	"github.com/heraldnode/herald/agent"
-	"github.com/heraldnode/herald/cri"
+	"github.com/heraldnode/herald/podid"
 )
 
 // tidied is a runtime that takes long to be listed before it is tidied up.
 type tidied struct {
 	agent.Runtime
 	listing time.Duration
-	collect func(cri.Keep)
+	collect func(func(podid.UID) bool)
 }
 
-func (r tidied) CollectGarbage(ctx context.Context, keep cri.Keep) error {
+func (r tidied) CollectGarbage(ctx context.Context, keep func(podid.UID) bool) error {
 	select {
 	case <-time.After(r.listing):
 		r.collect(keep)
@@ -32,10 +32,10 @@ func TestAPodThatCameWhileTheRuntimeWasListedIsWanted(t *testing.T) {
 	inStory(t, func(s *story) {
 		asked := false
 		s.configure = func(c *agent.Config) {
-			c.Runtime = tidied{c.Runtime, 2 * time.Minute, func(keep cri.Keep) {
+			c.Runtime = tidied{c.Runtime, 2 * time.Minute, func(keep func(podid.UID) bool) {
 				asked = true
-				if uid := s.uidOf("web"); !keep.Wanted(uid) || keep.Wanted("stranger") {
-					s.Errorf("%q is wanted: %v, a stranger is: %v", uid, keep.Wanted(uid), keep.Wanted("stranger"))
+				if uid := s.uidOf("web"); !keep(uid) || keep("stranger") {
+					s.Errorf("%q is wanted: %v, a stranger is: %v", uid, keep(uid), keep("stranger"))
 				}
 			}}
 		}

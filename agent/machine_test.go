@@ -65,7 +65,7 @@ func newSite(t *testing.T) *site {
 // endAll leaves no process behind, also when the test went wrong.
 func (s *site) endAll() {
 	client, err := cri.New(cri.Config{
-		Endpoint: "unix://" + s.path("cri.sock"), Provision: runtimesuite.Provision{}, Root: s.path("pods"), LogDir: s.path("logs"),
+		Endpoint: "unix://" + s.path("cri.sock"), Provisioner: runtimesuite.Provision{}, Root: s.path("pods"), LogDir: s.path("logs"),
 	})
 	if err != nil {
 		s.Error(err)

@@ -311,11 +311,11 @@ func TestCgroups(t *testing.T) {
 }
 
 func TestAConfigThatCannotWorkNamesItsField(t *testing.T) {
-	good := cri.Config{Endpoint: "unix:///x", Provision: provision{}, Root: "/pods"}
+	good := cri.Config{Endpoint: "unix:///x", Provisioner: provision{}, Root: "/pods"}
 	for field, change := range map[string]func(*cri.Config){
 		"Endpoint":       func(c *cri.Config) { c.Endpoint = "tcp://x" },
 		"ImageEndpoint":  func(c *cri.Config) { c.ImageEndpoint = "/x" },
-		"Provision":      func(c *cri.Config) { c.Provision = nil },
+		"Provisioner":    func(c *cri.Config) { c.Provisioner = nil },
 		"Root":           func(c *cri.Config) { c.Root = "pods" },
 		"CgroupDriver":   func(c *cri.Config) { c.CgroupDriver = "magic" },
 		"CgroupParent":   func(c *cri.Config) { c.CgroupParent = "kubepods" },

@@ -69,7 +69,7 @@ func (s *starting) configure(ctx context.Context, image string, list []*runtimea
 			return nil, release, err
 		}
 	}
-	if given.variables, err = s.config.Provision.Environment(ctx, s.pod, s.container, s.place.ips); err != nil {
+	if given.variables, err = s.config.Provisioner.Environment(ctx, s.pod, s.container, s.place.ips); err != nil {
 		return nil, release, err
 	}
 	mounts, release, err := s.mountVolumes(ctx, s.pod, s.container, valuesOf(given.variables))

@@ -12,13 +12,15 @@ import (
 
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
+	"github.com/heraldnode/herald/podid"
 )
 
 // CollectGarbage removes what ended containers and sandboxes leave behind, and the logs of pods that are gone. Call it
-// every minute. What cannot be removed keeps nothing else from being removed; the error names all of it.
-func (r *Runtime) CollectGarbage(ctx context.Context, keep Keep) error {
-	if keep.Wanted == nil {
-		return errors.New("cri.Keep.Wanted: required")
+// every minute. isWanted reports whether anything of the pod may still be needed. It is called after the runtime was listed.
+// What cannot be removed keeps nothing else from being removed; the error names all of it.
+func (r *Runtime) CollectGarbage(ctx context.Context, isWanted func(podid.UID) bool) error {
+	if isWanted == nil {
+		return errors.New("cri: collect garbage: isWanted is required")
 	}
 	pods, err := r.ListPods(ctx)
 	if err != nil {
@@ -26,8 +28,8 @@ func (r *Runtime) CollectGarbage(ctx context.Context, keep Keep) error {
 	}
 	now := time.Now()
 	err = errors.Join(
-		r.removeGarbage(ctx, findGarbage(pods, keep.Wanted, now)),
-		r.removeOldLogs(pods, keep.Wanted, now),
+		r.removeGarbage(ctx, findGarbage(pods, isWanted, now)),
+		r.removeOldLogs(pods, isWanted, now),
 		r.removeDanglingLinks(pods, now))
 	if ctx.Err() != nil {
 		err = ctx.Err()

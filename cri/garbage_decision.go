@@ -10,13 +10,6 @@ import (
 // settling is how long what is new is left alone: whoever makes it may not have said so yet.
 const settling = time.Minute
 
-// Keep says whose remains are kept. Image garbage is not collected: no room removes images.
-type Keep struct {
-	// Wanted reports whether anything of the pod may still be asked for: it runs, it ends, it has ended and was not
-	// deleted, or a source that has not spoken yet may want it. Required. It is asked after the runtime was listed.
-	Wanted func(podid.UID) bool
-}
-
 // garbage is what may be removed, containers before the sandboxes that they are in.
 type garbage struct {
 	containers []deadContainer

@@ -63,8 +63,8 @@ func (f *fake) held() []string {
 }
 
 // keeping wants these pods.
-func keeping(uids ...podid.UID) cri.Keep {
-	return cri.Keep{Wanted: func(uid podid.UID) bool { return slices.Contains(uids, uid) }}
+func keeping(uids ...podid.UID) func(podid.UID) bool {
+	return func(uid podid.UID) bool { return slices.Contains(uids, uid) }
 }
 
 func TestGarbageIsWhatNobodyNeeds(t *testing.T) {
@@ -274,8 +274,8 @@ func TestARuntimeThatCannotBeListedHasNoGarbage(t *testing.T) {
 		if _, err := os.Stat(logs); err != nil {
 			w.Error(err)
 		}
-		if err := w.CollectGarbage(w.Context(), cri.Keep{}); err == nil || !strings.Contains(err.Error(), "Keep.Wanted") {
-			w.Errorf("without a word on what is wanted: %v", err)
+		if err := w.CollectGarbage(w.Context(), nil); err == nil || !strings.Contains(err.Error(), "isWanted") {
+			w.Errorf("without isWanted: %v", err)
 		}
 	})
 }

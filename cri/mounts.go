@@ -38,7 +38,7 @@ func (r *Runtime) mountVolumes(ctx context.Context, pod *v1.Pod, container *v1.C
 	}
 	places := filepath.Join(r.config.podDir(podid.UID(pod.UID)), subPathsName, container.Name)
 	for i, one := range translated {
-		host, err := r.config.Provision.Path(pod, one.volume)
+		host, err := r.config.Provisioner.Path(pod, one.volume)
 		if err != nil {
 			return nil, release, fmt.Errorf("volume %s: %w", one.volume, err)
 		}

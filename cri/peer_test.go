@@ -59,7 +59,7 @@ func TestOnlyARuntimeOfRootOrOfTheAgentsUserIsBelieved(t *testing.T) {
 		runtimeapi.RegisterRuntimeServiceServer(server, fake)
 		go func() { _ = server.Serve(listener) }()
 		asked, err := cri.New(cri.Config{
-			Endpoint: "unix://" + path, Provision: provision{t.TempDir()}, Root: t.TempDir(),
+			Endpoint: "unix://" + path, Provisioner: provision{t.TempDir()}, Root: t.TempDir(),
 		})
 		if err != nil {
 			t.Fatal(err)

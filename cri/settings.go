@@ -18,8 +18,8 @@ import (
 	"github.com/heraldnode/herald/event"
 )
 
-// Provision gives what containers find on their node. The caller has mounted the pod's volumes before.
-type Provision interface {
+// Provisioner gives what containers find on their node. The caller has mounted the pod's volumes before.
+type Provisioner interface {
 	// Path is the host's folder or file behind a volume of the pod.
 	Path(pod *v1.Pod, volume string) (string, error)
 	// Environment is every variable of the container, resolved, in order; of a name that occurs twice the last counts.
@@ -39,8 +39,8 @@ type Config struct {
 	Endpoint string
 	// ImageEndpoint is where images are kept. Default: Endpoint.
 	ImageEndpoint string
-	// Provision gives volumes and variables. Required.
-	Provision Provision
+	// Provisioner gives volumes and variables. Required.
+	Provisioner Provisioner
 	// Events hears what happens to containers. Default: nobody.
 	Events event.Recorder
 
@@ -145,8 +145,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("cri.Config.Endpoint: %q is not of the form %s", c.Endpoint, form)
 	case !strings.HasPrefix(c.ImageEndpoint, "unix:///"):
 		return fmt.Errorf("cri.Config.ImageEndpoint: %q is not of the form %s", c.ImageEndpoint, form)
-	case c.Provision == nil:
-		return errors.New("cri.Config.Provision: required")
+	case c.Provisioner == nil:
+		return errors.New("cri.Config.Provisioner: required")
 	case !filepath.IsAbs(c.Root):
 		return fmt.Errorf("cri.Config.Root: %q is not an absolute path", c.Root)
 	case c.CgroupDriver != "" && c.CgroupDriver != driverCgroupfs && c.CgroupDriver != driverSystemd:

@@ -266,7 +266,7 @@ func TestCallsAndStartsAreCounted(t *testing.T) {
 
 func TestASecondRuntimeOnOneRegistryIsAnError(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	config := cri.Config{Endpoint: "unix:///x", Provision: provision{}, Root: "/pods", Metrics: registry}
+	config := cri.Config{Endpoint: "unix:///x", Provisioner: provision{}, Root: "/pods", Metrics: registry}
 	r, err := cri.New(config)
 	if err != nil {
 		t.Fatal(err)

@@ -56,7 +56,7 @@ func newWorld(t *testing.T, root string, change ...func(*cri.Config)) *world {
 	t.Helper()
 	w := &world{T: t, fake: newFake(), root: root}
 	config := cri.Config{
-		Endpoint: "unix:///fake.sock", Provision: provision{root}, Events: w, Root: root + "/pods", LogDir: root + "/logs",
+		Endpoint: "unix:///fake.sock", Provisioner: provision{root}, Events: w, Root: root + "/pods", LogDir: root + "/logs",
 		ResolvConf: root + "/resolv.conf", MemoryCapacity: 1 << 30,
 	}
 	config.Dial(w.dial)

@@ -50,7 +50,7 @@ func askRuntime(ctx context.Context, config Config) error {
 	_ = connection.Close()
 	runtime, err := cri.New(cri.Config{
 		Endpoint: config.ContainerRuntimeEndpoint, Root: filepath.Join(config.DataDir, "pods"),
-		Provision: new(provision.Provisioner), // nobody asks it: no container is made
+		Provisioner: new(provision.Provisioner), // nobody asks it: no container is made
 	})
 	if err != nil {
 		return err

@@ -69,7 +69,7 @@ func TestTheProcessRuntimeDoesWhatPodsNeed(t *testing.T) {
 		}
 	})
 	r, err := cri.New(cri.Config{
-		Endpoint: "unix://" + s.config.Socket, Provision: runtimesuite.Provision{}, Root: pods, LogDir: filepath.Join(dir, "logs"),
+		Endpoint: "unix://" + s.config.Socket, Provisioner: runtimesuite.Provision{}, Root: pods, LogDir: filepath.Join(dir, "logs"),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -156,7 +156,7 @@ func TestANodeIsNotReadyWhenItsRuntimeDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	containers, err := cri.New(cri.Config{Endpoint: "unix://" + socket, Provision: volumes, Root: folder, LogDir: folder})
+	containers, err := cri.New(cri.Config{Endpoint: "unix://" + socket, Provisioner: volumes, Root: folder, LogDir: folder})
 	if err != nil {
 		t.Fatal(err)
 	}

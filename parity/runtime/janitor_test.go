@@ -58,7 +58,7 @@ func TestOfAPodThatCrashesOnlyItsLastEndIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.CollectGarbage(t.Context(), cri.Keep{Wanted: all}); err != nil {
+	if err := r.CollectGarbage(t.Context(), all); err != nil {
 		t.Fatal(err)
 	}
 	seen := inspect(t, r, pod)
@@ -67,7 +67,7 @@ func TestOfAPodThatCrashesOnlyItsLastEndIsKept(t *testing.T) {
 		t.Errorf("after three ends: %+v", seen)
 	}
 	restart(t, r, pod, newer, 3)
-	if err := r.CollectGarbage(t.Context(), cri.Keep{Wanted: all}); err != nil {
+	if err := r.CollectGarbage(t.Context(), all); err != nil {
 		t.Fatal(err)
 	}
 	seen = inspect(t, r, pod)
@@ -82,7 +82,7 @@ func TestOfAPodThatCrashesOnlyItsLastEndIsKept(t *testing.T) {
 		t.Errorf("links: %v, %v", left, err)
 	}
 	// Nobody wants either, but all of it is new.
-	if err := r.CollectGarbage(t.Context(), cri.Keep{Wanted: none}); err != nil {
+	if err := r.CollectGarbage(t.Context(), none); err != nil {
 		t.Fatal(err)
 	}
 	if seen := inspect(t, r, pod); len(seen.Containers) != 1 || len(seen.Sandboxes) != 1 {

@@ -24,10 +24,10 @@ import (
 func newRuntime(t *testing.T, c *containerd.Containerd, change ...func(*cri.Config)) (*cri.Runtime, cri.Config) {
 	t.Helper()
 	config := cri.Config{
-		Endpoint:  c.Endpoint(),
-		Provision: runtimesuite.Provision{},
-		Root:      filepath.Join(c.Folder(), "pods"),
-		LogDir:    filepath.Join(c.Folder(), "logs"),
+		Endpoint:    c.Endpoint(),
+		Provisioner: runtimesuite.Provision{},
+		Root:        filepath.Join(c.Folder(), "pods"),
+		LogDir:      filepath.Join(c.Folder(), "logs"),
 	}
 	for _, one := range change {
 		one(&config)
