@@ -3,12 +3,27 @@ package bench
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"runtime"
+	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	kubeletpod "k8s.io/kubernetes/pkg/kubelet/pod"
+	"k8s.io/kubernetes/pkg/kubelet/prober"
+	"k8s.io/kubernetes/pkg/kubelet/prober/results"
+
+	"github.com/heraldnode/herald/observed"
+	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/probe"
 )
 
 const (
@@ -90,4 +105,150 @@ func probedPod(handler v1.ProbeHandler) *v1.Pod {
 		})
 	}
 	return p
+}
+
+// startKubeletProber probes with the kubelet's code. Somebody takes its results, or it would stop.
+func startKubeletProber(ctx context.Context, p *v1.Pod) (func(), error) {
+	book := kubeletpod.NewBasicPodManager()
+	book.AddPod(p)
+	status := newKubeletStatus(&fake.Clientset{}, book)
+	status.SetPodStatus(klog.Logger{}, p, p.Status)
+	readiness := results.NewManager()
+	manager := prober.NewManager(status, results.NewManager(), readiness, results.NewManager(), nil, &record.FakeRecorder{})
+	ctx, stop := context.WithCancel(ctx)
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-readiness.Updates():
+			}
+		}
+	}()
+	manager.AddPod(ctx, p)
+	return func() {
+		manager.RemovePod(p)
+		stop()
+	}, nil
+}
+
+// probedNode is what Herald's prober sees of the pod, and tells.
+type probedNode struct{ pod *observed.Pod }
+
+func (n probedNode) Get(podid.UID) *observed.Pod                                 { return n.pod }
+func (n probedNode) GetPodStatus(types.UID) (v1.PodStatus, bool)                 { return v1.PodStatus{}, false }
+func (n probedNode) SetContainerReadiness(types.UID, observed.ContainerID, bool) {}
+func (n probedNode) SetContainerStartup(types.UID, observed.ContainerID, bool)   {}
+
+func startHeraldProber(ctx context.Context, p *v1.Pod) (func(), error) {
+	node := probedNode{pod: &observed.Pod{UID: podid.UID(p.UID), IPs: []netip.Addr{netip.MustParseAddr(p.Status.PodIP)}}}
+	for i := range p.Status.ContainerStatuses {
+		c := &p.Status.ContainerStatuses[i]
+		node.pod.Containers = append(node.pod.Containers, observed.Container{
+			ID: observed.ParseContainerID(c.ContainerID), Name: c.Name, State: observed.Running, StartedAt: c.State.Running.StartedAt.Time,
+		})
+	}
+	ours, err := probe.New(probe.Config{Observations: node, Statuses: node, Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		return nil, fmt.Errorf("make a prober: %w", err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = ours.Run(ctx)
+	}()
+	ours.AddPod(p)
+	return func() {
+		stop()
+		<-ended
+	}, nil
+}
+
+const okAnswer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+
+// probedServer answers every connection the same way, on one thread that keeps its own account, so that what it costs can
+// be told from what asking costs.
+type probedServer struct {
+	port         int32
+	socket       int
+	served, used atomic.Int64 // connections, and nanoseconds of processor time
+	ended        chan struct{}
+}
+
+func newProbedServer() (*probedServer, error) {
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make a server to probe: %w", err)
+	}
+	s := &probedServer{socket: socket, ended: make(chan struct{})}
+	if err := s.listen(); err != nil {
+		_ = syscall.Close(socket)
+		return nil, fmt.Errorf("make a server to probe: %w", err)
+	}
+	go s.serve()
+	return s, nil
+}
+
+func (s *probedServer) listen() error {
+	if err := syscall.Bind(s.socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return err
+	}
+	if err := syscall.Listen(s.socket, 4096); err != nil {
+		return err
+	}
+	bound, err := syscall.Getsockname(s.socket)
+	if err != nil {
+		return err
+	}
+	s.port = int32(bound.(*syscall.SockaddrInet4).Port)
+	return nil
+}
+
+func (s *probedServer) serve() {
+	defer close(s.ended)
+	runtime.LockOSThread() // and never unlocked: the thread ends with its account
+	var request [4096]byte
+	for {
+		conn, _, err := syscall.Accept(s.socket)
+		if err == syscall.EINTR || err == syscall.ECONNABORTED {
+			continue
+		}
+		if err != nil {
+			return
+		}
+		if n, err := syscall.Read(conn, request[:]); err == nil && n > 0 {
+			_, _ = syscall.Write(conn, []byte(okAnswer))
+		}
+		_ = syscall.Close(conn)
+		s.used.Store(int64(threadTime()))
+		s.served.Add(1)
+	}
+}
+
+func threadTime() time.Duration {
+	const thisThread = 1 // RUSAGE_THREAD
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(thisThread, &usage); err != nil {
+		panic(fmt.Sprintf("bench: ask for the processor time of this thread: %v", err))
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// await waits until that many connections were served.
+func (s *probedServer) await(served int64) error {
+	for range 6000 {
+		if s.served.Load() >= served {
+			return nil
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return fmt.Errorf("%d of %d probes in half a minute", s.served.Load(), served)
+}
+
+// close ends the server: a socket that is shut down accepts nobody.
+func (s *probedServer) close() {
+	_ = syscall.Shutdown(s.socket, syscall.SHUT_RDWR)
+	<-s.ended
+	_ = syscall.Close(s.socket)
 }

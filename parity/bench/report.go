@@ -3,8 +3,12 @@ package bench
 import (
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"text/tabwriter"
+	"time"
 )
 
 // Report is all that one run measured. Workers and Curve may be empty.
@@ -80,4 +84,69 @@ func number(value float64) string {
 		return fmt.Sprintf("%.0f", value)
 	}
 	return fmt.Sprintf("%.2f", value)
+}
+
+// Write makes benchmarks.md and benchmarks.svg in the folder. command is what a reader types to get numbers of their own.
+func (r Report) Write(folder, command string) error {
+	page := filepath.Join(folder, "benchmarks.md")
+	if err := os.WriteFile(page, []byte(r.page(command)), 0o644); err != nil {
+		return fmt.Errorf("write the benchmarks: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "benchmarks.svg"), []byte(plot(r.Curve)), 0o644); err != nil {
+		return fmt.Errorf("draw the benchmarks: %w", err)
+	}
+	return nil
+}
+
+func (r Report) page(command string) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, `# Beside the kubelet
+
+Written by %[1]s on %[2]s; every number is from that one run. Both sides ran in one process, in turns, with the same pods,
+the same statuses, the same client settings and the same API server (kube-apiserver and etcd, on the same machine); numbers
+are medians. Where nothing else is said, the ratio is the kubelet's time divided by Herald's: above 1, Herald is faster.
+Absolute times are this machine's. For the rows agent_*, each side was the whole program in a process of its own, with a
+containerd of its own and the limits that its API client has by default, 50 requests a second and 100 at once.
+
+Machine: %[3]s.
+
+![Pods that turn Running at once, and the time until all are visible](benchmarks.svg)
+
+%[4]s
+`, "`"+command+"`", time.Now().UTC().Format(time.DateOnly), machine(), rowTable(r.Rows).markdown())
+	if len(r.Workers) > 0 {
+		fmt.Fprintf(&out, `## Requests in flight
+
+What Herald's setting %s does: to the time until a burst is visible, by what is added to each request, and to the time until
+a readiness change behind many others is visible.
+
+%s`, "`status.Config.Workers`", workersTable(r.Workers).markdown())
+	}
+	return out.String()
+}
+
+// machine says where the numbers come from, as far as Linux tells.
+func machine() string {
+	return fmt.Sprintf("%s, %d cores, Linux %s, %s", processor(), runtime.NumCPU(), kernel(), runtime.Version())
+}
+
+func processor() string {
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return runtime.GOARCH
+	}
+	for line := range strings.Lines(string(info)) {
+		if key, value, _ := strings.Cut(line, ":"); strings.TrimSpace(key) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return runtime.GOARCH
+}
+
+func kernel() string {
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return "of unknown version"
+	}
+	return strings.TrimSpace(string(release))
 }

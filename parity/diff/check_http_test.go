@@ -1,12 +1,17 @@
 package diff_test
 
 import (
+	"bufio"
+	"crypto/tls"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +19,182 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
+
+// site is a server that answers the first request with its first reply, the second with the second, and further ones with
+// the last. It writes down what it is asked, byte by byte.
+type site struct {
+	port int32
+
+	mu      sync.Mutex // guards all below
+	replies []reply
+	heads   []string
+}
+
+// reply is an answer as it goes over the wire.
+type reply struct {
+	// Text is the answer. Then the connection is closed.
+	Text string
+	// Deaf servers hang up without having read a request.
+	Deaf bool
+	// Silent servers do not hang up until the client does.
+	Silent bool
+}
+
+// newSite serves plain text, or TLS with a certificate that nobody trusts.
+func newSite(t *testing.T, secure bool, replies ...reply) *site {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{port: int32(listener.Addr().(*net.TCPAddr).Port), replies: replies}
+	if secure {
+		listener = tls.NewListener(listener, selfSigned())
+	}
+	var served sync.WaitGroup
+	served.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			served.Go(func() { s.serve(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		served.Wait()
+	})
+	return s
+}
+
+// selfSigned is the configuration of a server with a certificate that nobody trusts.
+func selfSigned() *tls.Config {
+	server := httptest.NewUnstartedServer(nil)
+	server.StartTLS()
+	defer server.Close()
+	return &tls.Config{Certificates: server.TLS.Certificates, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12}
+}
+
+func (s *site) serve(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	s.mu.Lock()
+	r := s.replies[min(len(s.heads), len(s.replies)-1)]
+	s.mu.Unlock()
+	if r.Deaf {
+		s.note("a connection")
+		return
+	}
+	head := headOf(conn)
+	if head == "" {
+		return
+	}
+	s.note(head)
+	_, _ = io.WriteString(conn, r.Text)
+	if r.Silent {
+		_, _ = io.Copy(io.Discard, conn)
+	}
+}
+
+func (s *site) note(head string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heads = append(s.heads, head)
+}
+
+// headOf reads a request's first line and its headers, and shows them in order: that of headers means nothing.
+func headOf(conn io.Reader) string {
+	reader := bufio.NewReader(conn)
+	first, err := reader.ReadString('\n')
+	if err != nil {
+		return ""
+	}
+	var headers []string
+	for {
+		line, err := reader.ReadString('\n')
+		if err != nil {
+			return ""
+		}
+		if line == "\r\n" {
+			break
+		}
+		headers = append(headers, sameAgent(line))
+	}
+	slices.Sort(headers)
+	return fmt.Sprintf("%q", first+strings.Join(headers, ""))
+}
+
+// seen answers like that from now on, lets somebody ask, and returns what was asked.
+func (s *site) seen(replies []reply, ask func() finding) (finding, []string) {
+	s.mu.Lock()
+	s.replies, s.heads = replies, nil
+	s.mu.Unlock()
+	found := ask()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return found, slices.Clone(s.heads)
+}
+
+// drawVisit draws a probe as somebody might write it, and a server as somebody might run it.
+func drawVisit(d *drawer) visit {
+	v := visit{Get: v1.HTTPGetAction{
+		Path: oneOf(d, "", "/", "healthz", "/a?b=c", "/a?b=%20#frag", "?q", "#f", "/%zz", "/a b", "//user:pw@x/y", "/é", "*",
+			"/a/../b//c", "http://other.example/x", "mailto:x", "http:", ":80", "/a\x7f", "/%2F", "/a;b", "a:b", "/a?b c"),
+		Host:   oneOf(d, "", "", "", "localhost", "127.0.0.1", "LOCALHOST", "no such host"),
+		Scheme: oneOf(d, "", v1.URISchemeHTTP, v1.URISchemeHTTP, v1.URISchemeHTTPS, "http", "FTP"),
+	}}
+	switch d.IntN(20) {
+	case 0:
+		v.Get.Port = intstr.FromString(oneOf(d, "web", "other", "80x", "-1", "99999999999", "65536"))
+	case 1:
+		v.Get.Port = intstr.FromInt32(oneOf(d, int32(-1), 65536, 1<<30))
+	}
+	for range d.IntN(4) {
+		v.Get.HTTPHeaders = append(v.Get.HTTPHeaders, v1.HTTPHeader{Name: drawHeaderName(d), Value: drawHeaderValue(d)})
+	}
+	for range 1 + d.IntN(3) {
+		v.Replies = append(v.Replies, drawReply(d))
+	}
+	return v
+}
+
+func drawHeaderName(d *drawer) string {
+	return oneOf(d, "Host", "host", "User-Agent", "user-agent", "Accept", "accept", "X-A", "x-a", "Cookie", "Authorization",
+		"Connection", "Content-Length", "Transfer-Encoding", "Trailer", "Expect", "Accept-Encoding", "Range", "Referer", "Te", "Bad Name", "")
+}
+
+func drawHeaderValue(d *drawer) string {
+	return oneOf(d, "", "", "a", "text/html", "shop.example", "shop.example:8080", "close", "keep-alive", "ü", " padded ", "a, b", "5",
+		"chunked", "two\r\nlines", "nul\x00", "tab\t", "100-continue", "[::1]:80", "a b/c")
+}
+
+func drawReply(d *drawer) reply {
+	if d.chance(5) {
+		return reply{Deaf: d.chance(50), Text: oneOf(d, "", "garbage\r\n\r\n", "HTTP/1.1 ")}
+	}
+	code := oneOf(d, 200, 200, 204, 301, 302, 302, 303, 304, 307, 308, 400, 404, 500, 503, 100+d.IntN(500))
+	body := oneOf(d, "", "body", "\xff\xfe", "\x1f\x8b\x08", strings.Repeat("x", 10<<10-1+d.IntN(3)))
+	var headers []string
+	if d.chance(60) {
+		headers = append(headers, "Location: "+oneOf(d, "/", "/x?y=z#f", "x", "?q", "//127.0.0.1:1/", "http://elsewhere.example/", "http://",
+			"HTTP://localhost/", "https://127.0.0.1:1/", "/%zz", "http://[::1", "ftp://127.0.0.1/", "/a b", "mailto:x"))
+	}
+	if d.chance(10) {
+		headers = append(headers, oneOf(d, "Set-Cookie: a=b", "Connection: keep-alive", "Content-Encoding: gzip", "Trailer: X"))
+	}
+	r := reasonable(code, body, headers...)
+	switch d.IntN(12) {
+	case 0:
+		r.Text = strings.Replace(r.Text, "HTTP/1.1", "HTTP/1.0", 1)
+	case 1:
+		r.Text = r.Text[:d.IntN(len(r.Text))]
+	case 2:
+		r.Text = strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", d.IntN(9)) + r.Text
+	case 3:
+		r.Text = strings.Replace(r.Text, "Content-Length", "X-Length", 1)
+	}
+	return r
+}
 
 var (
 	checkSeed  = flag.Uint64("check.seed", 0, "the first case that checks are compared on; 0: any")

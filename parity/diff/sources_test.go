@@ -3,6 +3,10 @@ package diff_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
@@ -11,15 +15,17 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
-
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/kubelet/config"
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
+	"pgregory.net/rapid"
 
+	"github.com/heraldnode/herald/parity/internal/kubelet"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/source"
 )
@@ -202,6 +208,216 @@ func TestCFG35ToCFG40SourcesAreMergedAsTheKubeletMergesThem(t *testing.T) {
 		})
 		if differs != "" {
 			rt.Fatal(differs)
+		}
+	})
+}
+
+// folder is read by both sides.
+type folder struct {
+	t       *testing.T
+	dir     string
+	kubelet *kubelet.Manifests
+	herald  *source.File
+}
+
+func newFolder(t *testing.T) *folder {
+	t.Helper()
+	dir := t.TempDir()
+	files, err := source.NewFile(source.FileConfig{Path: dir, NodeName: node})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &folder{t: t, dir: dir, kubelet: kubelet.NewManifests(dir, node), herald: files}
+}
+
+func (f *folder) write(file, content string) {
+	f.t.Helper()
+	if err := os.WriteFile(filepath.Join(f.dir, file), []byte(content), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func podNamed(name string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: main, image: web}]}\n", name)
+}
+
+// pods is which pods each would run now.
+func (f *folder) pods() (kubelet, herald []string) {
+	f.t.Helper()
+	theirs, err := f.kubelet.List()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return namesOf(theirs), namesOf(f.herald.Scan().Pods)
+}
+
+func namesOf(pods []*v1.Pod) []string {
+	var names []string
+	for _, p := range pods {
+		names = append(names, p.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestCFG14AFolderOfGoodManifestsGivesBothTheSamePods(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", podNamed("a"))
+	f.write("b.json", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"},"spec":{"containers":[{"name":"main","image":"web"}]}}`)
+	f.write(".hidden.yaml", podNamed("hidden"))
+	if err := os.Mkdir(filepath.Join(f.dir, "deeper"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f.write("deeper/c.yaml", podNamed("c"))
+	kubelet, herald := f.pods()
+	if want := []string{"a-node-1", "b-node-1"}; !slices.Equal(kubelet, want) || !slices.Equal(herald, want) {
+		t.Fatalf("kubelet %v, Herald %v, want %v", kubelet, herald, want)
+	}
+	if err := os.Remove(filepath.Join(f.dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if kubelet, herald = f.pods(); !slices.Equal(kubelet, herald) {
+		t.Fatalf("after a removal: kubelet %v, Herald %v", kubelet, herald)
+	}
+}
+
+func TestBUG18ABrokenEditDoesNotEndThePod(t *testing.T) {
+	f := newFolder(t)
+	f.write("web.yaml", podNamed("web"))
+	f.pods()
+	f.write("web.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: web\n")
+	kubelet, herald := f.pods()
+	if len(kubelet) != 0 {
+		t.Errorf("the kubelet no longer has this fault: it runs %v", kubelet)
+	}
+	if !slices.Equal(herald, []string{"web-node-1"}) {
+		t.Errorf("Herald runs %v", herald)
+	}
+	if problems := f.herald.Scan().Problems; len(problems) != 1 || problems[0].Line == 0 {
+		t.Errorf("Herald says %v", problems)
+	}
+}
+
+func TestBUG32ABackupFileIsNoManifest(t *testing.T) {
+	f := newFolder(t)
+	f.write("web.yaml", podNamed("web"))
+	f.write("web.yaml.bak", podNamed("old"))
+	kubelet, herald := f.pods()
+	if !slices.Contains(kubelet, "old-node-1") {
+		t.Errorf("the kubelet no longer has this fault: it runs %v", kubelet)
+	}
+	if !slices.Equal(herald, []string{"web-node-1"}) {
+		t.Errorf("Herald runs %v", herald)
+	}
+}
+
+func TestCFG20OfTwoFilesWithOnePodTheFirstKeepsIt(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", podNamed("web"))
+	f.pods()
+	f.write("b.yaml", podNamed("web"))
+	kubelet, herald := f.pods()
+	if len(kubelet) != 2 {
+		t.Errorf("the kubelet no longer has this fault: it reads %v", kubelet)
+	}
+	if problems := f.herald.Scan().Problems; len(herald) != 1 || len(problems) != 1 {
+		t.Errorf("Herald runs %v and says %v", herald, problems)
+	}
+}
+
+// page is a URL whose content a test changes, and which counts how often it was read.
+type page struct {
+	mu    sync.Mutex // guards all below
+	body  string
+	reads int
+}
+
+func (p *page) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reads++
+	_, _ = w.Write([]byte(p.body))
+}
+
+// show changes the content and waits until it was read a few times.
+func (p *page) show(t *testing.T, body string) {
+	t.Helper()
+	p.mu.Lock()
+	p.body, p.reads = body, 0
+	p.mu.Unlock()
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.reads > 3, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+const onePod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec":{"containers":[{"name":"main","image":"web"}]}}`
+
+func TestBUG21AURLThatIsEmptyForAWhileKeepsOrRegainsItsPods(t *testing.T) {
+	const often = 5 * time.Millisecond
+	t.Run("the kubelet", func(t *testing.T) {
+		content := &page{}
+		server := httptest.NewServer(content)
+		defer server.Close()
+		theirs := config.NewPodConfig(&record.FakeRecorder{}, nobody{})
+		config.NewSourceURL(klog.Logger{}, server.URL, nil, types.NodeName(node), often, theirs.Channel(t.Context(), "http"))
+		pods := 0
+		for _, body := range []string{onePod, "", onePod} {
+			content.show(t, body)
+			for len(theirs.Updates()) > 0 {
+				switch update := <-theirs.Updates(); update.Op {
+				case kubetypes.ADD:
+					pods += len(update.Pods)
+				case kubetypes.REMOVE:
+					pods -= len(update.Pods)
+				}
+			}
+		}
+		if pods != 0 {
+			t.Error("the kubelet no longer has this fault")
+		}
+	})
+	t.Run("Herald", func(t *testing.T) {
+		content := &page{}
+		server := httptest.NewServer(content)
+		defer server.Close()
+		url, err := source.NewHTTP(source.HTTPConfig{URL: server.URL, NodeName: node, Period: often})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, err := source.NewMux(source.MuxConfig{Sources: []source.Source{url}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		pods := 0
+		all.Go(func() { _ = ours.Run(ctx) })
+		all.Go(func() {
+			for update := range ours.Updates() {
+				mu.Lock()
+				switch update.Op {
+				case source.OpAdd:
+					pods += len(update.Pods)
+				case source.OpRemove:
+					pods -= len(update.Pods)
+				}
+				mu.Unlock()
+				update.Ack()
+			}
+		})
+		for _, body := range []string{onePod, "", onePod} {
+			content.show(t, body)
+		}
+		cancel()
+		all.Wait()
+		if pods != 1 {
+			t.Errorf("Herald runs %d pods", pods)
 		}
 	})
 }

@@ -9,10 +9,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/yaml"
 
 	"github.com/heraldnode/herald/parity/containerd"
+	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
 // patience is how long a pod may take to settle on a busy machine.
@@ -128,3 +130,114 @@ func (s *side) awaitEnd(ctx context.Context, name string) error {
 		return err == nil && len(list.Items) == 0, nil
 	})
 }
+
+// act is what somebody does to a pod.
+type act func(ctx context.Context, s *side, pod *v1.Pod) error
+
+// deletes is kubectl delete, with the pod's own grace if there is no other.
+func deletes(grace *int64) act {
+	return func(ctx context.Context, s *side, p *v1.Pod) error {
+		return s.Admin.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: grace})
+	}
+}
+
+func patches(patch string, subresources ...string) act {
+	return func(ctx context.Context, s *side, p *v1.Pod) error {
+		_, err := s.Admin.CoreV1().Pods(p.Namespace).Patch(
+			ctx, p.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+		return err
+	}
+}
+
+func opens(gate string) act {
+	return patches(fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"status":"True"}]}}`, gate), "status")
+}
+
+// labels sets a label, and says to the recorder that it was not the agent's doing.
+func labels(name string) act {
+	return patches(fmt.Sprintf(`{"metadata":{"labels":{%q:"yes"},"annotations":{%q:"1"}}}`, name, recorder.ForeignMark))
+}
+
+func exchanges(container, image string) act {
+	return patches(fmt.Sprintf(`{"spec":{"containers":[{"name":%q,"image":%q}]}}`, container, image))
+}
+
+// debugs is what kubectl debug does.
+func debugs(ctx context.Context, s *side, p *v1.Pod) error {
+	p = p.DeepCopy()
+	for name, args := range map[string][]string{"shell": {"pause"}, "once": {"exit", "3"}} {
+		p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, v1.EphemeralContainer{
+			EphemeralContainerCommon: v1.EphemeralContainerCommon{
+				Name: name, Image: containerd.TestpodImage, ImagePullPolicy: v1.PullIfNotPresent, Args: args,
+			},
+		})
+	}
+	_, err := s.Admin.CoreV1().Pods(p.Namespace).UpdateEphemeralContainers(ctx, p.Name, p, metav1.UpdateOptions{})
+	return err
+}
+
+// all holds when each of them does.
+func all(conditions ...condition) condition {
+	return func(p *v1.Pod) bool {
+		for _, is := range conditions {
+			if !is(p) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+func ready(p *v1.Pod) bool {
+	return p.Status.Phase == v1.PodRunning && recorder.ConditionOf(&p.Status, v1.PodReady).Status == v1.ConditionTrue
+}
+
+func notReady(p *v1.Pod) bool {
+	return recorder.ConditionOf(&p.Status, v1.PodReady).Status == v1.ConditionFalse
+}
+
+func containersReady(p *v1.Pod) bool {
+	return recorder.ConditionOf(&p.Status, v1.ContainersReady).Status == v1.ConditionTrue
+}
+
+func labelled(name string) condition {
+	return func(p *v1.Pod) bool { return p.Labels[name] != "" }
+}
+
+func deleting(p *v1.Pod) bool { return p.DeletionTimestamp != nil }
+
+func phase(phase v1.PodPhase) condition {
+	return func(p *v1.Pod) bool { return p.Status.Phase == phase }
+}
+
+// container holds when the container of that name is there and is so.
+func container(name string, is func(*v1.ContainerStatus) bool) condition {
+	return func(p *v1.Pod) bool {
+		for _, c := range recorder.ContainersOf(&p.Status) {
+			if c.Name == name {
+				return is(&c)
+			}
+		}
+		return false
+	}
+}
+
+func running(name string) condition {
+	return container(name, func(c *v1.ContainerStatus) bool { return c.State.Running != nil })
+}
+
+func ended(name string) condition {
+	return container(name, func(c *v1.ContainerStatus) bool { return c.State.Terminated != nil })
+}
+
+func waiting(name, reason string) condition {
+	return container(name, func(c *v1.ContainerStatus) bool {
+		return c.State.Waiting != nil && c.State.Waiting.Reason == reason
+	})
+}
+
+func restarted(name string) condition {
+	return container(name, func(c *v1.ContainerStatus) bool { return c.RestartCount > 0 })
+}
+
+func crashLoop(name string) condition { return all(restarted(name), waiting(name, "CrashLoopBackOff")) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 	"sync"
+	"time"
 	"unsafe" // for linkname
 
 	v1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 	"k8s.io/kubernetes/pkg/kubelet/prober"
 	"k8s.io/kubernetes/pkg/kubelet/prober/results"
 	"k8s.io/kubernetes/pkg/probe"
@@ -73,4 +75,20 @@ func probeKey(of reflect.Type, uid types.UID, container string, kind ProbeKind) 
 	settable(key.FieldByName("containerName")).SetString(container)
 	settable(key.FieldByName("probeType")).SetInt(int64(kind))
 	return key
+}
+
+// What is linked below is there only if somebody uses its package.
+var _ = kuberuntime.HasAnyRegularContainerCreated
+
+//nolint:revive // argument-limit: as the kubelet has it
+//go:linkname setTerminationGracePeriod k8s.io/kubernetes/pkg/kubelet/kuberuntime.setTerminationGracePeriod
+func setTerminationGracePeriod(
+	ctx context.Context, pod *v1.Pod, container *v1.Container, name string, id kubecontainer.ContainerID, reason string,
+) int64
+
+// GracePeriod is what the kubelet gives a container that it stops for that reason, before hooks and its minimum.
+func GracePeriod(pod *v1.Pod, container *v1.Container, reason string) time.Duration {
+	ctx := klog.NewContext(context.Background(), klog.Logger{})
+	seconds := setTerminationGracePeriod(ctx, pod, container, container.Name, kubecontainer.ContainerID{}, reason)
+	return time.Duration(seconds) * time.Second
 }

@@ -1,0 +1,243 @@
+package diff_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+var (
+	deriveSeed  = flag.Uint64("derive.seed", 0, "the first case that derive and the kubelet are compared on; 0: any")
+	deriveCases = flag.Int("derive.cases", 12_000, "how many cases each comparison of derive with the kubelet has")
+)
+
+// comparison gives cases of one kind to both sides.
+type comparison struct {
+	// differs draws the case of that seed and says how the answers differ, on the smallest case that shows it, or "".
+	differs func(seed uint64) string
+}
+
+// compared makes a comparison. disagreement is called with one case many times and must leave it as it is.
+func compared[C any](draw func(*drawer) C, disagreement func(C) string) comparison {
+	return comparison{func(seed uint64) string {
+		c := draw(newDrawer(seed))
+		if disagreement(c) == "" {
+			return ""
+		}
+		c = shrink(c, func(smaller C) bool { return disagreement(smaller) != "" })
+		text, err := yaml.Marshal(c)
+		if err != nil {
+			text = fmt.Appendf(nil, "%+v", c)
+		}
+		return fmt.Sprintf("%s\n%s", text, disagreement(c))
+	}}
+}
+
+// run goes through -derive.cases cases. Each has a seed of its own, so that a difference is found again at once.
+func (c comparison) run(t *testing.T) {
+	first := *deriveSeed
+	if first == 0 {
+		first = uint64(time.Now().UnixNano())
+	}
+	for i := range uint64(*deriveCases) {
+		if differs := c.differs(first + i); differs != "" {
+			t.Fatalf("again with: go test ./diff -run '^%s$' -derive.cases=1 -derive.seed=%d\n%s", t.Name(), first+i, differs)
+		}
+	}
+}
+
+// FuzzDerive goes on with all comparisons for as long as it is let.
+func FuzzDerive(f *testing.F) {
+	all := []comparison{
+		comparePhase, compareConditions, compareTransition, compareEqual, compareNormal, compareMerge, compareContinue,
+		compareTerminate, compareResize, compareStatus,
+	}
+	for i := range all {
+		f.Add(uint8(i), uint64(1))
+	}
+	f.Fuzz(func(t *testing.T, which uint8, seed uint64) {
+		if differs := all[int(which)%len(all)].differs(seed); differs != "" {
+			t.Fatal(differs)
+		}
+	})
+}
+
+// drawer draws cases. Equal seeds draw equal cases.
+type drawer struct{ *rand.Rand }
+
+func newDrawer(seed uint64) *drawer { return &drawer{rand.New(rand.NewPCG(seed, 0))} }
+
+func (d *drawer) chance(percent int) bool { return d.IntN(100) < percent }
+
+func oneOf[T any](d *drawer, values ...T) T { return values[d.IntN(len(values))] }
+
+// unlike is what a comparison says of two answers.
+func unlike(kubelet, herald any) string {
+	theirs, ours := written(kubelet), written(herald)
+	return fmt.Sprintf("kubelet: %s\n\nHerald: %s\n\nkubelet (-), Herald (+):\n%s", theirs, ours, cmp.Diff(theirs, ours))
+}
+
+func written(answer any) string {
+	switch answer := answer.(type) {
+	case error:
+		return answer.Error()
+	case string, bool:
+		return fmt.Sprint(answer)
+	}
+	text, err := yaml.Marshal(answer)
+	if err != nil {
+		return fmt.Sprintf("%+v", answer)
+	}
+	return "\n" + strings.TrimSpace(string(text))
+}
+
+// shrink makes the case smaller, one thing at a time, for as long as it still fails: it takes elements out of lists and
+// maps and empties fields. Cases are copied before they are changed.
+func shrink[C any](c C, fails func(C) bool) C {
+	for changed := true; changed; {
+		changed = false
+		for place := 0; ; place++ {
+			smaller := deepCopy(reflect.ValueOf(&c).Elem())
+			counter := place
+			if !emptyOne(smaller, &counter) {
+				break
+			}
+			if candidate := smaller.Interface().(C); fails(candidate) {
+				c, changed = candidate, true
+				place--
+			}
+		}
+	}
+	return c
+}
+
+// kept are fields without which a case is no case: its parts, names, and what keeps instances apart. What they point to
+// is made smaller all the same.
+var kept = []string{
+	"Pod", "Status", "Old", "Next", "API", "Ours", "Observed", "Name", "Namespace", "UID", "ID", "ContainerID", "Type", "RestartPolicy",
+}
+
+// emptyOne empties the thing at that place, counted in depth-first order, and reports whether there was one.
+func emptyOne(v reflect.Value, place *int) bool {
+	if v.Kind() == reflect.Struct {
+		return emptyField(v, place)
+	}
+	if v.IsZero() {
+		return false
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		return emptyOne(v.Elem(), place)
+	case reflect.Slice:
+		return emptyElement(v, place)
+	case reflect.Map:
+		for _, key := range sortedKeys(v) {
+			if *place--; *place < 0 {
+				v.SetMapIndex(key, reflect.Value{})
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sortedKeys are in the same order each time: a place is a place.
+func sortedKeys(v reflect.Value) []reflect.Value {
+	return slices.SortedFunc(slices.Values(v.MapKeys()), func(a, b reflect.Value) int {
+		return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
+	})
+}
+
+func emptyField(v reflect.Value, place *int) bool {
+	for i := range v.NumField() {
+		field, of := v.Field(i), v.Type().Field(i)
+		if !of.IsExported() || field.IsZero() {
+			continue
+		}
+		if !slices.Contains(kept, of.Name) && !of.Anonymous && field.Kind() != reflect.Struct {
+			if *place--; *place < 0 {
+				field.SetZero()
+				return true
+			}
+		}
+		if emptyOne(field, place) {
+			return true
+		}
+	}
+	return false
+}
+
+func emptyElement(v reflect.Value, place *int) bool {
+	for i := range v.Len() {
+		if *place--; *place < 0 {
+			v.Set(reflect.AppendSlice(v.Slice(0, i), v.Slice(i+1, v.Len())))
+			return true
+		}
+		if emptyOne(v.Index(i), place) {
+			return true
+		}
+	}
+	return false
+}
+
+// deepCopy copies what can be changed. Fields that are not exported are shared: nothing changes them.
+func deepCopy(v reflect.Value) reflect.Value {
+	made := reflect.New(v.Type()).Elem()
+	made.Set(v)
+	switch {
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				made.Field(i).Set(deepCopy(v.Field(i)))
+			}
+		}
+	case v.Kind() == reflect.Pointer && !v.IsNil():
+		made.Set(reflect.New(v.Type().Elem()))
+		made.Elem().Set(deepCopy(v.Elem()))
+	case v.Kind() == reflect.Slice && !v.IsNil():
+		made.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
+		for i := range v.Len() {
+			made.Index(i).Set(deepCopy(v.Index(i)))
+		}
+	case v.Kind() == reflect.Map && !v.IsNil():
+		made.Set(reflect.MakeMap(v.Type()))
+		for _, key := range v.MapKeys() {
+			made.SetMapIndex(key, deepCopy(v.MapIndex(key)))
+		}
+	}
+	return made
+}
+
+func TestACaseIsShrunkToWhatMatters(t *testing.T) {
+	type part struct {
+		Name  string
+		Count *int
+	}
+	type whole struct {
+		Parts []part
+		By    map[string]int
+		Other string
+	}
+	big := whole{
+		Parts: []part{{"a", new(1)}, {"b", new(2)}, {"c", new(3)}}, By: map[string]int{"x": 1, "y": 2}, Other: "text",
+	}
+	hasB := func(w whole) bool {
+		_, y := w.By["y"]
+		return y && slices.ContainsFunc(w.Parts, func(p part) bool { return p.Name == "b" })
+	}
+	want := whole{Parts: []part{{Name: "b"}}, By: map[string]int{"y": 2}}
+	if d := cmp.Diff(want, shrink(big, hasB)); d != "" {
+		t.Fatal(d)
+	}
+	if len(big.Parts) != 3 || *big.Parts[1].Count != 2 {
+		t.Fatalf("the case itself was changed: %+v", big)
+	}
+}
