@@ -17,12 +17,12 @@ import (
 
 // API is the API server. Errors are those of apimachinery's api/errors, possibly wrapped.
 type API interface {
-	Nodes
-	Leases
+	NodeAPI
+	LeaseAPI
 }
 
-// Nodes are the Node objects, of which only the own one is asked for.
-type Nodes interface {
+// NodeAPI is the Node objects, of which only the own one is asked for.
+type NodeAPI interface {
 	// GetNode reads the newest version.
 	GetNode(ctx context.Context, name string) (*v1.Node, error)
 	// CreateNode fails if there is one of that name.
@@ -33,8 +33,8 @@ type Nodes interface {
 	PatchNodeStatus(ctx context.Context, name string, patch []byte) (*v1.Node, error)
 }
 
-// Leases are those in the namespace of nodes' leases.
-type Leases interface {
+// LeaseAPI is those in the namespace of nodes' leases.
+type LeaseAPI interface {
 	GetLease(ctx context.Context, node string) (*coordinationv1.Lease, error)
 	CreateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
 	// UpdateLease fails with a conflict if the lease is at another version by now.
@@ -45,8 +45,8 @@ type Leases interface {
 type Config struct {
 	// NodeName of the Node object.
 	NodeName string
-	// Machine finds out how the machine is: machine.Machine.Facts. It is called every UpdateFrequency.
-	Machine func() (report.Facts, error)
+	// MachineInfo finds out how the machine is: machine.Machine.Info. It is called every UpdateFrequency.
+	MachineInfo func() (report.MachineInfo, error)
 
 	// API is for the node alone, see the package comment. Default: none, there is no cluster.
 	API API
@@ -93,10 +93,10 @@ type Config struct {
 func (c Config) withDefaults() (Config, error) {
 	var err error
 	if c.NodeName == "" {
-		err = errors.Join(err, errors.New("node.Config: Name is required"))
+		err = errors.Join(err, errors.New("node.Config: NodeName is required"))
 	}
-	if c.Machine == nil {
-		err = errors.Join(err, errors.New("node.Config: Machine is required"))
+	if c.MachineInfo == nil {
+		err = errors.Join(err, errors.New("node.Config: MachineInfo is required"))
 	}
 	if c.MaxPods < 0 || c.UpdateFrequency < 0 || c.ReportFrequency < 0 {
 		err = errors.Join(err, errors.New("node.Config: MaxPods, UpdateFrequency and ReportFrequency must not be negative"))

@@ -21,7 +21,7 @@ type tenant struct {
 
 // run waits for the Node, which is to own the lease.
 func (t *tenant) run(ctx context.Context) {
-	if t.AwaitNode(ctx) != nil {
+	if t.WaitForRegistration(ctx) != nil {
 		return
 	}
 	pause := t.backoff()

@@ -18,7 +18,7 @@ type Node struct {
 	registered chan struct{} // closed when the object was first seen in the API server
 
 	mu    sync.Mutex // guards all below
-	facts report.Facts
+	facts report.MachineInfo
 	// object is the newest that is known of the Node: from the API server where there is one, else as it would be.
 	object *v1.Node
 }
@@ -29,7 +29,7 @@ func New(config Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	facts, err := config.Machine()
+	facts, err := config.MachineInfo()
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +51,8 @@ func (n *Node) Run(ctx context.Context) error {
 	return nil
 }
 
-// AwaitNode returns when the API server has the Node, or with the error of ctx when that ends first.
-func (n *Node) AwaitNode(ctx context.Context) error {
+// WaitForRegistration returns when the API server has the Node, or with the error of ctx when that ends first.
+func (n *Node) WaitForRegistration(ctx context.Context) error {
 	select {
 	case <-n.registered:
 		return nil
@@ -79,7 +79,7 @@ func (n *Node) Addresses() []v1.NodeAddress {
 	if n.object != nil {
 		before = &n.object.Status
 	}
-	return report.Status(report.Input{Facts: n.facts, Before: before}).Addresses
+	return report.Status(report.StatusInput{Machine: n.facts, Before: before}).Addresses
 }
 
 // Object is the newest that is known of the Node: what the API server has or, where there is none, what it would be told.
@@ -90,7 +90,7 @@ func (n *Node) Object() *v1.Node {
 	return n.object.DeepCopy()
 }
 
-func (n *Node) remember(facts report.Facts) {
+func (n *Node) remember(facts report.MachineInfo) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.facts = facts

@@ -121,7 +121,7 @@ func TestWhatChangesOnTheMachineIsToldWithinTenSeconds(t *testing.T) {
 		if ips := w.HostIPs(); len(ips) != 1 || ips[0].String() != "192.0.2.8" || w.Addresses()[0].Address != "192.0.2.8" {
 			t.Errorf("own addresses %v, %v", ips, w.Addresses())
 		}
-		w.set(func() { w.err, w.facts = errors.New("too many open files"), report.Facts{} })
+		w.set(func() { w.err, w.facts = errors.New("too many open files"), report.MachineInfo{} })
 		pass(time.Minute)
 		if n := w.writes("nodes", "patch"); n != 1 || len(w.HostIPs()) != 1 {
 			t.Errorf("F28: %d reports, addresses %v; want all as it was", n, w.HostIPs())
@@ -199,12 +199,12 @@ func TestF1AServerThatIsDownIsAskedAgainUntilItAnswers(t *testing.T) {
 		w.start()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		if err := w.AwaitNode(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if err := w.WaitForRegistration(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("waited for the node: %v", err)
 		}
 		w.server.SetDown(false)
 		pass(11 * time.Second)
-		if err := w.AwaitNode(t.Context()); err != nil || w.server.Node("a") == nil {
+		if err := w.WaitForRegistration(t.Context()); err != nil || w.server.Node("a") == nil {
 			t.Errorf("not registered: %v", err)
 		}
 	})
@@ -364,16 +364,16 @@ func TestTheNodeCountsAndIsNamed(t *testing.T) {
 }
 
 func TestAConfigNamesWhatIsMissing(t *testing.T) {
-	look := func() (report.Facts, error) { return facts(), nil }
+	look := func() (report.MachineInfo, error) { return facts(), nil }
 	tests := map[string]struct {
 		config node.Config
 		says   string
 	}{
-		"no name":               {node.Config{Machine: look}, "Name"},
+		"no name":               {node.Config{MachineInfo: look}, "Name"},
 		"no machine":            {node.Config{NodeName: "a"}, "Machine"},
-		"negative":              {node.Config{NodeName: "a", Machine: look, MaxPods: -1}, "MaxPods"},
-		"too short a lease":     {node.Config{NodeName: "a", Machine: look, LeaseDuration: time.Second}, "LeaseDuration"},
-		"a machine in the dark": {node.Config{NodeName: "a", Machine: func() (report.Facts, error) { return report.Facts{}, errors.New("dark") }}, "dark"},
+		"negative":              {node.Config{NodeName: "a", MachineInfo: look, MaxPods: -1}, "MaxPods"},
+		"too short a lease":     {node.Config{NodeName: "a", MachineInfo: look, LeaseDuration: time.Second}, "LeaseDuration"},
+		"a machine in the dark": {node.Config{NodeName: "a", MachineInfo: func() (report.MachineInfo, error) { return report.MachineInfo{}, errors.New("dark") }}, "dark"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

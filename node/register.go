@@ -25,7 +25,7 @@ var (
 
 // register creates the object that is not there. A node that was deleted while its agent ran stays deleted, as with the kubelet: it comes
 // back without its taints and open to pods, which is not what somebody wants who has just emptied and removed it.
-func (r *reporter) register(ctx context.Context, facts report.Facts) error {
+func (r *reporter) register(ctx context.Context, facts report.MachineInfo) error {
 	r.seen(nil)
 	switch {
 	case r.config.NoRegistration:
@@ -45,7 +45,7 @@ func (r *reporter) register(ctx context.Context, facts report.Facts) error {
 
 // adopt makes an object that was there before this agent, or is another than before, this node's. That it may not be
 // labelled is no reason not to be alive.
-func (r *reporter) adopt(ctx context.Context, object *v1.Node, facts report.Facts) (*v1.Node, error) {
+func (r *reporter) adopt(ctx context.Context, object *v1.Node, facts report.MachineInfo) (*v1.Node, error) {
 	if r.adopted == object.UID {
 		return object, nil
 	}

@@ -100,8 +100,8 @@ func (r *reporter) keep(ctx context.Context) error {
 }
 
 // look finds out how the machine is. What cannot be found out stays as it was.
-func (r *reporter) look(ctx context.Context) report.Facts {
-	facts, err := r.config.Machine()
+func (r *reporter) look(ctx context.Context) report.MachineInfo {
+	facts, err := r.config.MachineInfo()
 	if err != nil {
 		r.config.Logger.Warn("The machine cannot be looked at; what was known counts on", "err", err)
 		r.mu.Lock()
@@ -139,21 +139,21 @@ func (r *reporter) notReady() string {
 	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }
 
-func (r *reporter) wanted(facts report.Facts, before *v1.NodeStatus) *v1.NodeStatus {
+func (r *reporter) wanted(facts report.MachineInfo, before *v1.NodeStatus) *v1.NodeStatus {
 	var conditions []v1.NodeCondition
 	if before != nil {
 		conditions = before.Conditions
 	}
 	now := time.Now()
 	r.pressures = r.pressures.Next(facts, conditions, now)
-	return report.Status(report.Input{
-		Facts: facts, Before: before, Pressures: r.pressures, NotReady: r.notReady(), MaxPods: r.config.MaxPods,
+	return report.Status(report.StatusInput{
+		Machine: facts, Before: before, Pressures: r.pressures, NotReady: r.notReady(), MaxPods: r.config.MaxPods,
 		Reserved: r.config.Reserved, Port: r.config.Port, Now: now,
 	})
 }
 
 // alone is for a node without a cluster.
-func (r *reporter) alone(facts report.Facts) {
+func (r *reporter) alone(facts report.MachineInfo) {
 	before := &v1.NodeStatus{}
 	if object := r.Object(); object != nil {
 		before = &object.Status
@@ -164,7 +164,7 @@ func (r *reporter) alone(facts report.Facts) {
 }
 
 // update tells the status if it changed or is due.
-func (r *reporter) update(ctx context.Context, object *v1.Node, facts report.Facts) error {
+func (r *reporter) update(ctx context.Context, object *v1.Node, facts report.MachineInfo) error {
 	wanted := r.wanted(facts, &object.Status)
 	if !report.Changed(&object.Status, wanted) && time.Now().Before(r.due) {
 		r.metrics.reports.WithLabelValues("unchanged").Inc()

@@ -26,7 +26,7 @@ type world struct {
 	server *heraldtest.APIServer
 
 	mu           sync.Mutex // guards all below
-	facts        report.Facts
+	facts        report.MachineInfo
 	err          error // of looking at the machine
 	ready        error
 	network      error
@@ -37,8 +37,8 @@ type world struct {
 	answering    func(*http.Request) *http.Response // in the server's place, unless it is nil
 }
 
-func facts() report.Facts {
-	return report.Facts{
+func facts() report.MachineInfo {
+	return report.MachineInfo{
 		Hostname: "host-a", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, CPUs: 2,
 		System: v1.NodeSystemInfo{BootID: "first", KubeletVersion: "v1.36.3+herald", OperatingSystem: "linux", Architecture: "amd64"},
 		Memory: report.Amount{Total: 4 << 30, Available: 2 << 30}, Storage: report.Amount{Total: 1000, Available: 900},
@@ -56,7 +56,7 @@ func newWorld(t *testing.T, change ...func(*node.Config)) *world {
 		t.Fatal(err)
 	}
 	config := node.Config{
-		NodeName: "a", API: client, Machine: w.look, Ready: func() error { return get(w, &w.ready) },
+		NodeName: "a", API: client, MachineInfo: w.look, Ready: func() error { return get(w, &w.ready) },
 		NetworkReady: func() error { return get(w, &w.network) }, Events: w,
 		RuntimeVersion: func(context.Context) (string, string, error) { return "containerd", get(w, &w.runtime), nil },
 		Reconnect:      func() { w.set(func() { w.reconnected++ }) },
@@ -99,7 +99,7 @@ func get[T any](w *world, field *T) T {
 	return *field
 }
 
-func (w *world) look() (report.Facts, error) {
+func (w *world) look() (report.MachineInfo, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.facts, w.err

@@ -82,7 +82,7 @@ func (n *Node) makeEvents() (err error) {
 // makeNode gives the Node object and its lease connections of their own, so that no flood of statuses can make the node
 // look dead.
 func (n *Node) makeNode() error {
-	facts := machine.Config{Data: n.config.DataDir, Version: n.config.Version}
+	facts := machine.Config{DataDir: n.config.DataDir, Version: n.config.Version}
 	if n.config.NodeIP.IsValid() {
 		facts.Addresses = []netip.Addr{n.config.NodeIP}
 	}
@@ -91,7 +91,7 @@ func (n *Node) makeNode() error {
 		return err
 	}
 	config := node.Config{
-		NodeName: n.config.NodeName, Machine: here.Facts, MaxPods: int64(n.config.MaxPods),
+		NodeName: n.config.NodeName, MachineInfo: here.Info, MaxPods: int64(n.config.MaxPods),
 		Labels: n.config.NodeLabels, Taints: n.config.RegisterWithTaints, NoRegistration: n.config.NoRegistration,
 		ProviderID: n.config.ProviderID, Reserved: n.config.Reserved, UpdateFrequency: n.config.NodeStatusUpdateFrequency,
 		ReportFrequency: n.config.NodeStatusReportFrequency, LeaseDuration: n.config.NodeLeaseDuration,
@@ -117,7 +117,7 @@ func (n *Node) makeVolumes() (err error) {
 		NodeInfo: func() provision.NodeInfo { return provision.NodeInfo{HostIPs: n.Node.HostIPs()} },
 	}
 	if n.api != nil {
-		config.Objects = n.api
+		config.API = n.api
 	}
 	n.volumes, err = provision.New(config)
 	return err
@@ -189,7 +189,7 @@ func (n *Node) sources() ([]source.Source, error) {
 	if n.api != nil {
 		bound, err := source.NewAPI(source.APIConfig{
 			ListerWatcher: n.api.PodsOnNode(n.config.NodeName), NodeName: n.config.NodeName, Logger: n.config.Logger,
-			WaitForNode: n.Node.AwaitNode,
+			WaitForNode: n.Node.WaitForRegistration,
 		})
 		if err != nil {
 			return nil, err

@@ -17,41 +17,41 @@ type config = *runtimeapi.ContainerConfig
 func programRules() []rule[config] {
 	return []rule[config]{
 		{
-			Refusal{
-				CRI: "config.image", Pod: "spec.containers[*].image",
-				Must: `must be "host"`, Why: whyHostOnly,
+			Limitation{
+				CRIField: "config.image", PodField: "spec.containers[*].image",
+				Requirement: `must be "host"`, Reason: whyHostOnly,
 			},
 			func(_ facts, c config) string {
 				return yes(!isHost(c.GetImage().GetImage()), `"`+c.GetImage().GetImage()+`"`)
 			},
 		},
 		{
-			Refusal{
-				CRI: "config.command, config.args", Pod: "spec.containers[*].command",
-				Must: "must name a program", Why: "the machine has no command of its own",
+			Limitation{
+				CRIField: "config.command, config.args", PodField: "spec.containers[*].command",
+				Requirement: "must name a program", Reason: "the machine has no command of its own",
 			},
 			func(_ facts, c config) string { return yes(len(c.GetCommand())+len(c.GetArgs()) == 0, "both empty") },
 		},
 		{
-			Refusal{
-				CRI: "config.working_dir", Pod: "spec.containers[*].workingDir",
-				Must: "must be empty or absolute", Why: "it is a folder of the machine",
+			Limitation{
+				CRIField: "config.working_dir", PodField: "spec.containers[*].workingDir",
+				Requirement: "must be empty or absolute", Reason: "it is a folder of the machine",
 			},
 			func(_ facts, c config) string {
 				return yes(c.GetWorkingDir() != "" && !strings.HasPrefix(c.GetWorkingDir(), "/"), c.GetWorkingDir())
 			},
 		},
 		{
-			Refusal{
-				CRI: "config.stdin, config.stdin_once", Pod: "spec.containers[*].stdin",
-				Must: "must not be true", Why: whyNoAttach,
+			Limitation{
+				CRIField: "config.stdin, config.stdin_once", PodField: "spec.containers[*].stdin",
+				Requirement: "must not be true", Reason: whyNoAttach,
 			},
 			func(_ facts, c config) string { return yes(c.GetStdin() || c.GetStdinOnce(), true) },
 		},
 		{
-			Refusal{
-				CRI: "config.tty", Pod: "spec.containers[*].tty",
-				Must: "must not be true", Why: whyNoAttach,
+			Limitation{
+				CRIField: "config.tty", PodField: "spec.containers[*].tty",
+				Requirement: "must not be true", Reason: whyNoAttach,
 			},
 			func(_ facts, c config) string { return yes(c.GetTty(), true) },
 		},
@@ -61,30 +61,30 @@ func programRules() []rule[config] {
 func machineRules() []rule[config] {
 	return []rule[config]{
 		{
-			Refusal{
-				CRI: "config.devices", Pod: "spec.containers[*].volumeDevices",
-				Must: "must be empty", Why: "a process sees the machine's devices",
+			Limitation{
+				CRIField: "config.devices", PodField: "spec.containers[*].volumeDevices",
+				Requirement: "must be empty", Reason: "a process sees the machine's devices",
 			},
 			func(_ facts, c config) string { return yes(len(c.GetDevices()) > 0, c.GetDevices()) },
 		},
 		{
-			Refusal{
-				CRI: "config.CDI_devices", Pod: "spec.resourceClaims",
-				Must: "must be empty", Why: "the process runtime knows no CDI",
+			Limitation{
+				CRIField: "config.CDI_devices", PodField: "spec.resourceClaims",
+				Requirement: "must be empty", Reason: "the process runtime knows no CDI",
 			},
 			func(_ facts, c config) string { return yes(len(c.GetCDIDevices()) > 0, c.GetCDIDevices()) },
 		},
 		{
-			Refusal{
-				CRI: "config.linux.resources", Pod: "spec.containers[*].resources.limits",
-				Must: "must be empty", Why: whyNoLimits,
+			Limitation{
+				CRIField: "config.linux.resources", PodField: "spec.containers[*].resources.limits",
+				Requirement: "must be empty", Reason: whyNoLimits,
 			},
 			func(_ facts, c config) string { return limits(c.GetLinux().GetResources()) },
 		},
 		{
-			Refusal{
-				CRI: "config.windows", Pod: "spec.os.name",
-				Must: "must not be windows", Why: "the process runtime runs on Linux",
+			Limitation{
+				CRIField: "config.windows", PodField: "spec.os.name",
+				Requirement: "must not be windows", Reason: "the process runtime runs on Linux",
 			},
 			func(_ facts, c config) string { return yes(c.GetWindows() != nil, "set") },
 		},
@@ -94,41 +94,41 @@ func machineRules() []rule[config] {
 func mountRules() []rule[config] {
 	return []rule[config]{
 		{
-			Refusal{
-				CRI: "config.mounts[*].readonly", Pod: "spec.containers[*].volumeMounts[*].readOnly",
-				Must: "must be false, except for volumes that the agent writes", Why: whyWritable,
+			Limitation{
+				CRIField: "config.mounts[*].readonly", PodField: "spec.containers[*].volumeMounts[*].readOnly",
+				Requirement: "must be false, except for volumes that the agent writes", Reason: whyWritable,
 			},
 			func(f facts, c config) string { return badMount(c, f.writableReadOnly) },
 		},
 		{
-			Refusal{
-				CRI: "config.mounts[*].recursive_read_only", Pod: "spec.containers[*].volumeMounts[*].recursiveReadOnly",
-				Must: "must be empty", Why: whyWritable,
+			Limitation{
+				CRIField: "config.mounts[*].recursive_read_only", PodField: "spec.containers[*].volumeMounts[*].recursiveReadOnly",
+				Requirement: "must be empty", Reason: whyWritable,
 			},
 			func(_ facts, c config) string { return badMount(c, (*runtimeapi.Mount).GetRecursiveReadOnly) },
 		},
 		{
-			Refusal{
-				CRI: "config.mounts[*].container_path", Pod: "spec.containers[*].volumeMounts[*].mountPath",
-				Must: "must be below / and not the same as, or in, another", Why: "a mount is a symbolic link below $HERALD_ROOT",
+			Limitation{
+				CRIField: "config.mounts[*].container_path", PodField: "spec.containers[*].volumeMounts[*].mountPath",
+				Requirement: "must be below / and not the same as, or in, another", Reason: "a mount is a symbolic link below $HERALD_ROOT",
 			},
 			func(_ facts, c config) string {
 				return badMount(c, func(mount *runtimeapi.Mount) bool { return clashes(c, mount) })
 			},
 		},
 		{
-			Refusal{
-				CRI: "config.mounts[*].image", Pod: "spec.volumes[*].image",
-				Must: "must be empty", Why: whyHostOnly,
+			Limitation{
+				CRIField: "config.mounts[*].image", PodField: "spec.volumes[*].image",
+				Requirement: "must be empty", Reason: whyHostOnly,
 			},
 			func(_ facts, c config) string {
 				return badMount(c, func(mount *runtimeapi.Mount) bool { return mount.GetImage().GetImage() != "" })
 			},
 		},
 		{
-			Refusal{
-				CRI: "config.mounts[*].uidMappings, gidMappings", Pod: "spec.hostUsers",
-				Must: "must not be false", Why: whyNoNamespace,
+			Limitation{
+				CRIField: "config.mounts[*].uidMappings, gidMappings", PodField: "spec.hostUsers",
+				Requirement: "must not be false", Reason: whyNoNamespace,
 			},
 			func(_ facts, c config) string {
 				return badMount(c, func(mount *runtimeapi.Mount) bool {
@@ -142,18 +142,18 @@ func mountRules() []rule[config] {
 func hostPathRules() []rule[config] {
 	return []rule[config]{
 		{
-			Refusal{
-				CRI: "config.mounts[*].host_path", Pod: "spec.volumes[*].hostPath.path",
-				Must: "must exist", Why: "the process runtime makes nothing outside of its own folder",
+			Limitation{
+				CRIField: "config.mounts[*].host_path", PodField: "spec.volumes[*].hostPath.path",
+				Requirement: "must exist", Reason: "the process runtime makes nothing outside of its own folder",
 			},
 			func(_ facts, c config) string {
 				return badMount(c, func(mount *runtimeapi.Mount) bool { return mount.GetImage().GetImage() == "" && missing(mount) })
 			},
 		},
 		{
-			Refusal{
-				CRI: "config.mounts[*].host_path with /volume-subpaths/", Pod: "spec.containers[*].volumeMounts[*].subPath, subPathExpr",
-				Must: "must be empty", Why: "the agent binds a part of a volume only until the container has started",
+			Limitation{
+				CRIField: "config.mounts[*].host_path with /volume-subpaths/", PodField: "spec.containers[*].volumeMounts[*].subPath, subPathExpr",
+				Requirement: "must be empty", Reason: "the agent binds a part of a volume only until the container has started",
 			},
 			func(_ facts, c config) string {
 				return badMount(c, func(mount *runtimeapi.Mount) bool {
@@ -171,16 +171,16 @@ func security(c config) *runtimeapi.LinuxContainerSecurityContext {
 func userRules() []rule[config] {
 	return []rule[config]{
 		{
-			Refusal{
-				CRI: inSecurity + "privileged", Pod: "spec.containers[*].securityContext.privileged",
-				Must: "must not be true", Why: whyOwnPrivileges,
+			Limitation{
+				CRIField: inSecurity + "privileged", PodField: "spec.containers[*].securityContext.privileged",
+				Requirement: "must not be true", Reason: whyOwnPrivileges,
 			},
 			func(_ facts, c config) string { return yes(security(c).GetPrivileged(), true) },
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "capabilities", Pod: "spec.containers[*].securityContext.capabilities",
-				Must: "must be empty", Why: whyOwnPrivileges,
+			Limitation{
+				CRIField: inSecurity + "capabilities", PodField: "spec.containers[*].securityContext.capabilities",
+				Requirement: "must be empty", Reason: whyOwnPrivileges,
 			},
 			func(_ facts, c config) string {
 				all := security(c).GetCapabilities()
@@ -188,37 +188,37 @@ func userRules() []rule[config] {
 			},
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "run_as_user", Pod: "spec.containers[*].securityContext.runAsUser",
-				Must: "must be the agent's own user", Why: whyOwnUser,
+			Limitation{
+				CRIField: inSecurity + "run_as_user", PodField: "spec.containers[*].securityContext.runAsUser",
+				Requirement: "must be the agent's own user", Reason: whyOwnUser,
 			},
 			func(f facts, c config) string { return f.foreignUser(security(c).GetRunAsUser()) },
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "run_as_username", Pod: "spec.containers[*].securityContext.runAsUser",
-				Must: "must be the agent's own user", Why: whyOwnUser,
+			Limitation{
+				CRIField: inSecurity + "run_as_username", PodField: "spec.containers[*].securityContext.runAsUser",
+				Requirement: "must be the agent's own user", Reason: whyOwnUser,
 			},
 			func(_ facts, c config) string { return security(c).GetRunAsUsername() },
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "run_as_group", Pod: "spec.containers[*].securityContext.runAsGroup",
-				Must: "must be the agent's own group", Why: whyOwnUser,
+			Limitation{
+				CRIField: inSecurity + "run_as_group", PodField: "spec.containers[*].securityContext.runAsGroup",
+				Requirement: "must be the agent's own group", Reason: whyOwnUser,
 			},
 			func(f facts, c config) string { return f.foreignGroup(security(c).GetRunAsGroup()) },
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "supplemental_groups", Pod: "spec.securityContext.supplementalGroups, fsGroup",
-				Must: "must be the agent's own groups", Why: whyOwnUser,
+			Limitation{
+				CRIField: inSecurity + "supplemental_groups", PodField: "spec.securityContext.supplementalGroups, fsGroup",
+				Requirement: "must be the agent's own groups", Reason: whyOwnUser,
 			},
 			func(f facts, c config) string { return f.foreignGroups(security(c).GetSupplementalGroups()) },
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "supplemental_groups_policy", Pod: "spec.securityContext.supplementalGroupsPolicy",
-				Must: "must not be Strict", Why: whyOwnUser,
+			Limitation{
+				CRIField: inSecurity + "supplemental_groups_policy", PodField: "spec.securityContext.supplementalGroupsPolicy",
+				Requirement: "must not be Strict", Reason: whyOwnUser,
 			},
 			func(_ facts, c config) string {
 				return yes(security(c).GetSupplementalGroupsPolicy() == runtimeapi.SupplementalGroupsPolicy_Strict, "Strict")
@@ -230,16 +230,16 @@ func userRules() []rule[config] {
 func isolationRules() []rule[config] {
 	return []rule[config]{
 		{
-			Refusal{
-				CRI: inSecurity + "readonly_rootfs", Pod: "spec.containers[*].securityContext.readOnlyRootFilesystem",
-				Must: "must not be true", Why: "the root is the machine's own",
+			Limitation{
+				CRIField: inSecurity + "readonly_rootfs", PodField: "spec.containers[*].securityContext.readOnlyRootFilesystem",
+				Requirement: "must not be true", Reason: "the root is the machine's own",
 			},
 			func(_ facts, c config) string { return yes(security(c).GetReadonlyRootfs(), true) },
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "namespace_options.pid", Pod: "spec.ephemeralContainers[*].targetContainerName",
-				Must: "must be empty", Why: whyNoNamespace,
+			Limitation{
+				CRIField: inSecurity + "namespace_options.pid", PodField: "spec.ephemeralContainers[*].targetContainerName",
+				Requirement: "must be empty", Reason: whyNoNamespace,
 			},
 			func(_ facts, c config) string {
 				options := security(c).GetNamespaceOptions()
@@ -247,9 +247,9 @@ func isolationRules() []rule[config] {
 			},
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "namespace_options.userns_options", Pod: "spec.hostUsers",
-				Must: "must not be false", Why: whyNoNamespace,
+			Limitation{
+				CRIField: inSecurity + "namespace_options.userns_options", PodField: "spec.hostUsers",
+				Requirement: "must not be false", Reason: whyNoNamespace,
 			},
 			func(_ facts, c config) string { return ownUsers(security(c).GetNamespaceOptions()) },
 		},
@@ -259,39 +259,39 @@ func isolationRules() []rule[config] {
 func profileRules() []rule[config] {
 	return []rule[config]{
 		{
-			Refusal{
-				CRI: inSecurity + "selinux_options", Pod: "spec.containers[*].securityContext.seLinuxOptions",
-				Must: "must be empty", Why: whyNoProfile,
+			Limitation{
+				CRIField: inSecurity + "selinux_options", PodField: "spec.containers[*].securityContext.seLinuxOptions",
+				Requirement: "must be empty", Reason: whyNoProfile,
 			},
 			func(_ facts, c config) string { return seLinux(security(c).GetSelinuxOptions()) },
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "seccomp", Pod: "spec.containers[*].securityContext.seccompProfile",
-				Must: "must not be of type Localhost", Why: whyNoProfile,
+			Limitation{
+				CRIField: inSecurity + "seccomp", PodField: "spec.containers[*].securityContext.seccompProfile",
+				Requirement: "must not be of type Localhost", Reason: whyNoProfile,
 			},
 			func(_ facts, c config) string { return localProfile(security(c).GetSeccomp()) },
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "apparmor", Pod: "spec.containers[*].securityContext.appArmorProfile",
-				Must: "must not be of type Localhost", Why: whyNoProfile,
+			Limitation{
+				CRIField: inSecurity + "apparmor", PodField: "spec.containers[*].securityContext.appArmorProfile",
+				Requirement: "must not be of type Localhost", Reason: whyNoProfile,
 			},
 			func(_ facts, c config) string { return localProfile(security(c).GetApparmor()) },
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "seccomp_profile_path", Pod: "spec.containers[*].securityContext.seccompProfile",
-				Must: "must not be of type Localhost", Why: whyNoProfile,
+			Limitation{
+				CRIField: inSecurity + "seccomp_profile_path", PodField: "spec.containers[*].securityContext.seccompProfile",
+				Requirement: "must not be of type Localhost", Reason: whyNoProfile,
 			},
 			func(_ facts, c config) string {
 				return oldProfile(security(c).GetSeccompProfilePath()) //nolint:staticcheck // a client may still send it
 			},
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "apparmor_profile", Pod: "spec.containers[*].securityContext.appArmorProfile",
-				Must: "must not be of type Localhost", Why: whyNoProfile,
+			Limitation{
+				CRIField: inSecurity + "apparmor_profile", PodField: "spec.containers[*].securityContext.appArmorProfile",
+				Requirement: "must not be of type Localhost", Reason: whyNoProfile,
 			},
 			func(_ facts, c config) string {
 				return oldProfile(security(c).GetApparmorProfile()) //nolint:staticcheck // a client may still send it

@@ -2,7 +2,7 @@
 // and for machines without a container engine. The rest of Herald talks to it as it talks to containerd.
 //
 // It isolates nothing. A container sees the machine's files, network, processes and users, and runs as the agent's own
-// user. What a pod asks for and cannot have is refused by the name of its field (SandboxRefusals, ContainerRefusals); the
+// user. What a pod asks for and cannot have is refused by the name of its field (SandboxLimitations, ContainerLimitations); the
 // isolation that every pod gets by default elsewhere (its own PID and IPC namespace, masked paths, a resolv.conf, CPU
 // shares, an OOM score) is not a request of the pod and is left out without a word.
 //

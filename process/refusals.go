@@ -13,24 +13,24 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Refusal is one thing that a pod may ask for and that this runtime cannot give. It is never ignored in silence.
-type Refusal struct {
-	CRI  string // the field of the request
-	Pod  string // the field of the pod that it comes from
-	Must string // what the pod's field has to be instead
-	Why  string
+// Limitation is one thing that a pod may ask for and that this runtime cannot give. It is never ignored in silence.
+type Limitation struct {
+	CRIField    string // the field of the request
+	PodField    string // the field of the pod that it comes from
+	Requirement string // what the pod's field has to be instead
+	Reason      string
 }
 
-// SandboxRefusals is what RunPodSandbox refuses.
-func SandboxRefusals() []Refusal { return refusalsOf(sandboxRules()) }
+// SandboxLimitations is what RunPodSandbox refuses.
+func SandboxLimitations() []Limitation { return refusalsOf(sandboxRules()) }
 
-// ContainerRefusals is what CreateContainer refuses.
-func ContainerRefusals() []Refusal { return refusalsOf(containerRules()) }
+// ContainerLimitations is what CreateContainer refuses.
+func ContainerLimitations() []Limitation { return refusalsOf(containerRules()) }
 
-func refusalsOf[T any](rules []rule[T]) []Refusal {
-	var all []Refusal
+func refusalsOf[T any](rules []rule[T]) []Limitation {
+	var all []Limitation
 	for _, rule := range rules {
-		all = append(all, rule.Refusal)
+		all = append(all, rule.Limitation)
 	}
 	return all
 }
@@ -54,9 +54,9 @@ func gatherFacts(podsRoot string) (facts, error) {
 	}, err
 }
 
-// rule finds one Refusal in a request: asked is what the request has in its field, or empty if that is acceptable.
+// rule finds one Limitation in a request: asked is what the request has in its field, or empty if that is acceptable.
 type rule[T any] struct {
-	Refusal
+	Limitation
 	asked func(facts, T) string
 }
 
@@ -73,7 +73,7 @@ func refuse[T any](rules []rule[T], f facts, request T) error {
 	var wrong []string
 	for _, rule := range rules {
 		if asked := rule.asked(f, request); asked != "" {
-			wrong = append(wrong, fmt.Sprintf("%s %s: %s (CRI field %s: %s)", rule.Pod, rule.Must, rule.Why, rule.CRI, asked))
+			wrong = append(wrong, fmt.Sprintf("%s %s: %s (CRI field %s: %s)", rule.PodField, rule.Requirement, rule.Reason, rule.CRIField, asked))
 		}
 	}
 	if len(wrong) == 0 {

@@ -19,9 +19,9 @@ import (
 var update = flag.Bool("update", false, "write the table of refusals into docs/process.md")
 
 // provoked are the refusals that a test may see, and whether it did.
-type provoked map[process.Refusal]bool
+type provoked map[process.Limitation]bool
 
-func newProvoked(refusals []process.Refusal) provoked {
+func newProvoked(refusals []process.Limitation) provoked {
 	p := provoked{}
 	for _, refusal := range refusals {
 		p[refusal] = false
@@ -39,10 +39,10 @@ func (p provoked) want(t *testing.T, err error, fields ...string) {
 		t.Errorf("have %v, want refusals of %v", err, fields)
 	}
 	for refusal := range p {
-		sentence := fmt.Sprintf("%s %s: %s (CRI field %s: ", refusal.Pod, refusal.Must, refusal.Why, refusal.CRI)
+		sentence := fmt.Sprintf("%s %s: %s (CRI field %s: ", refusal.PodField, refusal.Requirement, refusal.Reason, refusal.CRIField)
 		have := err != nil && strings.Contains(err.Error(), sentence)
-		if want := slices.Contains(fields, refusal.CRI); have != want {
-			t.Errorf("refusal of %s: %t, want %t: %v", refusal.CRI, have, want, err)
+		if want := slices.Contains(fields, refusal.CRIField); have != want {
+			t.Errorf("refusal of %s: %t, want %t: %v", refusal.CRIField, have, want, err)
 		}
 		p[refusal] = p[refusal] || have
 	}
@@ -53,7 +53,7 @@ func (p provoked) wantAll(t *testing.T) {
 	t.Helper()
 	for refusal, seen := range p {
 		if !seen {
-			t.Errorf("no test asks for %s", refusal.CRI)
+			t.Errorf("no test asks for %s", refusal.CRIField)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func TestWhatASandboxCannotHaveIsRefusedByName(t *testing.T) {
 		"Windows":    {func(r request) { r.Config.Windows = &runtimeapi.WindowsPodSandboxConfig{} }, []string{"config.windows"}},
 	}
 	w := newWorld(t)
-	provoked := newProvoked(process.SandboxRefusals())
+	provoked := newProvoked(process.SandboxLimitations())
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			request := &runtimeapi.RunPodSandboxRequest{Config: w.sandboxConfig(strings.ReplaceAll(name, " ", "-"))}
@@ -246,7 +246,7 @@ func TestWhatAContainerCannotHaveIsRefusedByName(t *testing.T) {
 	}
 	w := newWorld(t)
 	box := w.sandbox("a")
-	provoked := newProvoked(process.ContainerRefusals())
+	provoked := newProvoked(process.ContainerLimitations())
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			config := shell(strings.ReplaceAll(name, " ", "-"), "true")
@@ -270,7 +270,7 @@ func TestTheDocumentHasEveryRefusal(t *testing.T) {
 	if !ok || !ok2 {
 		t.Fatalf("%s has no place for the table of refusals", file)
 	}
-	table := refusalTable("RunPodSandbox", process.SandboxRefusals()) + "\n" + refusalTable("CreateContainer", process.ContainerRefusals())
+	table := refusalTable("RunPodSandbox", process.SandboxLimitations()) + "\n" + refusalTable("CreateContainer", process.ContainerLimitations())
 	want := before + begin + table + end + after
 	if *update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
@@ -281,10 +281,10 @@ func TestTheDocumentHasEveryRefusal(t *testing.T) {
 	}
 }
 
-func refusalTable(call string, refusals []process.Refusal) string {
+func refusalTable(call string, refusals []process.Limitation) string {
 	table := "| the pod's field | rule | why | field of " + call + " |\n| --- | --- | --- | --- |\n"
 	for _, refusal := range refusals {
-		table += fmt.Sprintf("| `%s` | %s | %s | `%s` |\n", refusal.Pod, refusal.Must, refusal.Why, refusal.CRI)
+		table += fmt.Sprintf("| `%s` | %s | %s | `%s` |\n", refusal.PodField, refusal.Requirement, refusal.Reason, refusal.CRIField)
 	}
 	return table
 }

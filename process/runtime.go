@@ -10,14 +10,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Name is the runtime's name, and so the scheme of its containers' IDs in a pod's status.
-const Name = "process"
+// runtimeName is the runtime's name, and so the scheme of its containers' IDs in a pod's status.
+const runtimeName = "process"
 
 // Version has the version of this module as the program was built with it.
 func (s *Server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
 	return &runtimeapi.VersionResponse{
 		Version:     "0.1.0", // of the kubelet's API; every runtime answers so
-		RuntimeName: Name, RuntimeVersion: buildVersion(), RuntimeApiVersion: "v1",
+		RuntimeName: runtimeName, RuntimeVersion: buildVersion(), RuntimeApiVersion: "v1",
 	}, nil
 }
 

@@ -20,9 +20,9 @@ func podSecurity(r sandboxRequest) *runtimeapi.LinuxSandboxSecurityContext {
 func podRules() []rule[sandboxRequest] {
 	return []rule[sandboxRequest]{
 		{
-			Refusal{
-				CRI: inSecurity + "namespace_options.network", Pod: "spec.hostNetwork",
-				Must: "must be true", Why: "the process runtime has no network of its own",
+			Limitation{
+				CRIField: inSecurity + "namespace_options.network", PodField: "spec.hostNetwork",
+				Requirement: "must be true", Reason: "the process runtime has no network of its own",
 			},
 			func(_ facts, r sandboxRequest) string {
 				mode := podSecurity(r).GetNamespaceOptions().GetNetwork()
@@ -30,32 +30,32 @@ func podRules() []rule[sandboxRequest] {
 			},
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "namespace_options.userns_options", Pod: "spec.hostUsers",
-				Must: "must not be false", Why: whyNoNamespace,
+			Limitation{
+				CRIField: inSecurity + "namespace_options.userns_options", PodField: "spec.hostUsers",
+				Requirement: "must not be false", Reason: whyNoNamespace,
 			},
 			func(_ facts, r sandboxRequest) string { return ownUsers(podSecurity(r).GetNamespaceOptions()) },
 		},
 		{
-			Refusal{
-				CRI: "runtime_handler", Pod: "spec.runtimeClassName",
-				Must: "must be empty", Why: "the process runtime has no handlers",
+			Limitation{
+				CRIField: "runtime_handler", PodField: "spec.runtimeClassName",
+				Requirement: "must be empty", Reason: "the process runtime has no handlers",
 			},
 			func(_ facts, r sandboxRequest) string { return r.GetRuntimeHandler() },
 		},
 		{
-			Refusal{
-				CRI: "config.hostname", Pod: "spec.hostname",
-				Must: "must be empty or the machine's", Why: "a process has the machine's name",
+			Limitation{
+				CRIField: "config.hostname", PodField: "spec.hostname",
+				Requirement: "must be empty or the machine's", Reason: "a process has the machine's name",
 			},
 			func(f facts, r sandboxRequest) string {
 				return yes(r.GetConfig().GetHostname() != f.hostname, r.GetConfig().GetHostname())
 			},
 		},
 		{
-			Refusal{
-				CRI: "config.port_mappings", Pod: "spec.containers[*].ports",
-				Must: "must have hostPort empty or equal to containerPort, and no hostIP", Why: "a process has the machine's own ports",
+			Limitation{
+				CRIField: "config.port_mappings", PodField: "spec.containers[*].ports",
+				Requirement: "must have hostPort empty or equal to containerPort, and no hostIP", Reason: "a process has the machine's own ports",
 			},
 			func(_ facts, r sandboxRequest) string {
 				at := slices.IndexFunc(r.GetConfig().GetPortMappings(), func(port *runtimeapi.PortMapping) bool {
@@ -70,25 +70,25 @@ func podRules() []rule[sandboxRequest] {
 func podMachineRules() []rule[sandboxRequest] {
 	return []rule[sandboxRequest]{
 		{
-			Refusal{
-				CRI: "config.linux.sysctls", Pod: "spec.securityContext.sysctls",
-				Must: "must be empty", Why: "they are the machine's",
+			Limitation{
+				CRIField: "config.linux.sysctls", PodField: "spec.securityContext.sysctls",
+				Requirement: "must be empty", Reason: "they are the machine's",
 			},
 			func(_ facts, r sandboxRequest) string {
 				return yes(len(r.GetConfig().GetLinux().GetSysctls()) > 0, r.GetConfig().GetLinux().GetSysctls())
 			},
 		},
 		{
-			Refusal{
-				CRI: "config.linux.resources", Pod: "spec.resources.limits",
-				Must: "must be empty", Why: whyNoLimits,
+			Limitation{
+				CRIField: "config.linux.resources", PodField: "spec.resources.limits",
+				Requirement: "must be empty", Reason: whyNoLimits,
 			},
 			func(_ facts, r sandboxRequest) string { return limits(r.GetConfig().GetLinux().GetResources()) },
 		},
 		{
-			Refusal{
-				CRI: "config.windows", Pod: "spec.os.name",
-				Must: "must not be windows", Why: "the process runtime runs on Linux",
+			Limitation{
+				CRIField: "config.windows", PodField: "spec.os.name",
+				Requirement: "must not be windows", Reason: "the process runtime runs on Linux",
 			},
 			func(_ facts, r sandboxRequest) string { return yes(r.GetConfig().GetWindows() != nil, "set") },
 		},
@@ -98,60 +98,60 @@ func podMachineRules() []rule[sandboxRequest] {
 func podSecurityRules() []rule[sandboxRequest] {
 	return []rule[sandboxRequest]{
 		{
-			Refusal{
-				CRI: inSecurity + "run_as_user", Pod: "spec.securityContext.runAsUser",
-				Must: "must be the agent's own user", Why: whyOwnUser,
+			Limitation{
+				CRIField: inSecurity + "run_as_user", PodField: "spec.securityContext.runAsUser",
+				Requirement: "must be the agent's own user", Reason: whyOwnUser,
 			},
 			func(f facts, r sandboxRequest) string { return f.foreignUser(podSecurity(r).GetRunAsUser()) },
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "run_as_group", Pod: "spec.securityContext.runAsGroup",
-				Must: "must be the agent's own group", Why: whyOwnUser,
+			Limitation{
+				CRIField: inSecurity + "run_as_group", PodField: "spec.securityContext.runAsGroup",
+				Requirement: "must be the agent's own group", Reason: whyOwnUser,
 			},
 			func(f facts, r sandboxRequest) string { return f.foreignGroup(podSecurity(r).GetRunAsGroup()) },
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "supplemental_groups", Pod: "spec.securityContext.supplementalGroups, fsGroup",
-				Must: "must be the agent's own groups", Why: whyOwnUser,
+			Limitation{
+				CRIField: inSecurity + "supplemental_groups", PodField: "spec.securityContext.supplementalGroups, fsGroup",
+				Requirement: "must be the agent's own groups", Reason: whyOwnUser,
 			},
 			func(f facts, r sandboxRequest) string { return f.foreignGroups(podSecurity(r).GetSupplementalGroups()) },
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "supplemental_groups_policy", Pod: "spec.securityContext.supplementalGroupsPolicy",
-				Must: "must not be Strict", Why: whyOwnUser,
+			Limitation{
+				CRIField: inSecurity + "supplemental_groups_policy", PodField: "spec.securityContext.supplementalGroupsPolicy",
+				Requirement: "must not be Strict", Reason: whyOwnUser,
 			},
 			func(_ facts, r sandboxRequest) string {
 				return yes(podSecurity(r).GetSupplementalGroupsPolicy() == runtimeapi.SupplementalGroupsPolicy_Strict, "Strict")
 			},
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "selinux_options", Pod: "spec.securityContext.seLinuxOptions",
-				Must: "must be empty", Why: whyNoProfile,
+			Limitation{
+				CRIField: inSecurity + "selinux_options", PodField: "spec.securityContext.seLinuxOptions",
+				Requirement: "must be empty", Reason: whyNoProfile,
 			},
 			func(_ facts, r sandboxRequest) string { return seLinux(podSecurity(r).GetSelinuxOptions()) },
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "seccomp", Pod: "spec.securityContext.seccompProfile",
-				Must: "must not be of type Localhost", Why: whyNoProfile,
+			Limitation{
+				CRIField: inSecurity + "seccomp", PodField: "spec.securityContext.seccompProfile",
+				Requirement: "must not be of type Localhost", Reason: whyNoProfile,
 			},
 			func(_ facts, r sandboxRequest) string { return localProfile(podSecurity(r).GetSeccomp()) },
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "apparmor", Pod: "spec.securityContext.appArmorProfile",
-				Must: "must not be of type Localhost", Why: whyNoProfile,
+			Limitation{
+				CRIField: inSecurity + "apparmor", PodField: "spec.securityContext.appArmorProfile",
+				Requirement: "must not be of type Localhost", Reason: whyNoProfile,
 			},
 			func(_ facts, r sandboxRequest) string { return localProfile(podSecurity(r).GetApparmor()) },
 		},
 		{
-			Refusal{
-				CRI: inSecurity + "privileged", Pod: "spec.containers[*].securityContext.privileged",
-				Must: "must not be true", Why: whyOwnPrivileges,
+			Limitation{
+				CRIField: inSecurity + "privileged", PodField: "spec.containers[*].securityContext.privileged",
+				Requirement: "must not be true", Reason: whyOwnPrivileges,
 			},
 			func(_ facts, r sandboxRequest) string { return yes(podSecurity(r).GetPrivileged(), true) },
 		},

@@ -28,11 +28,11 @@ func (p *Provisioner) collect(ctx context.Context, pod *v1.Pod, volume *v1.Volum
 	var err error
 	switch source := volume.VolumeSource; {
 	case source.ConfigMap != nil:
-		err = c.addConfigMap(ctx, source.ConfigMap.Name, resolve.Choice{
+		err = c.addConfigMap(ctx, source.ConfigMap.Name, resolve.KeySelection{
 			Items: source.ConfigMap.Items, Mode: source.ConfigMap.DefaultMode, Optional: isTrue(source.ConfigMap.Optional),
 		})
 	case source.Secret != nil:
-		err = c.addSecret(ctx, source.Secret.SecretName, resolve.Choice{
+		err = c.addSecret(ctx, source.Secret.SecretName, resolve.KeySelection{
 			Items: source.Secret.Items, Mode: source.Secret.DefaultMode, Optional: isTrue(source.Secret.Optional),
 		})
 	case source.DownwardAPI != nil:
@@ -45,7 +45,7 @@ func (p *Provisioner) collect(ctx context.Context, pod *v1.Pod, volume *v1.Volum
 
 func isTrue(flag *bool) bool { return flag != nil && *flag }
 
-func (c *collection) addConfigMap(ctx context.Context, name string, choice resolve.Choice) error {
+func (c *collection) addConfigMap(ctx context.Context, name string, choice resolve.KeySelection) error {
 	object, err := c.configMap(ctx, c.pod, name)
 	if apierrors.IsNotFound(err) && choice.Optional {
 		object, err = &v1.ConfigMap{}, nil
@@ -56,7 +56,7 @@ func (c *collection) addConfigMap(ctx context.Context, name string, choice resol
 	return inObject("configMap", name, err)
 }
 
-func (c *collection) addSecret(ctx context.Context, name string, choice resolve.Choice) error {
+func (c *collection) addSecret(ctx context.Context, name string, choice resolve.KeySelection) error {
 	object, err := c.secret(ctx, c.pod, name)
 	if apierrors.IsNotFound(err) && choice.Optional {
 		object, err = &v1.Secret{}, nil
@@ -89,14 +89,14 @@ func (e *notFoundError) Error() string {
 func (e *notFoundError) Unwrap() error { return e.cause }
 
 func (p *Provisioner) configMap(ctx context.Context, pod *v1.Pod, name string) (*v1.ConfigMap, error) {
-	if p.config.Objects == nil {
+	if p.config.API == nil {
 		return nil, errNoServer
 	}
 	return p.configMaps.get(ctx, pod.Namespace, name, p.reader(pod))
 }
 
 func (p *Provisioner) secret(ctx context.Context, pod *v1.Pod, name string) (*v1.Secret, error) {
-	if p.config.Objects == nil {
+	if p.config.API == nil {
 		return nil, errNoServer
 	}
 	return p.secrets.get(ctx, pod.Namespace, name, p.reader(pod))
@@ -120,7 +120,7 @@ func (c *collection) addDownwardAPI(items []v1.DownwardAPIVolumeFile, mode *int3
 func (c *collection) downward(item *v1.DownwardAPIVolumeFile) (string, error) {
 	switch {
 	case item.FieldRef != nil:
-		return resolve.Metadata(c.pod, item.FieldRef)
+		return resolve.MetadataField(c.pod, item.FieldRef)
 	case item.ResourceFieldRef != nil:
 		return resolve.ContainerResource(c.pod, nil, item.ResourceFieldRef, c.config.NodeInfo().Allocatable)
 	}
@@ -140,10 +140,10 @@ func (c *collection) addProjection(ctx context.Context, source *v1.VolumeProject
 	switch {
 	case source.ConfigMap != nil:
 		return c.addConfigMap(ctx, source.ConfigMap.Name,
-			resolve.Choice{Items: source.ConfigMap.Items, Mode: mode, Optional: isTrue(source.ConfigMap.Optional)})
+			resolve.KeySelection{Items: source.ConfigMap.Items, Mode: mode, Optional: isTrue(source.ConfigMap.Optional)})
 	case source.Secret != nil:
 		return c.addSecret(ctx, source.Secret.Name,
-			resolve.Choice{Items: source.Secret.Items, Mode: mode, Optional: isTrue(source.Secret.Optional)})
+			resolve.KeySelection{Items: source.Secret.Items, Mode: mode, Optional: isTrue(source.Secret.Optional)})
 	case source.DownwardAPI != nil:
 		return c.addDownwardAPI(source.DownwardAPI.Items, mode)
 	case source.ServiceAccountToken != nil:
@@ -158,7 +158,7 @@ func (c *collection) addProjection(ctx context.Context, source *v1.VolumeProject
 
 // addToken lets only the pod's user read the token, or its group, if the spec says which they are.
 func (c *collection) addToken(ctx context.Context, source *v1.ServiceAccountTokenProjection, mode int32) error {
-	if c.config.Objects == nil {
+	if c.config.API == nil {
 		return fmt.Errorf("serviceAccountToken: %w", errNoServer)
 	}
 	text, err := c.tokenOf(ctx, c.pod, source)

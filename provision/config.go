@@ -16,9 +16,9 @@ import (
 	"github.com/heraldnode/herald/event"
 )
 
-// Objects is the API server, for what pods refer to. Errors are such that apierrors.IsNotFound sees through them; nobody
+// API is the API server, for what pods refer to. Errors are such that apierrors.IsNotFound sees through them; nobody
 // changes what was returned.
-type Objects interface {
+type API interface {
 	// GetConfigMap reads the newest version of a config map.
 	GetConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	// GetSecret reads the newest version of a secret.
@@ -42,15 +42,15 @@ type NodeInfo struct {
 type Config struct {
 	// Root is the folder of the pods' folders, an absolute path. Required.
 	Root string
-	// Objects is the API server. Default: there is none, and what refers to it is an error.
-	Objects Objects
+	// API is the API server. Default: there is none, and what refers to it is an error.
+	API API
 	// NodeInfo is what is known of the node now. It must not block. Default: nothing is.
 	NodeInfo func() NodeInfo
 	// Events hears of files that could not be brought up to date, and of variables that were left out. Default: nobody.
 	Events event.Recorder
-	// Freshness is how long an answer of the API server serves other pods, and the same pod again. A pod never gets an
+	// CacheTTL is how long an answer of the API server serves other pods, and the same pod again. A pod never gets an
 	// answer that is older than its own arrival. Default: 10 s.
-	Freshness time.Duration
+	CacheTTL time.Duration
 	// Logger gets what no caller hears of. Default: silence.
 	Logger *slog.Logger
 	// Metrics gets storage_operation_duration_seconds. Default: none.
@@ -63,10 +63,10 @@ func (c *Config) complete() error {
 		return errors.New("provision.Config.Root: required")
 	case !filepath.IsAbs(c.Root):
 		return fmt.Errorf("provision.Config.Root: %q is not an absolute path", c.Root)
-	case c.Freshness < 0:
-		return fmt.Errorf("provision.Config.Freshness: %v is below zero", c.Freshness)
-	case c.Freshness == 0:
-		c.Freshness = 10 * time.Second
+	case c.CacheTTL < 0:
+		return fmt.Errorf("provision.Config.CacheTTL: %v is below zero", c.CacheTTL)
+	case c.CacheTTL == 0:
+		c.CacheTTL = 10 * time.Second
 	}
 	if c.NodeInfo == nil {
 		c.NodeInfo = func() NodeInfo { return NodeInfo{} }

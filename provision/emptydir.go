@@ -27,7 +27,7 @@ func (p *Provisioner) makeEmptyDir(pod *v1.Pod, volume *v1.Volume) error {
 	case v1.StorageMediumDefault:
 		return makeOnDisk(folder, resolve.FSGroup(pod))
 	case v1.StorageMediumMemory:
-		size := resolve.MemorySize(pod, volume.EmptyDir, p.config.NodeInfo().Allocatable)
+		size := resolve.EmptyDirMemorySize(pod, volume.EmptyDir, p.config.NodeInfo().Allocatable)
 		return makeInMemory(folder, tmpfs{mode: emptyDirMode, group: resolve.FSGroup(pod), size: size})
 	default:
 		return fmt.Errorf(`emptyDir.medium: %q is not known here, use "" or Memory`, medium)

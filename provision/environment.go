@@ -62,7 +62,7 @@ func (p *Provisioner) Environment(
 // addServices asks for the services at once, so that variables can refer to them. A static pod starts without them when
 // the API server does not answer.
 func (e *environment) addServices(ctx context.Context) error {
-	if e.config.Objects == nil {
+	if e.config.API == nil {
 		return nil
 	}
 	var own []v1.Service
@@ -76,14 +76,14 @@ func (e *environment) addServices(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	for _, variable := range resolve.ServiceVariables(resolve.Linked(own, inDefault)) {
+	for _, variable := range resolve.ServiceVariables(resolve.LinkedServices(own, inDefault)) {
 		e.services.Set(variable.Name, variable.Value)
 	}
 	return nil
 }
 
 func (p *Provisioner) listServices(ctx context.Context, namespace, _ string) ([]v1.Service, error) {
-	return p.config.Objects.ListServices(ctx, namespace)
+	return p.config.API.ListServices(ctx, namespace)
 }
 
 func (e *environment) addSources(ctx context.Context) error {
@@ -173,7 +173,7 @@ func (e *environment) valueOf(ctx context.Context, variable *v1.EnvVar) (value s
 	}
 	switch {
 	case from.FieldRef != nil:
-		value, err = resolve.Field(e.pod, from.FieldRef, e.addresses)
+		value, err = resolve.PodField(e.pod, from.FieldRef, e.addresses)
 		return value, true, err
 	case from.ResourceFieldRef != nil:
 		value, err = resolve.ContainerResource(e.pod, e.container, from.ResourceFieldRef, e.config.NodeInfo().Allocatable)

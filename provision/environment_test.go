@@ -251,7 +251,7 @@ func TestWhenTheServerIsAwayAContainerStartsAgainWithWhatItSaidLast(t *testing.T
 }
 
 func TestWithoutAnAPIServerThereAreNoServices(t *testing.T) {
-	w := newWorld(t, func(c *provision.Config) { c.Objects = nil })
+	w := newWorld(t, func(c *provision.Config) { c.API = nil })
 	pod := newPod("web")
 	pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "A", Value: "$(KUBERNETES_SERVICE_HOST)"}}
 	if got, err := w.environment(pod); err != nil || len(got) != 1 {
@@ -265,7 +265,7 @@ func TestWithoutAnAPIServerThereAreNoServices(t *testing.T) {
 
 func TestAConfigThatIsWrongIsNamed(t *testing.T) {
 	for field, config := range map[string]provision.Config{
-		"Config.Root: required": {}, `Config.Root: "pods"`: {Root: "pods"}, "Config.Freshness": {Root: "/pods", Freshness: -1},
+		"Config.Root: required": {}, `Config.Root: "pods"`: {Root: "pods"}, "Config.CacheTTL": {Root: "/pods", CacheTTL: -1},
 	} {
 		if _, err := provision.New(config); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("error %v, want one about %s", err, field)

@@ -170,7 +170,7 @@ func TestEveryVolumeThatFailsIsNamed(t *testing.T) {
 }
 
 func TestWithoutAnAPIServerAPodThatRefersToItIsToldSo(t *testing.T) {
-	w := newWorld(t, func(c *provision.Config) { c.Objects = nil })
+	w := newWorld(t, func(c *provision.Config) { c.API = nil })
 	token := v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}
 	for says, volume := range map[string]v1.Volume{
 		`configMap "web"`: configMapVolume("web"), `secret "keys"`: secretVolume("keys"), "serviceAccountToken": projectedVolume(token),
@@ -184,7 +184,7 @@ func TestWithoutAnAPIServerAPodThatRefersToItIsToldSo(t *testing.T) {
 }
 
 func TestAChangeArrivesAsAWhole(t *testing.T) {
-	w := newWorld(t, func(c *provision.Config) { c.Freshness = 1 })
+	w := newWorld(t, func(c *provision.Config) { c.CacheTTL = 1 })
 	pod := newPod("web", configMapVolume("web"))
 	w.putConfigMap("web", "a", "1", "b", "1", "old", "x")
 	w.mount(pod)
@@ -218,7 +218,7 @@ func readLink(t *testing.T, folder string) string {
 }
 
 func TestAReaderNeverSeesHalfAChange(t *testing.T) {
-	w := newWorld(t, func(c *provision.Config) { c.Freshness = 1 })
+	w := newWorld(t, func(c *provision.Config) { c.CacheTTL = 1 })
 	pod := newPod("web", configMapVolume("web"))
 	w.putConfigMap("web", "a", "0", "b", "0")
 	w.mount(pod)
@@ -304,7 +304,7 @@ func TestAMountThatIsGivenUpSaysSo(t *testing.T) {
 }
 
 func TestPlacesForMountsInsideAVolumeAreMade(t *testing.T) {
-	w := newWorld(t, func(c *provision.Config) { c.Freshness = 1 })
+	w := newWorld(t, func(c *provision.Config) { c.CacheTTL = 1 })
 	w.putConfigMap("web", "colour", "red")
 	pod := newPod("web", configMapVolume("web"))
 	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{
@@ -362,7 +362,7 @@ func TestFilesThatACrashCutShortAreFinished(t *testing.T) {
 }
 
 func TestAWatcherIsWokenByAChangeAndByNothingElse(t *testing.T) {
-	w := newWorld(t, func(c *provision.Config) { c.Freshness = 1 })
+	w := newWorld(t, func(c *provision.Config) { c.CacheTTL = 1 })
 	w.putConfigMap("web", "a", "1")
 	pod := newPod("web", configMapVolume("web"))
 	pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: pointer(ownGroup(t))}

@@ -22,7 +22,7 @@ import (
 )
 
 // slowly lets every reading of a config map take a while.
-type slowly struct{ provision.Objects }
+type slowly struct{ provision.API }
 
 func (s slowly) GetConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
 	select {
@@ -30,12 +30,12 @@ func (s slowly) GetConfigMap(ctx context.Context, namespace, name string) (*v1.C
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	return s.Objects.GetConfigMap(ctx, namespace, name)
+	return s.API.GetConfigMap(ctx, namespace, name)
 }
 
 func TestManyPodsWithOneConfigMapCostFewRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, func(c *provision.Config) { c.Objects = slowly{c.Objects} })
+		w := newWorld(t, func(c *provision.Config) { c.API = slowly{c.API} })
 		w.putConfigMap("web", "colour", "red")
 		var pods []*v1.Pod
 		for i := range 100 {
@@ -89,7 +89,7 @@ func TestAPodGetsNothingOlderThanItself(t *testing.T) {
 
 func TestWhoeverGivesUpLeavesTheOthersAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, func(c *provision.Config) { c.Objects = slowly{c.Objects} })
+		w := newWorld(t, func(c *provision.Config) { c.API = slowly{c.API} })
 		w.putConfigMap("web", "colour", "red")
 		impatient, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
@@ -111,7 +111,7 @@ func TestWhoeverGivesUpLeavesTheOthersAlone(t *testing.T) {
 
 func TestARenewalThatIsGivenUpIsNotTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, func(c *provision.Config) { c.Objects = slowly{c.Objects} })
+		w := newWorld(t, func(c *provision.Config) { c.API = slowly{c.API} })
 		w.putConfigMap("web", "colour", "red")
 		pod := newPod("web", configMapVolume("web"))
 		w.mount(pod)
@@ -175,7 +175,7 @@ func TestAnObjectThatWasDeletedLeavesTheFilesAndIsTold(t *testing.T) {
 		w.putConfigMap("web", "colour", "red")
 		pod := newPod("web", configMapVolume("web"))
 		w.mount(pod)
-		w.config.Objects = without{w.config.Objects}
+		w.config.API = without{w.config.API}
 		w.restart()
 		w.mount(pod)
 		if got := readText(t, w.path(pod, "conf"), "colour"); got != "red" {
@@ -196,7 +196,7 @@ func TestWhatIsForbiddenForAMomentIsAskedForAgain(t *testing.T) {
 				w := newWorld(t)
 				w.putConfigMap("web", "colour", "red")
 				w.putSecret("web", "colour", "red")
-				w.config.Objects = &unsure{Objects: w.config.Objects, until: time.Now().Add(time.Second)}
+				w.config.API = &unsure{API: w.config.API, until: time.Now().Add(time.Second)}
 				w.restart()
 				w.mount(newPod("web", volume))
 			})
@@ -207,7 +207,7 @@ func TestWhatIsForbiddenForAMomentIsAskedForAgain(t *testing.T) {
 func TestWhatStaysForbiddenIsToldAsSuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.config.Objects = &unsure{Objects: w.config.Objects, until: time.Now().Add(time.Hour)}
+		w.config.API = &unsure{API: w.config.API, until: time.Now().Add(time.Hour)}
 		w.restart()
 		if err := w.Mount(t.Context(), newPod("web", configMapVolume("web"))); !apierrors.IsForbidden(err) {
 			t.Errorf("the error is %v", err)
@@ -223,7 +223,7 @@ func TestWhatStaysForbiddenIsToldAsSuch(t *testing.T) {
 
 // unsure is an API server that does not know for some time what the node may read.
 type unsure struct {
-	provision.Objects
+	provision.API
 	until time.Time
 }
 
@@ -238,14 +238,14 @@ func (u *unsure) GetConfigMap(ctx context.Context, namespace, name string) (*v1.
 	if err := u.verdict(); err != nil {
 		return nil, err
 	}
-	return u.Objects.GetConfigMap(ctx, namespace, name)
+	return u.API.GetConfigMap(ctx, namespace, name)
 }
 
 func (u *unsure) GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
 	if err := u.verdict(); err != nil {
 		return nil, err
 	}
-	return u.Objects.GetSecret(ctx, namespace, name)
+	return u.API.GetSecret(ctx, namespace, name)
 }
 
 func (u *unsure) CreateToken(
@@ -254,14 +254,14 @@ func (u *unsure) CreateToken(
 	if err := u.verdict(); err != nil {
 		return nil, err
 	}
-	return u.Objects.CreateToken(ctx, namespace, account, wanted)
+	return u.API.CreateToken(ctx, namespace, account, wanted)
 }
 
 // without is an API server from which all config maps were deleted.
-type without struct{ provision.Objects }
+type without struct{ provision.API }
 
 func (o without) GetConfigMap(ctx context.Context, namespace, _ string) (*v1.ConfigMap, error) {
-	return o.Objects.GetConfigMap(ctx, namespace, "no-such-name")
+	return o.API.GetConfigMap(ctx, namespace, "no-such-name")
 }
 
 func tokenVolume(seconds int64) v1.Volume {
@@ -272,7 +272,7 @@ func tokenVolume(seconds int64) v1.Volume {
 
 // tokens remembers what was asked for.
 type tokens struct {
-	provision.Objects
+	provision.API
 	mu    sync.Mutex // guards asked
 	asked []authenticationv1.TokenRequestSpec
 }
@@ -283,7 +283,7 @@ func (o *tokens) CreateToken(ctx context.Context, namespace, account string, wan
 	o.mu.Lock()
 	o.asked = append(o.asked, wanted.Spec)
 	o.mu.Unlock()
-	return o.Objects.CreateToken(ctx, namespace, account, wanted)
+	return o.API.CreateToken(ctx, namespace, account, wanted)
 }
 
 func TestATokenIsRenewedInPlaceWhenFourFifthsOfItsLifeAreOver(t *testing.T) {
@@ -293,7 +293,7 @@ func TestATokenIsRenewedInPlaceWhenFourFifthsOfItsLifeAreOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var asked *tokens
-				w := newWorld(t, func(c *provision.Config) { asked = &tokens{Objects: c.Objects}; c.Objects = asked })
+				w := newWorld(t, func(c *provision.Config) { asked = &tokens{API: c.API}; c.API = asked })
 				pod := newPod("web", tokenVolume(int64(tc.life.Seconds())))
 				pod.Spec.ServiceAccountName = "robot"
 				w.mount(pod)

@@ -45,10 +45,10 @@ func New(config Config) (*Provisioner, error) {
 		return nil, err
 	}
 	p := &Provisioner{config: config, metrics: metrics, pods: map[podid.UID]*memory{}}
-	if config.Objects != nil {
-		p.configMaps = newShelf(config, patient(config.Objects.GetConfigMap))
+	if config.API != nil {
+		p.configMaps = newShelf(config, patient(config.API.GetConfigMap))
 		p.configMaps.lasting = func(c *v1.ConfigMap) bool { return c.Immutable != nil && *c.Immutable }
-		p.secrets = newShelf(config, patient(config.Objects.GetSecret))
+		p.secrets = newShelf(config, patient(config.API.GetSecret))
 		p.secrets.lasting = func(s *v1.Secret) bool { return s.Immutable != nil && *s.Immutable }
 		p.services = newShelf(config, p.listServices)
 	}
@@ -72,7 +72,7 @@ func (p *Provisioner) memoryLocked(uid podid.UID) *memory {
 }
 
 func (p *Provisioner) forget(uid podid.UID) {
-	if p.config.Objects != nil {
+	if p.config.API != nil {
 		p.configMaps.forget(uid)
 		p.secrets.forget(uid)
 		p.services.forget(uid)

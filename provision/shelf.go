@@ -53,7 +53,7 @@ type answer[T any] struct {
 
 func newShelf[T any](config Config, read func(ctx context.Context, namespace, name string) (T, error)) *shelf[T] {
 	return &shelf[T]{
-		read: read, fresh: config.Freshness, logger: config.Logger, entries: map[types.NamespacedName]*entry[T]{},
+		read: read, fresh: config.CacheTTL, logger: config.Logger, entries: map[types.NamespacedName]*entry[T]{},
 	}
 }
 

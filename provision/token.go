@@ -70,7 +70,7 @@ func (p *Provisioner) issueToken(ctx context.Context, pod *v1.Pod, key tokenKey)
 	}
 	asked := time.Now()
 	answer, err := patient(func(ctx context.Context, namespace, account string) (*authenticationv1.TokenRequest, error) {
-		return p.config.Objects.CreateToken(ctx, namespace, account, request)
+		return p.config.API.CreateToken(ctx, namespace, account, request)
 	})(ctx, pod.Namespace, key.account)
 	if err != nil {
 		return token{}, err

@@ -45,7 +45,7 @@ func newWorld(t *testing.T, change ...func(*provision.Config)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.config = provision.Config{Root: filepath.Join(t.TempDir(), "pods"), Objects: client, Events: w}
+	w.config = provision.Config{Root: filepath.Join(t.TempDir(), "pods"), API: client, Events: w}
 	for _, f := range change {
 		f(&w.config)
 	}

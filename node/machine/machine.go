@@ -18,8 +18,8 @@ import (
 
 // Config says where to look.
 type Config struct {
-	// Data is the folder whose file system pods fill. Required.
-	Data string
+	// DataDir is the folder whose file system pods fill. Required.
+	DataDir string
 	// Hostname. Default: the machine's own.
 	Hostname string
 	// Addresses are the node's, the primary one first, where the operator knows better. Default: those of the interface
@@ -38,8 +38,8 @@ type Machine struct{ config Config }
 
 // New checks the config.
 func New(config Config) (*Machine, error) {
-	if config.Data == "" {
-		return nil, errors.New("machine.Config: Data is required")
+	if config.DataDir == "" {
+		return nil, errors.New("machine.Config: DataDir is required")
 	}
 	if config.Root == "" {
 		config.Root = "/"
@@ -63,16 +63,16 @@ const KubernetesVersion = "v1.36.3"
 
 // Facts is how the machine is now. What is not there to be read stays empty, such as an ID that the machine does not have;
 // without memory, CPUs or the state of the disk there are no facts.
-func (m *Machine) Facts() (report.Facts, error) {
-	facts := report.Facts{Hostname: m.config.Hostname, System: m.system()}
+func (m *Machine) Info() (report.MachineInfo, error) {
+	facts := report.MachineInfo{Hostname: m.config.Hostname, System: m.system()}
 	var errs [4]error
 	facts.CPUs, errs[0] = m.cpus()
 	facts.Memory, errs[1] = m.memory()
-	facts.Storage, facts.Inodes, errs[2] = storage(m.config.Data)
+	facts.Storage, facts.Inodes, errs[2] = storage(m.config.DataDir)
 	facts.Addresses, errs[3] = m.addresses()
 	facts.PIDs = m.pids()
 	if err := errors.Join(errs[:]...); err != nil {
-		return report.Facts{}, fmt.Errorf("look at the machine: %w", err)
+		return report.MachineInfo{}, fmt.Errorf("look at the machine: %w", err)
 	}
 	return facts, nil
 }

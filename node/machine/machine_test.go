@@ -31,7 +31,7 @@ func files() map[string]string {
 	}
 }
 
-func look(t *testing.T, content map[string]string, change ...func(*machine.Config)) (report.Facts, error) {
+func look(t *testing.T, content map[string]string, change ...func(*machine.Config)) (report.MachineInfo, error) {
 	t.Helper()
 	root := t.TempDir()
 	for name, text := range content {
@@ -44,7 +44,7 @@ func look(t *testing.T, content map[string]string, change ...func(*machine.Confi
 		}
 	}
 	config := machine.Config{
-		Data: root, Root: root, Hostname: "host-a", Version: "v0.3.0",
+		DataDir: root, Root: root, Hostname: "host-a", Version: "v0.3.0",
 		Interfaces: func() ([]machine.Interface, error) { return network(), nil },
 	}
 	for _, c := range change {
@@ -54,7 +54,7 @@ func look(t *testing.T, content map[string]string, change ...func(*machine.Confi
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m.Facts()
+	return m.Info()
 }
 
 func network() []machine.Interface {
@@ -219,11 +219,11 @@ func TestTheVersionIsASemanticOneWhateverTheAgentsIs(t *testing.T) {
 }
 
 func TestThisMachineHasFacts(t *testing.T) {
-	m, err := machine.New(machine.Config{Data: t.TempDir()})
+	m, err := machine.New(machine.Config{DataDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := m.Facts()
+	got, err := m.Info()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func TestAMachineNeedsAFolder(t *testing.T) {
 	if _, err := machine.New(machine.Config{}); err == nil || !strings.Contains(err.Error(), "Data") {
 		t.Errorf("error %v", err)
 	}
-	if _, err := look(t, files(), func(c *machine.Config) { c.Data = filepath.Join(t.TempDir(), "none") }); err == nil {
+	if _, err := look(t, files(), func(c *machine.Config) { c.DataDir = filepath.Join(t.TempDir(), "none") }); err == nil {
 		t.Error("a folder that does not exist has a file system")
 	}
 }

@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Facts are what is known of the machine at one moment.
-type Facts struct {
+// MachineInfo is what is known of the machine at one moment.
+type MachineInfo struct {
 	Hostname string
 	// Addresses are the machine's own, the primary one first.
 	Addresses []netip.Addr

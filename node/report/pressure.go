@@ -24,12 +24,12 @@ type Pressures map[v1.NodeConditionType]time.Time
 
 // Next is what holds after another look at the machine. A pressure begins at once and ends some time after it was last
 // seen. What an earlier agent has told counts as seen just now.
-func (p Pressures) Next(facts Facts, told []v1.NodeCondition, now time.Time) Pressures {
+func (p Pressures) Next(machine MachineInfo, told []v1.NodeCondition, now time.Time) Pressures {
 	next := Pressures{}
 	for _, kind := range pressureConditions {
 		last, held := p[kind]
 		switch {
-		case facts.short(kind):
+		case machine.short(kind):
 			next[kind] = now
 		case p == nil && holds(told, kind):
 			next[kind] = now
@@ -40,7 +40,7 @@ func (p Pressures) Next(facts Facts, told []v1.NodeCondition, now time.Time) Pre
 	return next
 }
 
-func (f Facts) short(kind v1.NodeConditionType) bool {
+func (f MachineInfo) short(kind v1.NodeConditionType) bool {
 	switch kind {
 	case v1.NodeMemoryPressure:
 		return f.Memory.Total > 0 && f.Memory.Available < memoryReserve

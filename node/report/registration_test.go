@@ -68,7 +68,7 @@ func TestEventsTellWhatChanged(t *testing.T) {
 	first := report.Status(input())
 	worse := input()
 	worse.NotReady, worse.Pressures = "the runtime is down", report.Pressures{v1.NodeDiskPressure: noon}
-	worse.Facts.System.BootID = "c"
+	worse.Machine.System.BootID = "c"
 	tests := map[string]struct {
 		before, now *v1.NodeStatus
 		want        []string

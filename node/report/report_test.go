@@ -19,8 +19,8 @@ import (
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // healthy is a machine with enough of everything.
-func healthy() report.Facts {
-	return report.Facts{
+func healthy() report.MachineInfo {
+	return report.MachineInfo{
 		Hostname:  "host-a",
 		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")},
 		System: v1.NodeSystemInfo{
@@ -34,8 +34,8 @@ func healthy() report.Facts {
 	}
 }
 
-func input() report.Input {
-	return report.Input{Facts: healthy(), Pressures: report.Pressures{}, MaxPods: 110, Now: noon}
+func input() report.StatusInput {
+	return report.StatusInput{Machine: healthy(), Pressures: report.Pressures{}, MaxPods: 110, Now: noon}
 }
 
 func condition(kind v1.NodeConditionType, status v1.ConditionStatus, since time.Time) v1.NodeCondition {
@@ -57,7 +57,7 @@ func TestPressureBeginsAtOnceAndEndsFiveMinutesAfterItWasLastSeen(t *testing.T) 
 	minutes := func(n float64) time.Time { return noon.Add(time.Duration(n * float64(time.Minute))) }
 	var p report.Pressures
 	for _, step := range []struct {
-		facts report.Facts
+		facts report.MachineInfo
 		at    time.Time
 		want  bool
 	}{
@@ -89,18 +89,18 @@ func TestWhatAnEarlierAgentToldOfPressureCountsAsJustSeen(t *testing.T) {
 
 func TestEachShortageHasItsThreshold(t *testing.T) {
 	tests := map[string]struct {
-		change func(*report.Facts)
+		change func(*report.MachineInfo)
 		want   v1.NodeConditionType
 	}{
-		"memory at the threshold": {change: func(f *report.Facts) { f.Memory.Available = 100 << 20 }},
-		"memory below it":         {func(f *report.Facts) { f.Memory.Available = 100<<20 - 1 }, v1.NodeMemoryPressure},
-		"disk at the threshold":   {change: func(f *report.Facts) { f.Storage.Available = 100 }},
-		"disk below it":           {func(f *report.Facts) { f.Storage.Available = 99 }, v1.NodeDiskPressure},
-		"inodes at the threshold": {change: func(f *report.Facts) { f.Inodes.Available = 50 }},
-		"inodes below it":         {func(f *report.Facts) { f.Inodes.Available = 49 }, v1.NodeDiskPressure},
-		"inodes are not counted":  {change: func(f *report.Facts) { f.Inodes = report.Amount{} }},
-		"process IDs below it":    {func(f *report.Facts) { f.PIDs.Available = 49 }, v1.NodePIDPressure},
-		"nothing is known":        {change: func(f *report.Facts) { *f = report.Facts{} }},
+		"memory at the threshold": {change: func(f *report.MachineInfo) { f.Memory.Available = 100 << 20 }},
+		"memory below it":         {func(f *report.MachineInfo) { f.Memory.Available = 100<<20 - 1 }, v1.NodeMemoryPressure},
+		"disk at the threshold":   {change: func(f *report.MachineInfo) { f.Storage.Available = 100 }},
+		"disk below it":           {func(f *report.MachineInfo) { f.Storage.Available = 99 }, v1.NodeDiskPressure},
+		"inodes at the threshold": {change: func(f *report.MachineInfo) { f.Inodes.Available = 50 }},
+		"inodes below it":         {func(f *report.MachineInfo) { f.Inodes.Available = 49 }, v1.NodeDiskPressure},
+		"inodes are not counted":  {change: func(f *report.MachineInfo) { f.Inodes = report.Amount{} }},
+		"process IDs below it":    {func(f *report.MachineInfo) { f.PIDs.Available = 49 }, v1.NodePIDPressure},
+		"nothing is known":        {change: func(f *report.MachineInfo) { *f = report.MachineInfo{} }},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -251,17 +251,17 @@ func TestANodeThatSaysTheSameNeedsNoReport(t *testing.T) {
 	told := report.Status(in)
 	in.Before, in.Now = told, noon.Add(time.Minute)
 	tests := map[string]struct {
-		change func(*report.Input)
+		change func(*report.StatusInput)
 		want   bool
 	}{
-		"a later time":     {change: func(*report.Input) {}},
-		"not ready":        {func(in *report.Input) { in.NotReady = "the runtime is down" }, true},
-		"a pressure":       {func(in *report.Input) { in.Pressures = report.Pressures{v1.NodePIDPressure: noon} }, true},
-		"another address":  {func(in *report.Input) { in.Facts.Addresses = in.Facts.Addresses[:1] }, true},
-		"another boot":     {func(in *report.Input) { in.Facts.System.BootID = "c" }, true},
-		"more memory":      {func(in *report.Input) { in.Facts.Memory.Total++ }, true},
-		"less memory left": {change: func(in *report.Input) { in.Facts.Memory.Available-- }},
-		"another port":     {func(in *report.Input) { in.Port = 10250 }, true},
+		"a later time":     {change: func(*report.StatusInput) {}},
+		"not ready":        {func(in *report.StatusInput) { in.NotReady = "the runtime is down" }, true},
+		"a pressure":       {func(in *report.StatusInput) { in.Pressures = report.Pressures{v1.NodePIDPressure: noon} }, true},
+		"another address":  {func(in *report.StatusInput) { in.Machine.Addresses = in.Machine.Addresses[:1] }, true},
+		"another boot":     {func(in *report.StatusInput) { in.Machine.System.BootID = "c" }, true},
+		"more memory":      {func(in *report.StatusInput) { in.Machine.Memory.Total++ }, true},
+		"less memory left": {change: func(in *report.StatusInput) { in.Machine.Memory.Available-- }},
+		"another port":     {func(in *report.StatusInput) { in.Port = 10250 }, true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Input is what a Node's status is made of.
-type Input struct {
-	Facts Facts
+// StatusInput is what a Node's status is made of.
+type StatusInput struct {
+	Machine MachineInfo
 	// Before is what the object says now; nil if there is none.
 	Before    *v1.NodeStatus
 	Pressures Pressures
@@ -26,15 +26,15 @@ type Input struct {
 }
 
 // Status is all that the agent has to say, and of what others own only what shares a list with it: addresses.
-func Status(in Input) *v1.NodeStatus {
+func Status(in StatusInput) *v1.NodeStatus {
 	before := in.Before
 	if before == nil {
 		before = &v1.NodeStatus{}
 	}
 	status := &v1.NodeStatus{
-		NodeInfo:        in.Facts.System,
-		Capacity:        capacity(in.Facts, in.MaxPods),
-		Addresses:       addresses(in.Facts, before.Addresses),
+		NodeInfo:        in.Machine.System,
+		Capacity:        capacity(in.Machine, in.MaxPods),
+		Addresses:       addresses(in.Machine, before.Addresses),
 		DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: in.Port}},
 	}
 	status.Allocatable = allocatable(status.Capacity, in.Reserved)
@@ -44,14 +44,14 @@ func Status(in Input) *v1.NodeStatus {
 	return status
 }
 
-func capacity(facts Facts, maxPods int64) v1.ResourceList {
+func capacity(machine MachineInfo, maxPods int64) v1.ResourceList {
 	list := v1.ResourceList{
-		v1.ResourceCPU:    *resource.NewQuantity(facts.CPUs, resource.DecimalSI),
-		v1.ResourceMemory: *resource.NewQuantity(facts.Memory.Total, resource.BinarySI),
+		v1.ResourceCPU:    *resource.NewQuantity(machine.CPUs, resource.DecimalSI),
+		v1.ResourceMemory: *resource.NewQuantity(machine.Memory.Total, resource.BinarySI),
 		v1.ResourcePods:   *resource.NewQuantity(maxPods, resource.DecimalSI),
 	}
-	if facts.Storage.Total > 0 {
-		list[v1.ResourceEphemeralStorage] = *resource.NewQuantity(facts.Storage.Total, resource.BinarySI)
+	if machine.Storage.Total > 0 {
+		list[v1.ResourceEphemeralStorage] = *resource.NewQuantity(machine.Storage.Total, resource.BinarySI)
 	}
 	return list
 }
@@ -77,12 +77,12 @@ func allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
 }
 
 // addresses are the machine's own, then those of kinds that only others tell, such as a cloud's.
-func addresses(facts Facts, before []v1.NodeAddress) []v1.NodeAddress {
+func addresses(machine MachineInfo, before []v1.NodeAddress) []v1.NodeAddress {
 	var list []v1.NodeAddress
-	for _, ip := range facts.Addresses {
+	for _, ip := range machine.Addresses {
 		list = append(list, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
 	}
-	list = append(list, v1.NodeAddress{Type: v1.NodeHostName, Address: facts.Hostname})
+	list = append(list, v1.NodeAddress{Type: v1.NodeHostName, Address: machine.Hostname})
 	for _, address := range before {
 		if address.Type != v1.NodeInternalIP && address.Type != v1.NodeHostName {
 			list = append(list, address)

@@ -37,7 +37,7 @@ func begin(t *testing.T, name string, cfg *rest.Config, change ...func(*node.Con
 	if err != nil {
 		t.Fatal(err)
 	}
-	here, err := machine.New(machine.Config{Data: t.TempDir(), Version: "v0.1.0-test"})
+	here, err := machine.New(machine.Config{DataDir: t.TempDir(), Version: "v0.1.0-test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func begin(t *testing.T, name string, cfg *rest.Config, change ...func(*node.Con
 		t.Fatal(err)
 	}
 	config := node.Config{
-		NodeName: name, Machine: here.Facts, API: client, Reconnect: client.CloseConnections, Events: events,
+		NodeName: name, MachineInfo: here.Info, API: client, Reconnect: client.CloseConnections, Events: events,
 		UpdateFrequency: time.Second, LeaseDuration: 4 * time.Second,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
@@ -97,7 +97,7 @@ func TestKubectlSeesANodeThatIsReadyAndAlive(t *testing.T) {
 		c.Labels = map[string]string{"example.test/pool": "edge"}
 		c.Taints = []v1.Taint{{Key: "example.test/new", Effect: v1.TaintEffectNoSchedule}}
 	})
-	if err := n.AwaitNode(t.Context()); err != nil {
+	if err := n.WaitForRegistration(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	awaitReady(t, "seen", v1.ConditionTrue)
@@ -126,7 +126,7 @@ func TestKubectlSeesANodeThatIsReadyAndAlive(t *testing.T) {
 
 func TestTheLeaseIsRenewedAndBelongsToTheNode(t *testing.T) {
 	n := begin(t, "alive", cluster.NodeConfig("alive"))
-	if err := n.AwaitNode(t.Context()); err != nil {
+	if err := n.WaitForRegistration(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[time.Time]bool{}
@@ -231,7 +231,7 @@ func TestI7WhatOthersDidToTheNodeSurvives(t *testing.T) {
 
 func TestANodeAsksForNothingThatItMayNotHave(t *testing.T) {
 	n := begin(t, "modest", cluster.NodeConfig("modest"))
-	if err := n.AwaitNode(t.Context()); err != nil {
+	if err := n.WaitForRegistration(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"create events", "create leases", "create nodes", "get leases", "get nodes", "update leases"}
@@ -251,7 +251,7 @@ func TestANodeAsksForNothingThatItMayNotHave(t *testing.T) {
 
 func TestI10AHealthyNodeIsNotToldOfAgain(t *testing.T) {
 	n := begin(t, "quiet", cluster.NodeConfig("quiet"))
-	if err := n.AwaitNode(t.Context()); err != nil {
+	if err := n.WaitForRegistration(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	recorder.Eventually(t, "looks at the node", func() (string, bool) {

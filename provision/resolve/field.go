@@ -11,9 +11,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Metadata is a field of the pod's metadata, as a downwardAPI volume shows it: name, namespace, uid, one label or
+// MetadataField is a field of the pod's metadata, as a downwardAPI volume shows it: name, namespace, uid, one label or
 // annotation, or all of them, a line for each.
-func Metadata(pod *v1.Pod, ref *v1.ObjectFieldSelector) (string, error) {
+func MetadataField(pod *v1.Pod, ref *v1.ObjectFieldSelector) (string, error) {
 	if ref.APIVersion != "" && ref.APIVersion != "v1" {
 		return "", fmt.Errorf("fieldRef.apiVersion: %q is not v1", ref.APIVersion)
 	}
@@ -55,8 +55,8 @@ type Addresses struct {
 	Pod []netip.Addr
 }
 
-// Field is a field of the pod as a variable shows it: the metadata, and what is known when a container starts.
-func Field(pod *v1.Pod, ref *v1.ObjectFieldSelector, addresses Addresses) (string, error) {
+// PodField is a field of the pod as a variable shows it: the metadata, and what is known when a container starts.
+func PodField(pod *v1.Pod, ref *v1.ObjectFieldSelector, addresses Addresses) (string, error) {
 	switch ref.FieldPath {
 	case "spec.nodeName":
 		return pod.Spec.NodeName, nil
@@ -70,7 +70,7 @@ func Field(pod *v1.Pod, ref *v1.ObjectFieldSelector, addresses Addresses) (strin
 	case "status.podIP", "status.podIPs":
 		return joined(addresses.podsInOrder(), ref.FieldPath == "status.podIPs"), nil
 	}
-	return Metadata(pod, ref)
+	return MetadataField(pod, ref)
 }
 
 func joined(addresses []netip.Addr, all bool) string {

@@ -75,11 +75,11 @@ func (f Files) Check() error {
 	return nil
 }
 
-// ErrNoKey is that an object has no such key.
-var ErrNoKey = errors.New("no such key")
+// ErrKeyNotFound is that an object has no such key.
+var ErrKeyNotFound = errors.New("no such key")
 
-// Choice is which keys of an object become files, and how.
-type Choice struct {
+// KeySelection is which keys of an object become files, and how.
+type KeySelection struct {
 	Items []v1.KeyToPath
 	// Mode of files for which Items names none; nil: DefaultMode.
 	Mode     *int32
@@ -87,7 +87,7 @@ type Choice struct {
 }
 
 // AddKeys puts what is chosen of an object's data into the volume: all keys under their own names, or the items.
-func (f Files) AddKeys(data map[string][]byte, choice Choice) error {
+func (f Files) AddKeys(data map[string][]byte, choice KeySelection) error {
 	mode := ModeOr(choice.Mode, DefaultMode)
 	if len(choice.Items) == 0 {
 		for _, key := range slices.Sorted(maps.Keys(data)) {
@@ -103,7 +103,7 @@ func (f Files) AddKeys(data map[string][]byte, choice Choice) error {
 			continue
 		}
 		if !known {
-			return fmt.Errorf("key %q: %w", item.Key, ErrNoKey)
+			return fmt.Errorf("key %q: %w", item.Key, ErrKeyNotFound)
 		}
 		if err := f.Add(item.Path, File{Data: value, Mode: ModeOr(item.Mode, mode)}); err != nil {
 			return fmt.Errorf("key %q: %w", item.Key, err)

@@ -106,7 +106,7 @@ func TestTheAPIServersServiceIsAlwaysLinked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, linked := range resolve.Linked(tc.own, inDefault) {
+			for _, linked := range resolve.LinkedServices(tc.own, inDefault) {
 				got = append(got, linked.Namespace+"/"+linked.Name)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -156,7 +156,7 @@ func TestFieldsOfThePod(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := resolve.Field(pod, &v1.ObjectFieldSelector{FieldPath: tc.path}, tc.addresses)
+			got, err := resolve.PodField(pod, &v1.ObjectFieldSelector{FieldPath: tc.path}, tc.addresses)
 			if tc.refused == "" && (err != nil || got != tc.want) {
 				t.Errorf("%q, %v, want %q", got, err, tc.want)
 			}
@@ -165,7 +165,7 @@ func TestFieldsOfThePod(t *testing.T) {
 			}
 		})
 	}
-	if _, err := resolve.Metadata(pod, &v1.ObjectFieldSelector{APIVersion: "v2", FieldPath: "metadata.name"}); err == nil {
+	if _, err := resolve.MetadataField(pod, &v1.ObjectFieldSelector{APIVersion: "v2", FieldPath: "metadata.name"}); err == nil {
 		t.Error("another version of the API was taken")
 	}
 }
@@ -256,7 +256,7 @@ func TestAVolumeInMemoryHoldsNoMoreThanThePodMayUse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			limit := resource.MustParse(tc.limit)
-			got := resolve.MemorySize(&v1.Pod{Spec: tc.spec}, &v1.EmptyDirVolumeSource{SizeLimit: &limit}, list("memory", tc.allocation))
+			got := resolve.EmptyDirMemorySize(&v1.Pod{Spec: tc.spec}, &v1.EmptyDirVolumeSource{SizeLimit: &limit}, list("memory", tc.allocation))
 			if got != tc.want {
 				t.Errorf("%d bytes, want %d", got, tc.want)
 			}

@@ -84,9 +84,9 @@ func containerNamed(pod *v1.Pod, name string) *v1.Container {
 	return nil
 }
 
-// MemorySize is how many bytes a volume in memory may hold: its sizeLimit, but no more than the pod's containers may use
+// EmptyDirMemorySize is how many bytes a volume in memory may hold: its sizeLimit, but no more than the pod's containers may use
 // together, or the node has to give. 0 is the kernel's own limit.
-func MemorySize(pod *v1.Pod, volume *v1.EmptyDirVolumeSource, allocatable v1.ResourceList) int64 {
+func EmptyDirMemorySize(pod *v1.Pod, volume *v1.EmptyDirVolumeSource, allocatable v1.ResourceList) int64 {
 	size := allocatable.Memory().Value()
 	limits := []int64{podMemoryLimit(pod)}
 	if volume.SizeLimit != nil {

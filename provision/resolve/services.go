@@ -12,9 +12,9 @@ import (
 // apiServerService is the service that every container is told of, whatever the pod's enableServiceLinks says.
 const apiServerService = "kubernetes"
 
-// Linked chooses the services that a container is told of: those of the pod's own namespace as far as they have an
+// LinkedServices chooses the services that a container is told of: those of the pod's own namespace as far as they have an
 // address, and from the namespace default that of the API server, unless an own one has its name.
-func Linked(own, inDefault []v1.Service) []v1.Service {
+func LinkedServices(own, inDefault []v1.Service) []v1.Service {
 	linked := slices.DeleteFunc(slices.Clone(own), func(s v1.Service) bool { return !hasClusterIP(&s) })
 	known := slices.ContainsFunc(linked, func(s v1.Service) bool { return s.Name == apiServerService })
 	for i := range inDefault {
