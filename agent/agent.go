@@ -86,8 +86,8 @@ func (a *Agent) makeProber() (err error) {
 
 func (a *Agent) makeWorkers() (err error) {
 	config := worker.Config{
-		Runtime: a.config.Runtime, Observations: a.PLEG, Statuses: a.Statuses, Probes: a.Prober,
-		Admit: a.config.Admit, Allocated: a.allocated, NodeInfo: a.config.NodeInfo, NetworkReady: a.health.network, Stopped: a.stopped,
+		Runtime: a.config.Runtime, PodCache: a.PLEG, Statuses: a.Statuses, Probes: a.Prober,
+		Admit: a.config.Admit, Allocated: a.allocated, NodeInfo: a.config.NodeInfo, NetworkReady: a.health.network, OnPodStopped: a.stopped,
 		Resync: a.config.Resync,
 		Events: a.config.Events, State: a.config.State, Logger: a.config.Logger, Metrics: a.config.Metrics,
 	}

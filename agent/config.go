@@ -12,10 +12,11 @@ import (
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/event"
-	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/pleg"
+	"github.com/heraldnode/herald/pod"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/source"
+	"github.com/heraldnode/herald/status"
 	"github.com/heraldnode/herald/worker"
 )
 
@@ -35,6 +36,12 @@ type Volumes interface {
 	Pods() ([]podid.UID, error)
 }
 
+// API is the part of the API server that statuses and mirrors are written to. *kubeapi.Client implements it.
+type API interface {
+	status.API
+	pod.MirrorAPI
+}
+
 // Config is what an agent is made of. Fields without a default are required.
 type Config struct {
 	// NodeName is the name of the Node that the pods are bound to.
@@ -46,7 +53,7 @@ type Config struct {
 	Events event.Recorder
 
 	// API is the API server that statuses and mirrors go to. Default: none, the node is alone.
-	API *kubeapi.Client
+	API API
 	// Volumes. Default: pods have none.
 	Volumes Volumes
 	// State is where the agent keeps what must survive it. Default: nothing does.
@@ -58,8 +65,8 @@ type Config struct {
 
 	// Resync is how often a pod is looked at although nothing happened, see worker.Config. Default 1 min.
 	Resync time.Duration
-	// Housekeeping is the time between two looks at everything. Default 2 s.
-	Housekeeping time.Duration
+	// HousekeepingInterval is the time between two looks at everything. Default 2 s.
+	HousekeepingInterval time.Duration
 	// Logger. Default: silence.
 	Logger *slog.Logger
 	// Metrics. Default: none.
@@ -78,11 +85,11 @@ func (c Config) withDefaults() (Config, error) {
 			err = errors.Join(err, errors.New("agent.Config: "+field.name+" is required"))
 		}
 	}
-	if c.Housekeeping < 0 {
-		err = errors.Join(err, errors.New("agent.Config: Housekeeping must not be negative"))
+	if c.HousekeepingInterval < 0 {
+		err = errors.Join(err, errors.New("agent.Config: HousekeepingInterval must not be negative"))
 	}
-	if c.Housekeeping == 0 {
-		c.Housekeeping = 2 * time.Second
+	if c.HousekeepingInterval == 0 {
+		c.HousekeepingInterval = 2 * time.Second
 	}
 	if c.NodeInfo == nil {
 		c.NodeInfo = func() derive.NodeInfo { return derive.NodeInfo{} }

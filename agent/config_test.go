@@ -35,7 +35,7 @@ func TestWhatIsWrongWithTheConfigIsNamed(t *testing.T) {
 		"Sources":      {func(c *agent.Config) { c.Sources = nil }, "agent.Config: Sources is required"},
 		"Runtime":      {func(c *agent.Config) { c.Runtime = nil }, "agent.Config: Runtime is required"},
 		"Events":       {func(c *agent.Config) { c.Events = nil }, "agent.Config: Events is required"},
-		"Housekeeping": {func(c *agent.Config) { c.Housekeeping = -time.Second }, "agent.Config: Housekeeping must not be negative"},
+		"Housekeeping": {func(c *agent.Config) { c.HousekeepingInterval = -time.Second }, "agent.Config: HousekeepingInterval must not be negative"},
 		"Resync":       {func(c *agent.Config) { c.Resync = -time.Second }, "Resync"},
 		"two sources of one name": {
 			func(c *agent.Config) { c.Sources = append(c.Sources, newFiles()) }, `source.MuxConfig.Sources: two are named "file"`,

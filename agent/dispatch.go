@@ -21,7 +21,7 @@ import (
 // about it would all complain that it is not there.
 func (a *Agent) dispatch(ctx context.Context) error {
 	a.health.await(ctx)
-	housekeeping := time.NewTicker(a.config.Housekeeping)
+	housekeeping := time.NewTicker(a.config.HousekeepingInterval)
 	defer housekeeping.Stop()
 	for {
 		select {
@@ -113,7 +113,7 @@ func (a *Agent) reconcile(p *v1.Pod) {
 // heed wakes the worker of each pod that changed in the runtime (PLEG-17).
 func (a *Agent) heed(ctx context.Context) error {
 	for {
-		uids, err := a.PLEG.Changed(ctx)
+		uids, err := a.PLEG.WaitForChanges(ctx)
 		if err != nil {
 			return err
 		}

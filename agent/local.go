@@ -51,8 +51,8 @@ func withAge(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// LocalChanges yields LocalPods as they are added, change and go, beginning with those that there are, until ctx ends.
-func (a *Agent) LocalChanges(ctx context.Context) iter.Seq[watch.Event] {
+// WatchLocalPods yields LocalPods as they are added, change and go, beginning with those that there are, until ctx ends.
+func (a *Agent) WatchLocalPods(ctx context.Context) iter.Seq[watch.Event] {
 	return func(yield func(watch.Event) bool) {
 		changes := a.Statuses.Changes(ctx) // listen first: what happens meanwhile is told twice, not missed
 		shown := map[string]bool{}

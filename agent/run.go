@@ -39,8 +39,8 @@ func (a *Agent) parts() []part {
 	if a.config.API != nil {
 		parts = append(parts, part{"mirrors", a.Mirrors.Run})
 	}
-	if runtime, can := a.config.Runtime.(Janitor); can {
-		parts = append(parts, part{"janitor", func(ctx context.Context) error { return a.tidy(ctx, runtime) }})
+	if runtime, can := a.config.Runtime.(GarbageCollector); can {
+		parts = append(parts, part{"garbage collector", func(ctx context.Context) error { return a.tidy(ctx, runtime) }})
 	}
 	if a.volumes != nil {
 		parts = append(parts, part{"volumes", a.removeVolumes})

@@ -97,7 +97,7 @@ func (s *story) startAgent() error {
 	}
 	events := broadcaster.Config{NodeName: nodeName, Scheme: kubeapi.NewScheme()}
 	if config.API != nil {
-		events.API = config.API
+		events.API = config.API.(broadcaster.API)
 	}
 	recorder, err := broadcaster.New(events)
 	if err != nil {

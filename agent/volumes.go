@@ -55,7 +55,7 @@ const unmountTimeout = time.Minute
 
 // removeVolumes looks after the orphaned volumes at short intervals, apart from all else: a volume may take its time.
 func (a *Agent) removeVolumes(ctx context.Context) error {
-	ticker := time.NewTicker(a.config.Housekeeping)
+	ticker := time.NewTicker(a.config.HousekeepingInterval)
 	defer ticker.Stop()
 	for {
 		select {

@@ -157,11 +157,15 @@ func (n *Node) makeAgent() error {
 	if err != nil {
 		return err
 	}
-	n.Agent, err = agent.New(agent.Config{
-		NodeName: n.config.NodeName, Sources: sources, Runtime: n.runtime, Events: n.Events, API: n.api, Volumes: n.volumes,
+	config := agent.Config{
+		NodeName: n.config.NodeName, Sources: sources, Runtime: n.runtime, Events: n.Events, Volumes: n.volumes,
 		State: n.state, Admit: n.admit, NodeInfo: func() derive.NodeInfo { return derive.NodeInfo{HostIPs: n.Node.HostIPs()} },
 		Resync: n.config.SyncFrequency, Logger: n.config.Logger, Metrics: n.config.Metrics,
-	})
+	}
+	if n.api != nil {
+		config.API = n.api
+	}
+	n.Agent, err = agent.New(config)
 	return err
 }
 

@@ -55,7 +55,7 @@ func TestPH24InstancesOfANameComeNewestFirst(t *testing.T) {
 
 func TestPH15OnlyTheNewestSandboxIsActive(t *testing.T) {
 	pod := rebooted()
-	if diff := cmp.Diff([]string{"test://3", "test://4"}, ids(pod.Active())); diff != "" {
+	if diff := cmp.Diff([]string{"test://3", "test://4"}, ids(pod.ActiveContainers())); diff != "" {
 		t.Fatal(diff)
 	}
 	if newest, ok := pod.NewestSandbox(); !ok || newest.ID != "new" {
@@ -66,7 +66,7 @@ func TestPH15OnlyTheNewestSandboxIsActive(t *testing.T) {
 func TestAPodThatWasNeverSeenHasNothing(t *testing.T) {
 	pod := &observed.Pod{}
 	pod.Sort()
-	if _, ok := pod.NewestSandbox(); ok || pod.Active() != nil || pod.Running() || pod.ReadySandboxes() != 0 {
+	if _, ok := pod.NewestSandbox(); ok || pod.ActiveContainers() != nil || pod.Running() || pod.ReadySandboxes() != 0 {
 		t.Fatalf("an empty pod answers as if it had something: %+v", pod)
 	}
 }

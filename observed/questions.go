@@ -31,9 +31,9 @@ func (p *Pod) Instances(name string) []Container {
 	return found
 }
 
-// Active are the containers of the newest sandbox. Leftovers of an older one, from before a reboot, prove nothing about
+// ActiveContainers are the containers of the newest sandbox. Leftovers of an older one, from before a reboot, prove nothing about
 // the present (PH-15).
-func (p *Pod) Active() []Container {
+func (p *Pod) ActiveContainers() []Container {
 	newest, ok := p.NewestSandbox()
 	if !ok {
 		return nil

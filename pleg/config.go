@@ -27,10 +27,10 @@ type Runtime interface {
 // Config is what a PLEG needs. Runtime is required.
 type Config struct {
 	Runtime Runtime
-	// Period is the time from the end of one list to the next (PLEG-1). Default 1 s.
-	Period time.Duration
-	// Inspections is how many pods are inspected at once (PLEG-22). Default 8.
-	Inspections int
+	// RelistPeriod is the time from the end of one list to the next (PLEG-1). Default 1 s.
+	RelistPeriod time.Duration
+	// MaxInspections is how many pods are inspected at once (PLEG-22). Default 8.
+	MaxInspections int
 	// CallTimeout bounds each call of the runtime. Default 2 min.
 	CallTimeout time.Duration
 	// UnhealthyAfter is how old the newest list may be (PLEG-11). Default 3 min.
@@ -46,11 +46,11 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Runtime == nil {
 		err = errors.Join(err, errors.New("pleg.Config: Runtime is required"))
 	}
-	if c.Period < 0 || c.Inspections < 0 || c.CallTimeout < 0 || c.UnhealthyAfter < 0 {
-		err = errors.Join(err, errors.New("pleg.Config: Inspections and durations must not be negative"))
+	if c.RelistPeriod < 0 || c.MaxInspections < 0 || c.CallTimeout < 0 || c.UnhealthyAfter < 0 {
+		err = errors.Join(err, errors.New("pleg.Config: MaxInspections and durations must not be negative"))
 	}
-	c.Period = orDefault(c.Period, time.Second)
-	c.Inspections = orDefault(c.Inspections, 8)
+	c.RelistPeriod = orDefault(c.RelistPeriod, time.Second)
+	c.MaxInspections = orDefault(c.MaxInspections, 8)
 	c.CallTimeout = orDefault(c.CallTimeout, 2*time.Minute)
 	c.UnhealthyAfter = orDefault(c.UnhealthyAfter, 3*time.Minute)
 	if c.Logger == nil {

@@ -132,9 +132,9 @@ func (p *PLEG) Pods() ([]*observed.Pod, time.Time) {
 	return p.list, p.listed
 }
 
-// Changed waits for pods whose state is not what it was when they were last returned here, and returns them all. One
+// WaitForChanges waits for pods whose state is not what it was when they were last returned here, and returns them all. One
 // goroutine calls it.
-func (p *PLEG) Changed(ctx context.Context) ([]podid.UID, error) {
+func (p *PLEG) WaitForChanges(ctx context.Context) ([]podid.UID, error) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -493,7 +493,7 @@ func TestManyWaitersAreEachWokenByTheirPod(t *testing.T) {
 }
 
 func TestTheConfigErrorNamesTheField(t *testing.T) {
-	if _, err := pleg.New(pleg.Config{Period: -1}); err == nil ||
+	if _, err := pleg.New(pleg.Config{RelistPeriod: -1}); err == nil ||
 		!strings.Contains(err.Error(), "Runtime is required") || !strings.Contains(err.Error(), "must not be negative") {
 		t.Errorf("the error is %v", err)
 	}

@@ -16,7 +16,7 @@ import (
 // Run looks until ctx ends. It is called once.
 func (p *PLEG) Run(ctx context.Context) error {
 	var running sync.WaitGroup
-	for range p.config.Inspections {
+	for range p.config.MaxInspections {
 		running.Go(func() { p.inspectAll(ctx) })
 	}
 	running.Go(func() { p.listen(ctx) })
@@ -26,7 +26,7 @@ func (p *PLEG) Run(ctx context.Context) error {
 	})
 	for ctx.Err() == nil {
 		p.relist(ctx)
-		sleep(ctx, p.config.Period)
+		sleep(ctx, p.config.RelistPeriod)
 	}
 	running.Wait()
 	return nil

@@ -189,7 +189,7 @@ func (w *world) changes() []podid.UID {
 	synctest.Wait()
 	var got []podid.UID
 	var reading sync.WaitGroup
-	reading.Go(func() { got, _ = w.Changed(ctx) })
+	reading.Go(func() { got, _ = w.WaitForChanges(ctx) })
 	synctest.Wait()
 	cancel()
 	reading.Wait()

@@ -65,7 +65,7 @@ func (s *Server) follow(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	lines := json.NewEncoder(w)
-	for change := range s.config.Node.LocalChanges(r.Context()) {
+	for change := range s.config.Node.WatchLocalPods(r.Context()) {
 		pod := *change.Object.(*v1.Pod)
 		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 		_ = connection.SetWriteDeadline(time.Now().Add(readTimeout)) // each change has its own; a test's recorder has none

@@ -18,8 +18,8 @@ import (
 type Node interface {
 	// LocalPods are the pods with what the node itself says of them.
 	LocalPods() []*v1.Pod
-	// LocalChanges yields the pods that there are, and then every change, until ctx ends.
-	LocalChanges(ctx context.Context) iter.Seq[watch.Event]
+	// WatchLocalPods yields the pods that there are, and then every change, until ctx ends.
+	WatchLocalPods(ctx context.Context) iter.Seq[watch.Event]
 	// Healthy says what keeps the agent from its work, or nil.
 	Healthy() error
 }

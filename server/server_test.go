@@ -39,7 +39,7 @@ func pod(name string) *v1.Pod {
 func (n *node) LocalPods() []*v1.Pod { return []*v1.Pod{pod("web")} }
 func (n *node) Healthy() error       { return n.ill }
 
-func (n *node) LocalChanges(ctx context.Context) iter.Seq[watch.Event] {
+func (n *node) WatchLocalPods(ctx context.Context) iter.Seq[watch.Event] {
 	return func(yield func(watch.Event) bool) {
 		if n.left != nil {
 			defer close(n.left)

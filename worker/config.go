@@ -34,8 +34,8 @@ type Runtime interface {
 	RemovePod(ctx context.Context, uid podid.UID) error
 }
 
-// Observations is what the runtime was seen to hold. Nobody changes what it returns.
-type Observations interface {
+// PodCache is what the runtime was seen to hold. Nobody changes what it returns.
+type PodCache interface {
 	// Get is what was last seen of the pod, never nil. Its time is zero when nobody has looked yet.
 	Get(uid podid.UID) *observed.Pod
 	// GetNewerThan waits for a look at the pod that began after t.
@@ -80,9 +80,9 @@ type Probes interface {
 
 // Config is what Workers need. Fields without a default are required.
 type Config struct {
-	Runtime      Runtime
-	Observations Observations
-	Statuses     Statuses
+	Runtime  Runtime
+	PodCache PodCache
+	Statuses Statuses
 	// Volumes. Default: pods have none.
 	Volumes Volumes
 	// Probes. Default: nothing is probed.
@@ -99,9 +99,9 @@ type Config struct {
 	NodeInfo func() derive.NodeInfo
 	// NetworkReady says what keeps pods from getting a network, or nil. It must not block. Default: nothing.
 	NetworkReady func() error
-	// Stopped hears that all containers of the pod of that name have stopped: its mirror may go (PW-43). It must not
+	// OnPodStopped hears that all containers of the pod of that name have stopped: its mirror may go (PW-43). It must not
 	// block. Default: nobody.
-	Stopped func(podid.FullName)
+	OnPodStopped func(podid.FullName)
 	// Events. Default: nobody hears them.
 	Events event.Recorder
 	// State is where it is written down, before it is done, what must not be done twice (BUG-41). Default: nothing is.
@@ -111,8 +111,8 @@ type Config struct {
 	Resync time.Duration
 	// Backoff is how long a pod rests after a failed step; up to half of it is added (PW-31). Default: 10 s.
 	Backoff time.Duration
-	// LookTimeout bounds the wait for a look at the runtime, after which the pod's trouble is told (BUG-31). Default: 2 min.
-	LookTimeout time.Duration
+	// ObserveTimeout bounds the wait for a look at the runtime, after which the pod's trouble is told (BUG-31). Default: 2 min.
+	ObserveTimeout time.Duration
 	// VolumeTimeout bounds one attempt to mount or unmount (BUG-31). Default: 2 min.
 	VolumeTimeout time.Duration
 	// StopTimeout is added to the grace to bound one attempt to stop a pod. Default: 2 min.
@@ -140,11 +140,11 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	require("Runtime", c.Runtime != nil)
-	require("Observations", c.Observations != nil)
+	require("PodCache", c.PodCache != nil)
 	require("Statuses", c.Statuses != nil)
 	limit("Resync", &c.Resync, time.Minute)
 	limit("Backoff", &c.Backoff, 10*time.Second)
-	limit("LookTimeout", &c.LookTimeout, 2*time.Minute)
+	limit("ObserveTimeout", &c.ObserveTimeout, 2*time.Minute)
 	limit("VolumeTimeout", &c.VolumeTimeout, 2*time.Minute)
 	limit("StopTimeout", &c.StopTimeout, 2*time.Minute)
 	return c.withSilence(), err
@@ -170,8 +170,8 @@ func (c Config) withSilence() Config {
 	if c.NetworkReady == nil {
 		c.NetworkReady = func() error { return nil }
 	}
-	if c.Stopped == nil {
-		c.Stopped = func(podid.FullName) {}
+	if c.OnPodStopped == nil {
+		c.OnPodStopped = func(podid.FullName) {}
 	}
 	if c.Events == nil {
 		c.Events = event.Discard

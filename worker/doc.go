@@ -6,7 +6,7 @@
 //	KillPod ────┤   │                     terminating ─> plan.Shutdown   │
 //	Housekeep ──┘   │                     terminated                     ├──> Statuses (derive.Status)
 //	                └───────────────^────────────────────────────────────┘
-//	                    Observations: newer than the last thing that we did
+//	                    PodCache: newer than the last thing that we did
 //
 // A step looks at the pod, publishes what it saw, and then acts; whatever it did it looks at again before it acts the next
 // time. Each call that a step makes ends when the step is no longer wanted: a deletion never waits behind a pull, a hook

@@ -300,7 +300,7 @@ func TestBUG31AVolumeThatDoesNotLetGoHoldsUpItsPodAloneAndIsSeen(t *testing.T) {
 		gone := w.delete(web, 1)
 		w.after(3 * time.Minute)
 		w.wantStage(web, "terminated")
-		if !w.heard("FailedKillPod") || w.Pods()[0].Trouble == nil || !w.Pods()[0].Acknowledged || w.PodResourcesAreReclaimed(gone, nil) {
+		if !w.heard("FailedKillPod") || w.Pods()[0].Err == nil || !w.Pods()[0].Acknowledged || w.PodResourcesAreReclaimed(gone, nil) {
 			w.Fatalf("it waits in silence: %+v", w.Pods())
 		}
 		w.volumes.set(false, nil)

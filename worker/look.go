@@ -47,13 +47,13 @@ func (w *Workers) look(ctx context.Context, t *turn) (*look, error) {
 
 // observe waits for a look at the runtime that is new enough, and asks for one rather than wait for the next (BUG-27).
 func (w *Workers) observe(ctx context.Context, t *turn) (*observed.Pod, error) {
-	if seen := w.config.Observations.Get(t.uid); seen.At.After(t.memory.newerThan) {
+	if seen := w.config.PodCache.Get(t.uid); seen.At.After(t.memory.newerThan) {
 		return seen, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.config.LookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, w.config.ObserveTimeout)
 	defer cancel()
-	w.config.Observations.Refresh(t.uid)
-	seen, err := w.config.Observations.GetNewerThan(ctx, t.uid, t.memory.newerThan)
+	w.config.PodCache.Refresh(t.uid)
+	seen, err := w.config.PodCache.GetNewerThan(ctx, t.uid, t.memory.newerThan)
 	if err != nil {
 		err = fmt.Errorf("see what runs of pod %s: %w", t.identity(), err)
 		w.event(ctx, t, "FailedSync", "error determining status: "+err.Error())

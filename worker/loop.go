@@ -110,7 +110,7 @@ func (w *Workers) rivalOf(r *record) bool {
 	if life.Stage != plan.Syncing || life.Began || !life.Static() {
 		return false
 	}
-	pods, at := w.config.Observations.Pods()
+	pods, at := w.config.PodCache.Pods()
 	if at.IsZero() {
 		return true
 	}

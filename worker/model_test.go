@@ -296,7 +296,7 @@ func (l *life) settle() []string {
 	}
 	for _, state := range l.Pods() {
 		if !wanted[state.UID] {
-			l.blame("%s is still known: %s, %v", state.UID, state.Stage, state.Trouble)
+			l.blame("%s is still known: %s, %v", state.UID, state.Stage, state.Err)
 		}
 	}
 	return append(l.wrong, l.engine.Misdeeds()...)

@@ -21,12 +21,12 @@ func (w *world) seesByPleg(c *worker.Config) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	c.Observations = p
+	c.PodCache = p
 	w.hear = func(ctx context.Context, wake func(podid.UID)) {
 		var looking sync.WaitGroup
 		looking.Go(func() { _ = p.Run(ctx) })
 		for {
-			changed, err := p.Changed(ctx)
+			changed, err := p.WaitForChanges(ctx)
 			if err != nil {
 				break
 			}

@@ -29,7 +29,7 @@ func (w *Workers) PodResourcesAreReclaimed(pod *v1.Pod, _ *v1.PodStatus) bool {
 	if !w.IsFinished(uid) {
 		return false
 	}
-	seen := w.config.Observations.Get(uid)
+	seen := w.config.PodCache.Get(uid)
 	return len(seen.Containers) == 0 && len(seen.Sandboxes) == 0
 }
 
@@ -52,8 +52,8 @@ func (w *Workers) IsTerminating(name podid.FullName) bool {
 	return known && r.life.Stage == plan.Terminating
 }
 
-// State is where one pod stands.
-type State struct {
+// PodState is where one pod stands.
+type PodState struct {
 	UID   podid.UID
 	Name  podid.FullName
 	Stage plan.Stage
@@ -67,22 +67,22 @@ type State struct {
 	Pod *v1.Pod
 	// Since is when the pod was first spoken of.
 	Since time.Time
-	// Trouble is what keeps it from going on, or nil (BUG-31).
-	Trouble error
+	// Err is what keeps it from going on, or nil (BUG-31).
+	Err error
 }
 
 // Pods are all that the workers know, by name and UID.
-func (w *Workers) Pods() []State {
+func (w *Workers) Pods() []PodState {
 	w.mu.Lock()
-	states := make([]State, 0, len(w.records))
+	states := make([]PodState, 0, len(w.records))
 	for uid, r := range w.records {
-		states = append(states, State{
+		states = append(states, PodState{
 			UID: uid, Name: r.life.Name, Stage: r.life.Stage, Began: r.life.Began, Admitted: r.admission.asked && r.admission.err == nil,
-			Acknowledged: r.life.Acknowledged, Pod: r.life.Pod, Since: r.since, Trouble: r.trouble,
+			Acknowledged: r.life.Acknowledged, Pod: r.life.Pod, Since: r.since, Err: r.trouble,
 		})
 	}
 	w.mu.Unlock()
-	slices.SortFunc(states, func(a, b State) int {
+	slices.SortFunc(states, func(a, b PodState) int {
 		return cmp.Or(cmp.Compare(a.Name.Namespace, b.Name.Namespace), cmp.Compare(a.Name.Name, b.Name.Name),
 			cmp.Compare(a.UID, b.UID))
 	})

@@ -29,7 +29,7 @@ func (w *Workers) execute(ctx context.Context, t *turn, l *look, actions plan.Ac
 	got.after = min(time.Duration(t.memory.busy)*time.Second, w.config.Backoff)
 	t.memory.busy++
 	t.memory.newerThan = time.Now()
-	w.config.Observations.Refresh(t.uid)
+	w.config.PodCache.Refresh(t.uid)
 	return got
 }
 

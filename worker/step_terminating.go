@@ -32,7 +32,7 @@ func (w *Workers) terminate(ctx context.Context, t *turn) result {
 		w.publishEnd(t, l)
 	}
 	w.move(t, plan.Lifecycle.Stop)
-	w.config.Stopped(t.life.Name)
+	w.config.OnPodStopped(t.life.Name)
 	return result{}
 }
 

@@ -37,7 +37,7 @@ func (w *Workers) update(u Update, done chan<- struct{}) {
 		}
 		return
 	}
-	seen := w.config.Observations.Get(uid)
+	seen := w.config.PodCache.Get(uid)
 	w.mu.Lock()
 	r, known := w.records[uid]
 	if !known {

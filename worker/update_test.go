@@ -197,7 +197,7 @@ func TestUpdatesMayComeFromAnywhereAndBeforeRun(t *testing.T) {
 
 func TestTheConfigIsCheckedByFieldName(t *testing.T) {
 	_, err := worker.New(worker.Config{Resync: -1})
-	for _, field := range []string{"Runtime", "Observations", "Statuses", "Resync"} {
+	for _, field := range []string{"Runtime", "PodCache", "Statuses", "Resync"} {
 		if err == nil || !strings.Contains(err.Error(), "Config."+field) {
 			t.Errorf("%v does not name %s", err, field)
 		}

@@ -75,7 +75,7 @@ func (w *world) boot() {
 		w.Fatal(err)
 	}
 	config := worker.Config{
-		Runtime: w.engine, Observations: w.sight, Statuses: w.statuses, Volumes: w.volumes, Events: w, Metrics: w.metrics,
+		Runtime: w.engine, PodCache: w.sight, Statuses: w.statuses, Volumes: w.volumes, Events: w, Metrics: w.metrics,
 	}
 	w.configure(&config)
 	if w.Workers, err = worker.New(config); err != nil {
@@ -243,7 +243,7 @@ func (w *world) runs(p *v1.Pod) bool {
 	return err == nil && seen.Running()
 }
 
-// sight is worker.Observations without a relist: it looks when it is asked.
+// sight is worker.PodCache without a relist: it looks when it is asked.
 type sight struct {
 	engine *engine.Engine
 

@@ -38,7 +38,7 @@ func (n node) LocalPods() []*v1.Pod {
 	return []*v1.Pod{n.pod("default", "db-n1"), n.pod("default", "web"), n.pod("shop", "web")}
 }
 
-func (n node) LocalChanges(context.Context) iter.Seq[watch.Event] {
+func (n node) WatchLocalPods(context.Context) iter.Seq[watch.Event] {
 	return func(yield func(watch.Event) bool) {
 		for _, p := range n.LocalPods() {
 			if !yield(watch.Event{Type: watch.Added, Object: p}) {

@@ -162,7 +162,7 @@ func (d *demo) watch(interrupted context.Context, ended <-chan error) error {
 // follow sends what happens to the pods, until ctx ends.
 func (d *demo) follow(ctx context.Context, changes chan<- watch.Event, stopped chan<- struct{}) {
 	defer close(stopped)
-	for change := range d.node.Agent.LocalChanges(ctx) {
+	for change := range d.node.Agent.WatchLocalPods(ctx) {
 		select {
 		case changes <- change:
 		case <-ctx.Done():

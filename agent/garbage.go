@@ -10,8 +10,8 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// Janitor is a Runtime that can be tidied up. It is asked for by what it can do.
-type Janitor interface {
+// GarbageCollector is a Runtime that can be tidied up. It is asked for by what it can do.
+type GarbageCollector interface {
 	// CollectGarbage removes what ended and nobody needs any more.
 	CollectGarbage(ctx context.Context, isWanted func(podid.UID) bool) error
 	// RotateLogs keeps the logs of containers from growing without end.
@@ -25,7 +25,7 @@ const (
 )
 
 // tidy keeps the runtime tidy.
-func (a *Agent) tidy(ctx context.Context, runtime Janitor) error {
+func (a *Agent) tidy(ctx context.Context, runtime GarbageCollector) error {
 	collect, rotate := time.NewTicker(collectEvery), time.NewTicker(rotateEvery)
 	defer collect.Stop()
 	defer rotate.Stop()

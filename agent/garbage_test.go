@@ -16,10 +16,10 @@ type tidied struct {
 	collect func(func(podid.UID) bool)
 }
 
-func (r tidied) CollectGarbage(ctx context.Context, keep func(podid.UID) bool) error {
+func (r tidied) CollectGarbage(ctx context.Context, isWanted func(podid.UID) bool) error {
 	select {
 	case <-time.After(r.listing):
-		r.collect(keep)
+		r.collect(isWanted)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -32,10 +32,10 @@ func TestAPodThatCameWhileTheRuntimeWasListedIsWanted(t *testing.T) {
 	inStory(t, func(s *story) {
 		asked := false
 		s.configure = func(c *agent.Config) {
-			c.Runtime = tidied{c.Runtime, 2 * time.Minute, func(keep func(podid.UID) bool) {
+			c.Runtime = tidied{c.Runtime, 2 * time.Minute, func(isWanted func(podid.UID) bool) {
 				asked = true
-				if uid := s.uidOf("web"); !keep(uid) || keep("stranger") {
-					s.Errorf("%q is wanted: %v, a stranger is: %v", uid, keep(uid), keep("stranger"))
+				if uid := s.uidOf("web"); !isWanted(uid) || isWanted("stranger") {
+					s.Errorf("%q is wanted: %v, a stranger is: %v", uid, isWanted(uid), isWanted("stranger"))
 				}
 			}}
 		}
