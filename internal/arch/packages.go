@@ -142,6 +142,11 @@ var Layout = []Package{
 		Purpose: "public test kit: in-memory API server, HTTP faults, in-memory runtime, builders",
 	},
 
+	{
+		Path: "examples", Layer: Commands, Purpose: "programs that show how to use the packages",
+		MayImport: []string{"kubeapi", "node", "pod", "source", "status"},
+	},
+
 	{Path: "internal/arch", Layer: Tools, Purpose: "this layout and its tests"},
 	{Path: "internal/rules", Layer: Tools, Purpose: "maps rules of docs/behaviour.md to tests"},
 	{Path: "internal/skips", Layer: Tools, Purpose: "lists skipped tests and their reasons"},
