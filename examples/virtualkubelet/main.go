@@ -83,7 +83,7 @@ func run(ctx context.Context, kubeconfig, nodeName string) error {
 		return err
 	}
 	assigned, err := source.NewAPI(source.APIConfig{
-		ListerWatcher: client.PodsOnNode(nodeName), NodeName: nodeName, AwaitNode: registration.AwaitNode,
+		ListerWatcher: client.PodsOnNode(nodeName), NodeName: nodeName, WaitForNode: registration.AwaitNode,
 	})
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func run(ctx context.Context, kubeconfig, nodeName string) error {
 			for _, p := range update.Pods {
 				apply(ctx, update.Op, p, pods, statuses, provider)
 			}
-			update.Taken()
+			update.Ack()
 		}
 		return provider.Stop(context.WithoutCancel(ctx))
 	})

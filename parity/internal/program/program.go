@@ -1,4 +1,4 @@
-// Package program builds the herald command as a user would have it, for tests and measurements that run it.
+// Package program builds commands of the herald module for tests and measurements that run them.
 package program
 
 import (
@@ -10,27 +10,32 @@ import (
 	"strings"
 )
 
-// Herald builds the herald command of this checkout into a folder, and returns its path. It has to be called from a folder
-// inside the parity module, as tests are. A test that has the race detector gets a herald that has it too.
+// Herald builds the herald command into folder and returns its path.
 func Herald(ctx context.Context, folder string) (string, error) {
+	return Build(ctx, folder, "cmd/herald")
+}
+
+// Build builds the command in a directory of the herald module into folder and returns its path. The working directory must
+// be inside the parity module. Under the race detector, the command has it too.
+func Build(ctx context.Context, folder, dir string) (string, error) {
 	root, err := goCommand(ctx, "list", "-m", "-f", "{{.Dir}}", "github.com/heraldnode/herald")
 	if err != nil {
 		return "", fmt.Errorf("find the herald module: %w", err)
 	}
-	path := filepath.Join(folder, "herald")
-	if _, err := goCommand(ctx, append([]string{"build", "-C", root, "-o", path}, append(flags, "./cmd/herald")...)...); err != nil {
-		return "", fmt.Errorf("build herald: %w", err)
+	path := filepath.Join(folder, filepath.Base(dir))
+	if _, err := goCommand(ctx, append([]string{"build", "-C", root, "-o", path}, append(flags, "./"+dir)...)...); err != nil {
+		return "", fmt.Errorf("build %s: %w", dir, err)
 	}
 	return path, nil
 }
 
 func goCommand(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	var complaints bytes.Buffer
-	cmd.Stderr = &complaints
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, complaints.Bytes())
+		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, stderr.Bytes())
 	}
 	return strings.TrimSpace(string(out)), nil
 }
