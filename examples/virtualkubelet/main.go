@@ -83,7 +83,7 @@ func run(ctx context.Context, kubeconfig, nodeName string) error {
 		return err
 	}
 	assigned, err := source.NewAPI(source.APIConfig{
-		ListerWatcher: client.PodsOnNode(nodeName), NodeName: nodeName, WaitForNode: registration.AwaitNode,
+		ListerWatcher: client.PodsOnNode(nodeName), NodeName: nodeName, WaitForNode: registration.WaitForNode,
 	})
 	if err != nil {
 		return err
