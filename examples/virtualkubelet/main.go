@@ -83,7 +83,7 @@ func run(ctx context.Context, kubeconfig, nodeName string) error {
 		return err
 	}
 	assigned, err := source.NewAPI(source.APIConfig{
-		ListerWatcher: client.PodsOnNode(nodeName), NodeName: nodeName, WaitForNode: registration.WaitForNode,
+		ListerWatcher: client.PodsOnNode(nodeName), NodeName: nodeName, WaitForNode: registration.WaitForRegistration,
 	})
 	if err != nil {
 		return err
