@@ -106,11 +106,11 @@ func run(ctx context.Context, kubeconfig, nodeName string) error {
 }
 
 func newNode(client *kubeapi.Client, nodeName string) (*node.Node, error) {
-	host, err := machine.New(machine.Config{Data: os.TempDir(), Version: "v0.1.0"})
+	host, err := machine.New(machine.Config{DataDir: os.TempDir(), Version: "v0.1.0"})
 	if err != nil {
 		return nil, err
 	}
-	return node.New(node.Config{NodeName: nodeName, Machine: host.Facts, API: client, Reconnect: client.CloseConnections})
+	return node.New(node.Config{NodeName: nodeName, Machine: host.Info, API: client, Reconnect: client.CloseConnections})
 }
 
 // apply hands one change to the pod manager first, so that every reader finds the new pod, and then to the provider.
