@@ -110,7 +110,7 @@ func newNode(client *kubeapi.Client, nodeName string) (*node.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return node.New(node.Config{NodeName: nodeName, Machine: host.Info, API: client, Reconnect: client.CloseConnections})
+	return node.New(node.Config{NodeName: nodeName, MachineInfo: host.Info, API: client, Reconnect: client.CloseConnections})
 }
 
 // apply hands one change to the pod manager first, so that every reader finds the new pod, and then to the provider.
