@@ -6,11 +6,11 @@ import (
 	"github.com/heraldnode/herald/internal/image"
 )
 
-// defaultPullPolicy is Always for an image with the latest tag, or neither tag nor digest, and IfNotPresent for all others. A
-// name that cannot be read is one of the others, as it is to the kubelet.
-func defaultPullPolicy(written string) v1.PullPolicy {
-	name, err := image.Parse(written)
-	if err == nil && (name.Tag == image.Latest || name.Tag == "" && name.Digest == "") {
+// defaultPullPolicy returns Always for an image with the tag latest, explicitly or by default, and IfNotPresent for all
+// others. Like the kubelet, it returns IfNotPresent for a name that cannot be parsed.
+func defaultPullPolicy(name string) v1.PullPolicy {
+	parsed, err := image.Parse(name)
+	if err == nil && parsed.IsLatest() {
 		return v1.PullAlways
 	}
 	return v1.PullIfNotPresent

@@ -1,2 +1,0 @@
-// Package image reads the names of container images.
-package image
