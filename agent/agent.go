@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 
+	"github.com/heraldnode/herald/allocation"
 	"github.com/heraldnode/herald/pleg"
 	"github.com/heraldnode/herald/pod"
 	"github.com/heraldnode/herald/podid"
@@ -15,13 +16,14 @@ import (
 
 // Agent is one node's agent. Its parts may be asked at any time; Run is called once.
 type Agent struct {
-	Pods     *pod.Manager
-	Statuses *status.Manager
-	Workers  *worker.Workers
-	PLEG     *pleg.PLEG
-	Mirrors  *pod.Mirrors
-	Prober   *probe.Prober
-	Sources  *source.Mux
+	Pods        *pod.Manager
+	Statuses    *status.Manager
+	Allocations *allocation.Manager
+	Workers     *worker.Workers
+	PLEG        *pleg.PLEG
+	Mirrors     *pod.Mirrors
+	Prober      *probe.Prober
+	Sources     *source.Mux
 
 	config  Config
 	health  *health
@@ -39,7 +41,7 @@ func New(config Config) (*Agent, error) {
 		a.volumes = &volumes{Volumes: config.Volumes, removed: map[podid.UID]chan struct{}{}}
 	}
 	for _, build := range []func() error{
-		a.makeSources, a.makePLEG, a.makeStatuses, a.makeProber, a.makeWorkers, a.makeMirrors, a.registerMetrics,
+		a.makeSources, a.makePLEG, a.makeAllocations, a.makeStatuses, a.makeProber, a.makeWorkers, a.makeMirrors, a.registerMetrics,
 	} {
 		if err := build(); err != nil {
 			return nil, err
@@ -61,9 +63,14 @@ func (a *Agent) makePLEG() (err error) {
 	return err
 }
 
+func (a *Agent) makeAllocations() (err error) {
+	a.Allocations, err = allocation.New(allocation.Config{State: a.config.State, Metrics: a.config.Metrics})
+	return err
+}
+
 func (a *Agent) makeStatuses() (err error) {
 	config := status.Config{
-		Pods: a.Pods, Deletion: safety{a}, State: a.config.State, Logger: a.config.Logger, Metrics: a.config.Metrics,
+		Pods: a.Pods, Deletion: safety{a}, Allocations: a.Allocations, State: a.config.State, Logger: a.config.Logger, Metrics: a.config.Metrics,
 	}
 	if a.config.API != nil {
 		config.API = a.config.API
@@ -87,7 +94,7 @@ func (a *Agent) makeProber() (err error) {
 func (a *Agent) makeWorkers() (err error) {
 	config := worker.Config{
 		Runtime: a.config.Runtime, PodCache: a.PLEG, Statuses: a.Statuses, Probes: a.Prober,
-		Admit: a.config.Admit, Allocated: a.allocated, NodeInfo: a.config.NodeInfo, NetworkReady: a.health.network, OnPodStopped: a.stopped,
+		Admit: a.config.Admit, Allocated: a.allocated, ResizeState: a.Allocations.ResizeState, NodeInfo: a.config.NodeInfo, NetworkReady: a.health.network, OnPodStopped: a.stopped,
 		Resync: a.config.Resync,
 		Events: a.config.Events, State: a.config.State, Logger: a.config.Logger, Metrics: a.config.Metrics,
 	}

@@ -19,12 +19,12 @@ func (a *Agent) allocated(p *v1.Pod) *v1.Pod {
 	if podid.IsStatic(p) || p.Status.QOSClass == v1.PodQOSBestEffort {
 		return p
 	}
-	allocated, known := a.Statuses.Allocated(p)
+	allocated, known := a.Allocations.AllocatedPod(p)
 	if !known {
 		a.grant(p)
 	}
 	if allocated == p {
-		a.Statuses.ClearPodResizePendingCondition(podid.UID(p.UID))
+		a.Allocations.ClearPodResizePendingCondition(podid.UID(p.UID))
 	} else {
 		a.refuseResize(p)
 	}
@@ -33,14 +33,14 @@ func (a *Agent) allocated(p *v1.Pod) *v1.Pod {
 
 // grant remembers what the pod has. A disk that does not take it is asked again in the pod's next turn.
 func (a *Agent) grant(p *v1.Pod) {
-	if err := a.Statuses.SetPodAllocation(p); err != nil {
+	if err := a.Allocations.SetPodAllocation(p); err != nil {
 		a.config.Logger.Error("What resources a pod has is not on disk", "pod", podid.FullNameOf(p).String(), "err", err)
 	}
 }
 
 func (a *Agent) refuseResize(p *v1.Pod) {
 	verdict := derive.ResizeVerdict{Reason: v1.PodReasonInfeasible, Message: notResized, Generation: p.Generation}
-	if a.Statuses.SetPodResizePendingCondition(podid.UID(p.UID), verdict) {
+	if a.Allocations.SetPodResizePendingCondition(podid.UID(p.UID), verdict) {
 		a.config.Events.Event(p, v1.EventTypeWarning, "ResizeInfeasible",
 			fmt.Sprintf("Pod resize of generation %d: %s", p.Generation, notResized))
 	}

@@ -54,7 +54,7 @@ func (a *Agent) take(update source.Update) {
 		}
 	}
 	if update.Op == source.OpAdd {
-		a.Statuses.BackfillPodResizeConditions(pods) // SM-92
+		a.Allocations.BackfillPodResizeConditions(pods) // SM-92
 	}
 	for _, p := range pods {
 		switch {

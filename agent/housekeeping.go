@@ -10,7 +10,9 @@ import (
 func (a *Agent) housekeep() {
 	a.Workers.Housekeep(a.Pods.GetPods(), a.held(), a.Sources.Ready)
 	if a.Sources.AllReady() {
-		a.Statuses.RemoveOrphanedStatuses(a.known())
+		known := a.known()
+		a.Statuses.RemoveOrphanedStatuses(known)
+		a.Allocations.RemoveOrphanedPods(known)
 	}
 }
 

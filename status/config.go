@@ -46,12 +46,24 @@ type DeletionSafety interface {
 	PodResourcesAreReclaimed(pod *v1.Pod, status *v1.PodStatus) bool
 }
 
+// Allocations records the resources allocated to pods.
+type Allocations interface {
+	// RemovePod removes everything recorded for the pod. It must not block.
+	RemovePod(uid podid.UID)
+}
+
+type noAllocations struct{}
+
+func (noAllocations) RemovePod(podid.UID) {}
+
 // Config is what a Manager needs. Pods is required, and Deletion where API is set.
 type Config struct {
 	// API is the API server. Nil: none, everything but sending works (SM-1).
 	API      API
 	Pods     Pods
 	Deletion DeletionSafety
+	// Allocations drops the resources allocated to a pod whose status is removed. Optional.
+	Allocations Allocations
 	// State keeps over a restart what was not sent yet, allocations and, without an API server, every status. Nil:
 	// nothing is kept.
 	State *checkpoint.Dir
@@ -59,8 +71,8 @@ type Config struct {
 	// 16, by measurement (docs/benchmarks.md): 32 make bursts a third shorter, and a readiness change in a busy hour a
 	// fifth later.
 	Workers int
-	// FullPass is how often every pod is compared with what the API server says. Default 10 s.
-	FullPass time.Duration
+	// SyncPeriod is how often every pod is compared with what the API server says. Default 10 s.
+	SyncPeriod time.Duration
 	// RequestTimeout bounds each request. Default 10 s.
 	RequestTimeout time.Duration
 	// FlushTimeout bounds how long a stopping manager goes on sending. Default 5 s.
@@ -79,13 +91,16 @@ func (c Config) withDefaults() (Config, error) {
 	if c.API != nil && c.Deletion == nil {
 		err = errors.Join(err, errors.New("status.Config: Deletion is required with an API server"))
 	}
-	if c.Workers < 0 || c.FullPass < 0 || c.RequestTimeout < 0 || c.FlushTimeout < 0 {
+	if c.Workers < 0 || c.SyncPeriod < 0 || c.RequestTimeout < 0 || c.FlushTimeout < 0 {
 		err = errors.Join(err, errors.New("status.Config: Workers and durations must not be negative"))
 	}
 	c.Workers = orDefault(c.Workers, 16)
-	c.FullPass = orDefault(c.FullPass, 10*time.Second)
+	c.SyncPeriod = orDefault(c.SyncPeriod, 10*time.Second)
 	c.RequestTimeout = orDefault(c.RequestTimeout, 10*time.Second)
 	c.FlushTimeout = orDefault(c.FlushTimeout, 5*time.Second)
+	if c.Allocations == nil {
+		c.Allocations = noAllocations{}
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/heraldtest/fault"
 	"github.com/heraldnode/herald/podid"
 )
@@ -40,7 +41,7 @@ func TestSM72APodThatHasEndedIsDeletedOnceItIsFinished(t *testing.T) {
 		if n.isGone(p) {
 			t.Fatal("deleted before it was finished")
 		}
-		if err := n.SetPodAllocation(p); err != nil {
+		if err := n.allocations.SetPodAllocation(p); err != nil {
 			t.Fatal(err)
 		}
 		n.faults.Forget()
@@ -51,7 +52,7 @@ func TestSM72APodThatHasEndedIsDeletedOnceItIsFinished(t *testing.T) {
 		if _, known := n.GetPodStatus(p.UID); known {
 			t.Fatal("SM-73: the status is still cached")
 		}
-		if _, granted := n.GetContainerResourceAllocation(podid.UID(p.UID), "web"); granted {
+		if _, granted := n.allocations.GetContainerResourceAllocation(podid.UID(p.UID), "web"); granted {
 			t.Fatal("SM-86: its allocation is still there")
 		}
 		if deletes := n.writes("DELETE"); deletes != 1 {
@@ -290,6 +291,30 @@ func TestSM80AStatusForAPodThatOthersDeletedIsForgotten(t *testing.T) {
 		time.Sleep(time.Minute)
 		if _, known := n.GetPodStatus(p.UID); known || n.writes("PATCH") > 1 {
 			t.Fatalf("cached %v after %d patches; want false, at most 1", known, n.writes("PATCH"))
+		}
+	})
+}
+
+// TestSM93_ResizeConditions checks that a resize condition is sent with the next status, and not before.
+func TestSM93_ResizeConditions(t *testing.T) {
+	onNode(t, nil, func(t *testing.T, n *node) {
+		p := n.bound("web")
+		n.SetPodStatus(p, runningStatus())
+		synctest.Wait()
+		n.faults.Forget()
+		uid := podid.UID(p.UID)
+		n.allocations.SetPodResizeInProgressCondition(uid, derive.ResizeVerdict{Generation: 1})
+		n.allocations.SetPodResizePendingCondition(uid, derive.ResizeVerdict{Reason: v1.PodReasonDeferred, Message: "no room", Generation: 1})
+		time.Sleep(time.Minute)
+		if n.writes("PATCH") != 0 {
+			t.Fatal("setting a resize condition sent something")
+		}
+		s := runningStatus()
+		s.Conditions = append(s.Conditions, n.allocations.ResizeState(uid).Conditions()...)
+		n.SetPodStatus(p, s)
+		got := n.shown(p)
+		if conditionOf(got, v1.PodResizePending).Message != "no room" || conditionOf(got, v1.PodResizeInProgress).Status != v1.ConditionTrue {
+			t.Fatalf("the API server shows %+v", got.Conditions)
 		}
 	})
 }

@@ -20,7 +20,6 @@ type entry struct {
 	// facts are the probes' results by container ID. They are joined anew with each status, so that one computed before a
 	// result cannot undo it (SM-16, BUG-7).
 	facts    derive.Probes
-	health   volumes
 	finished bool
 
 	// version counts accepted changes. It comes from one counter of the manager's, so that it rises for a UID also when

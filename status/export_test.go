@@ -8,8 +8,6 @@ func (m *Manager) Size() map[string]int {
 	defer m.queue.mu.Unlock()
 	m.kept.mu.Lock()
 	defer m.kept.mu.Unlock()
-	m.allocations.mu.Lock()
-	defer m.allocations.mu.Unlock()
 	m.subscribers.mu.Lock()
 	defer m.subscribers.mu.Unlock()
 	waiting := 0
@@ -17,10 +15,9 @@ func (m *Manager) Size() map[string]int {
 		waiting += len(m.queue.waiting[u])
 	}
 	size := map[string]int{
-		"entries": len(m.entries), "resizes": len(m.resizes), "deleted": len(m.deleted),
+		"entries": len(m.entries), "deleted": len(m.deleted),
 		"waiting": waiting, "places": len(m.queue.place), "turns": len(m.queue.turns), "again": len(m.queue.again),
-		"kept": len(m.kept.versions), "allocations": len(m.allocations.file.Allocations),
-		"resize statuses": len(m.allocations.file.Resizes), "subscribers": len(m.subscribers.all),
+		"kept": len(m.kept.versions), "subscribers": len(m.subscribers.all),
 	}
 	for corner, count := range size {
 		if count == 0 {

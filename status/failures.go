@@ -50,7 +50,7 @@ func (m *Manager) lost(j job) {
 	}
 	m.mu.Unlock()
 	if dropped {
-		m.allocations.drop(j.uid)
+		m.config.Allocations.RemovePod(j.uid)
 	}
 }
 

@@ -15,16 +15,12 @@ var (
 	depthDesc = prometheus.NewDesc("herald_status_queue_depth", "Pods that wait for a status write.", []string{"urgency"}, nil)
 	ageDesc   = prometheus.NewDesc("herald_status_oldest_unsent_seconds",
 		"Age of the oldest change that the API server does not show yet.", nil, nil)
-	pendingDesc = prometheus.NewDesc("kubelet_pod_pending_resizes", "Number of pending resizes for pods.", []string{"reason"}, nil)
-	resizesDesc = prometheus.NewDesc("kubelet_pod_in_progress_resizes", "Number of in-progress resizes for pods.", nil, nil)
 )
 
 // Describe is part of prometheus.Collector.
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	out <- depthDesc
 	out <- ageDesc
-	out <- pendingDesc
-	out <- resizesDesc
 }
 
 // Collect is part of prometheus.Collector.
@@ -36,10 +32,6 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 		gauge(depthDesc, float64(depth), urgency(u).String())
 	}
 	gauge(ageDesc, g.manager.oldestUnsent(time.Now()).Seconds())
-	deferred, infeasible, inProgress := g.manager.countResizes()
-	gauge(pendingDesc, float64(deferred), "deferred")
-	gauge(pendingDesc, float64(infeasible), "infeasible")
-	gauge(resizesDesc, float64(inProgress))
 }
 
 func (m *Manager) oldestUnsent(now time.Time) time.Duration {
@@ -55,22 +47,4 @@ func (m *Manager) oldestUnsent(now time.Time) time.Duration {
 		}
 	}
 	return oldest
-}
-
-// countResizes counts the pods whose resize waits or is under way (SM-98).
-func (m *Manager) countResizes() (deferred, infeasible, inProgress int) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	for _, r := range m.resizes {
-		if r.IsDeferred() {
-			deferred++
-		}
-		if r.IsInfeasible() {
-			infeasible++
-		}
-		if _, under := r.InProgress(); under {
-			inProgress++
-		}
-	}
-	return deferred, infeasible, inProgress
 }

@@ -358,12 +358,6 @@ func TestF17AFolderThatCannotBeWrittenStopsNothing(t *testing.T) {
 		if got := n.shown(p); got.Reason != "19" {
 			t.Errorf("it shows %q", got.Reason)
 		}
-		if err := n.SetPodAllocation(p); err == nil {
-			t.Error("SM-83: an allocation was accepted that the disk does not have")
-		}
-		if _, granted := n.GetContainerResourceAllocation(podid.UID(p.UID), "web"); granted {
-			t.Error("SM-83: an allocation that failed is there")
-		}
 		n.failsToStop = true
 	})
 }

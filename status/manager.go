@@ -8,7 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/podid"
 )
 
@@ -23,14 +22,12 @@ type Manager struct {
 	queue       *queue
 	throttle    *throttle
 	kept        *kept
-	allocations *allocations
 	silence     atomic.Int64  // requests in a row that the server did not answer, or failed to
 	progress    chan struct{} // capacity 1: look again whether all is sent
 
 	mu       sync.RWMutex // guards all below; never held across I/O or a call to the queue, Pods, Deletion or API
 	entries  map[podid.UID]*entry
 	versions uint64
-	resizes  map[podid.UID]derive.Resize
 	deleted  map[podid.UID]time.Time // when we deleted the object of that pod: nothing is written to it any more (I8)
 }
 
@@ -46,11 +43,7 @@ func New(config Config) (*Manager, error) {
 		throttle: newThrottle(config.Workers),
 		progress: make(chan struct{}, 1),
 		entries:  map[podid.UID]*entry{},
-		resizes:  map[podid.UID]derive.Resize{},
 		deleted:  map[podid.UID]time.Time{},
-	}
-	if m.allocations, err = openAllocations(config.State); err != nil {
-		return nil, err
 	}
 	if m.kept, err = openKept(config.State); err != nil {
 		return nil, err
@@ -84,19 +77,18 @@ func (m *Manager) RemoveOrphanedStatuses(keep map[types.UID]bool) {
 	for uid := range keep {
 		own[m.config.Pods.TranslatePodUID(uid)] = true
 	}
+	var removed []podid.UID
 	m.mu.Lock()
 	for uid := range m.entries {
 		if !own[uid] {
 			m.dropLocked(uid)
-		}
-	}
-	for uid := range m.resizes {
-		if !own[uid] {
-			delete(m.resizes, uid)
+			removed = append(removed, uid)
 		}
 	}
 	m.mu.Unlock()
-	m.allocations.keepOnly(own)
+	for _, uid := range removed {
+		m.config.Allocations.RemovePod(uid)
+	}
 }
 
 // drop forgets all that is known of a pod whose object is gone.
@@ -104,12 +96,11 @@ func (m *Manager) drop(uid podid.UID) {
 	m.mu.Lock()
 	m.dropLocked(uid)
 	m.mu.Unlock()
-	m.allocations.drop(uid)
+	m.config.Allocations.RemovePod(uid)
 }
 
 // dropLocked forgets the pod, but for its allocations, which have a lock of their own.
 func (m *Manager) dropLocked(uid podid.UID) {
-	delete(m.resizes, uid)
 	e, found := m.entries[uid]
 	if !found {
 		return

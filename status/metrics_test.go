@@ -64,28 +64,6 @@ func TestBUG5TheLatencyIsThatOfEachChangeNotTheAgeOfThePod(t *testing.T) { // SM
 	})
 }
 
-func TestSM98TheKubeletsSeriesHaveTheKubeletsNames(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	onNode(t, countIn(registry), func(t *testing.T, n *node) {
-		n.SetPodResizePendingCondition("a", verdict(v1.PodReasonDeferred, "", 1))
-		n.SetPodResizePendingCondition("b", verdict(v1.PodReasonDeferred, "", 1))
-		n.SetPodResizePendingCondition("c", verdict(v1.PodReasonInfeasible, "", 1))
-		n.SetPodResizeInProgressCondition("a", verdict("", "", 1))
-		want := `
-			# HELP kubelet_pod_in_progress_resizes Number of in-progress resizes for pods.
-			# TYPE kubelet_pod_in_progress_resizes gauge
-			kubelet_pod_in_progress_resizes 1
-			# HELP kubelet_pod_pending_resizes Number of pending resizes for pods.
-			# TYPE kubelet_pod_pending_resizes gauge
-			kubelet_pod_pending_resizes{reason="deferred"} 2
-			kubelet_pod_pending_resizes{reason="infeasible"} 1
-		`
-		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "kubelet_pod_in_progress_resizes", "kubelet_pod_pending_resizes"); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
 func TestTheBacklogIsVisible(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	onNode(t, func(c *status.Config) { c.Metrics, c.Workers = registry, 1 }, func(t *testing.T, n *node) {

@@ -18,6 +18,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/heraldnode/herald/allocation"
 	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/heraldtest/fault"
 	"github.com/heraldnode/herald/kubeapi"
@@ -38,13 +39,14 @@ const nodeName = "n1"
 // node is a manager at work: a real client on an API server in memory, with the watch feeding the address book.
 type node struct {
 	*status.Manager
-	t       *testing.T
-	server  *heraldtest.APIServer
-	faults  *fault.Script
-	book    *pod.Manager
-	cleanup *cleanup
-	client  *kubeapi.Client
-	line    line
+	t           *testing.T
+	server      *heraldtest.APIServer
+	faults      *fault.Script
+	book        *pod.Manager
+	cleanup     *cleanup
+	allocations *allocation.Manager
+	client      *kubeapi.Client
+	line        line
 	// failsToStop is for a test that broke what Run needs at its end.
 	failsToStop bool
 	muted       atomic.Bool // the book is kept, but the manager is not told
@@ -72,7 +74,10 @@ func newNode(t *testing.T, server *heraldtest.APIServer, change func(*status.Con
 	if n.client, err = kubeapi.New(rest); err != nil {
 		t.Fatal(err)
 	}
-	config := status.Config{API: n.client, Pods: n.book, Deletion: n.cleanup}
+	if n.allocations, err = allocation.New(allocation.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	config := status.Config{API: n.client, Pods: n.book, Deletion: n.cleanup, Allocations: n.allocations}
 	if change != nil {
 		change(&config)
 	}

@@ -15,7 +15,7 @@ const rememberDeleted = 10 * time.Minute
 
 // fullPasses compares all pods with what the API server says, now and then, until ctx ends.
 func (m *Manager) fullPasses(ctx context.Context) {
-	ticker := time.NewTicker(m.config.FullPass)
+	ticker := time.NewTicker(m.config.SyncPeriod)
 	defer ticker.Stop()
 	for {
 		select {

@@ -158,8 +158,7 @@ func TestSM52AndI14NothingIsRememberedOfPodsThatAreGone(t *testing.T) {
 			p := n.bound(fmt.Sprintf("web-%d", i))
 			n.SetPodStatus(p, runningStatus())
 			n.SetContainerReadiness(p.UID, containerID("1"), false)
-			n.SetPodVolumeHealth(p.UID, "data", nil)
-			if err := n.SetPodAllocation(p); err != nil {
+			if err := n.allocations.SetPodAllocation(p); err != nil {
 				t.Fatal(err)
 			}
 			switch i % 3 {

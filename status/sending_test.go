@@ -97,7 +97,7 @@ func TestSM3APodThatCannotBeHandledStopsNobodyElse(t *testing.T) {
 }
 
 func TestSM4NoConcurrentChangeWaitsForTheFullPass(t *testing.T) { // BUG-4
-	onNode(t, func(c *status.Config) { c.FullPass = time.Hour }, func(t *testing.T, n *node) {
+	onNode(t, func(c *status.Config) { c.SyncPeriod = time.Hour }, func(t *testing.T, n *node) {
 		n.faults.Add(fault.On("PATCH", "/pods/").Delay(2 * time.Millisecond))
 		pods := n.boundMany(20)
 		var setters sync.WaitGroup

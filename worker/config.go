@@ -54,8 +54,6 @@ type Statuses interface {
 	SetPodStatus(pod *v1.Pod, status v1.PodStatus) (v1.PodStatus, bool)
 	// TerminatePod tells that the pod holds nothing on the node any more.
 	TerminatePod(pod *v1.Pod)
-	// Resize is how far a resize of the pod has come.
-	Resize(uid podid.UID) derive.Resize
 }
 
 // Volumes are what pods find mounted.
@@ -95,6 +93,8 @@ type Config struct {
 	// Allocated is the pod with the resources that it was allocated, not those that it wants since (PW-13). It is asked in the
 	// pod's own turn. Default: the pod as it is.
 	Allocated func(pod *v1.Pod) *v1.Pod
+	// ResizeState returns the state of the pod's resize. It must not block. Default: no pod is resized.
+	ResizeState func(uid podid.UID) derive.Resize
 	// NodeInfo is what a status says about the machine. It must not block. Default: nothing.
 	NodeInfo func() derive.NodeInfo
 	// NetworkReady says what keeps pods from getting a network, or nil. It must not block. Default: nothing.
@@ -163,6 +163,9 @@ func (c Config) withSilence() Config {
 	}
 	if c.Allocated == nil {
 		c.Allocated = func(pod *v1.Pod) *v1.Pod { return pod }
+	}
+	if c.ResizeState == nil {
+		c.ResizeState = func(podid.UID) derive.Resize { return derive.Resize{} }
 	}
 	if c.NodeInfo == nil {
 		c.NodeInfo = func() derive.NodeInfo { return derive.NodeInfo{} }

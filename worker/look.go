@@ -104,7 +104,7 @@ func (l *look) decide(t *turn) plan.Actions {
 func (w *Workers) input(t *turn, l *look) derive.Input {
 	return derive.Input{
 		Pod: l.pod, Previous: l.previous, Observed: l.seen, Probes: l.probes, Waiting: t.memory.waiting(),
-		Resize: w.config.Statuses.Resize(t.uid), Node: w.config.NodeInfo(), Now: time.Now(),
+		Resize: w.config.ResizeState(t.uid), Node: w.config.NodeInfo(), Now: time.Now(),
 	}
 }
 

@@ -89,6 +89,10 @@ var Layout = []Package{
 		Purpose: "Status Manager: versioned cache, priority queue, one patch per change, reconcile, final delete",
 	},
 	{
+		Path: "allocation", Layer: Components, MayImport: []string{"checkpoint"},
+		Purpose: "Allocation Manager: resources allocated to pods, and the state of their resizes",
+	},
+	{
 		Path: "worker", Layer: Components, MayImport: []string{"checkpoint"},
 		Purpose: "pod workers: sync, terminate and clean up each pod in order",
 	},

@@ -199,7 +199,7 @@ func heraldPass(ctx context.Context, count int) (time.Duration, error) {
 		return 0, err
 	}
 	book := &countingHerald{Manager: pod.NewManager()}
-	m, err := status.New(status.Config{API: client, Pods: book, Deletion: idleHerald{}, FullPass: 50 * time.Millisecond})
+	m, err := status.New(status.Config{API: client, Pods: book, Deletion: idleHerald{}, SyncPeriod: 50 * time.Millisecond})
 	if err != nil {
 		return 0, err
 	}

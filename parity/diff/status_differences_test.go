@@ -16,6 +16,7 @@ import (
 	kubeletmetrics "k8s.io/kubernetes/pkg/kubelet/metrics"
 	kubeletpod "k8s.io/kubernetes/pkg/kubelet/pod"
 
+	"github.com/heraldnode/herald/allocation"
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/heraldtest"
@@ -520,16 +521,20 @@ func TestSM79AStaticPodThatComesBackIsToldOfAtOnce(t *testing.T) {
 }
 
 func TestSM94AResizeOfAPodWithoutStatusIsForgottenWithThePod(t *testing.T) {
-	onTwins(t, nil, func(t *testing.T, _ *twins, kubelet, herald *twin) {
-		theirs, ours := kubelet.logbook.(*theirLogbook), herald.logbook.(*ourLogbook)
+	onTwins(t, nil, func(t *testing.T, _ *twins, kubelet, _ *twin) {
+		theirs := kubelet.logbook.(*theirLogbook)
+		ours, err := allocation.New(allocation.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
 		theirs.SetPodResizePendingCondition("gone", v1.PodReasonDeferred, "", 1)
 		ours.SetPodResizePendingCondition("gone", derive.ResizeVerdict{Reason: v1.PodReasonDeferred, Generation: 1})
 		theirs.RemoveOrphanedStatuses(nil)
-		ours.RemoveOrphanedStatuses(nil)
+		ours.RemoveOrphanedPods(nil)
 		if left := theirs.GetPodResizeConditions("gone"); len(left) == 0 {
 			t.Error("the kubelet no longer differs")
 		}
-		if left := ours.GetPodResizeConditions(podid.UID("gone")); len(left) != 0 {
+		if left := ours.ResizeState("gone").Conditions(); len(left) != 0 {
 			t.Errorf("left: %v", left)
 		}
 	})

@@ -1,0 +1,227 @@
+package allocation
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"maps"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/heraldnode/herald/checkpoint"
+	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/podid"
+)
+
+// Config configures a Manager. Every field is optional.
+type Config struct {
+	// State stores the allocations across restarts. Nil keeps them in memory only.
+	State *checkpoint.Dir
+	// Metrics registers the Manager's metrics. Nil registers none.
+	Metrics prometheus.Registerer
+}
+
+// Manager records the resources allocated to the pods of this node and the state of their resizes.
+//
+// Every method may be called from any goroutine. Setters of allocations and resize statuses wait for the disk; readers
+// never do. Create one with New.
+type Manager struct {
+	store  *checkpoint.Store[checkpointData] // nil: memory only
+	saveMu sync.Mutex                        // serializes writes of the checkpoint; taken before mu, the only lock held across I/O
+
+	mu      sync.Mutex // guards all below
+	data    checkpointData
+	resizes map[podid.UID]derive.Resize
+}
+
+// ResizeStatus is the decision about a pod resize, as Kubernetes v1.27 to v1.32 reported it. Later releases report
+// conditions.
+type ResizeStatus = v1.PodResizeStatus //nolint:staticcheck // SM-84 is about the releases that had it
+
+// checkpointData is the content of the checkpoint (SM-85).
+type checkpointData struct {
+	Allocations    map[podid.UID]podAllocation `json:"allocationEntries"`
+	ResizeStatuses map[podid.UID]ResizeStatus  `json:"resizeStatusEntries"`
+}
+
+// New returns a Manager with the allocations that an earlier process left in Config.State. An unreadable checkpoint is an
+// error: an agent that does not know its allocations must not run (SM-81).
+func New(config Config) (*Manager, error) {
+	m := &Manager{resizes: map[podid.UID]derive.Resize{}}
+	if err := m.load(config.State); err != nil {
+		return nil, err
+	}
+	if config.Metrics != nil {
+		if err := config.Metrics.Register(&resizeCollector{manager: m}); err != nil {
+			return nil, fmt.Errorf("register allocation metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (m *Manager) load(dir *checkpoint.Dir) (err error) {
+	if dir != nil {
+		if m.store, err = checkpoint.NewStore[checkpointData](dir, "pod-allocations", 1); err != nil {
+			return fmt.Errorf("open pod allocations: %w", err)
+		}
+		if m.data, err = m.store.Load(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("read pod allocations: %w; drain the node before starting without them", err)
+		}
+	}
+	if m.data.Allocations == nil {
+		m.data.Allocations = map[podid.UID]podAllocation{}
+	}
+	if m.data.ResizeStatuses == nil {
+		m.data.ResizeStatuses = map[podid.UID]ResizeStatus{}
+	}
+	return nil
+}
+
+// SetPodAllocation records the resources of the pod's spec as allocated: those of the pod and of all its containers, or
+// none if the checkpoint cannot be written (SM-83).
+func (m *Manager) SetPodAllocation(pod *v1.Pod) error {
+	allocated := newPodAllocation(&pod.Spec)
+	return m.update(func(data *checkpointData) { data.Allocations[podid.UID(pod.UID)] = allocated })
+}
+
+// AllocatedPod returns the pod with its allocated resources in place of the requested ones. It returns the argument itself
+// if they are equal or if nothing was allocated yet; found is false in the latter case.
+func (m *Manager) AllocatedPod(pod *v1.Pod) (allocatedPod *v1.Pod, found bool) {
+	allocated := m.podAllocation(podid.UID(pod.UID))
+	if allocated == nil || allocated.matches(&pod.Spec) {
+		return pod, allocated != nil
+	}
+	allocatedPod = pod.DeepCopy()
+	allocated.applyTo(&allocatedPod.Spec)
+	return allocatedPod, true
+}
+
+// GetContainerResourceAllocation returns a copy of the requests that the container was allocated (SM-82).
+func (m *Manager) GetContainerResourceAllocation(uid podid.UID, container string) (v1.ResourceList, bool) {
+	allocated, found := m.podAllocation(uid)[container]
+	return allocated.Requests.DeepCopy(), found
+}
+
+// SetPodResizeStatus records the decision about the pod's resize. An empty status removes it (SM-84).
+func (m *Manager) SetPodResizeStatus(uid podid.UID, status ResizeStatus) error {
+	return m.update(func(data *checkpointData) {
+		if status == "" {
+			delete(data.ResizeStatuses, uid)
+		} else {
+			data.ResizeStatuses[uid] = status
+		}
+	})
+}
+
+// GetPodResizeStatus returns the last decision about the pod's resize (SM-84).
+func (m *Manager) GetPodResizeStatus(uid podid.UID) (ResizeStatus, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	status, found := m.data.ResizeStatuses[uid]
+	return status, found
+}
+
+// RemovePod removes everything recorded for the pod. The checkpoint drops it with its next write (SM-86, SM-87).
+func (m *Manager) RemovePod(uid podid.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.data.Allocations, uid)
+	delete(m.data.ResizeStatuses, uid)
+	delete(m.resizes, uid)
+}
+
+// RemoveOrphanedPods removes everything recorded for pods whose UID is not in remaining (SM-86, SM-94).
+func (m *Manager) RemoveOrphanedPods(remaining map[types.UID]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	removeOrphans(m.data.Allocations, remaining)
+	removeOrphans(m.data.ResizeStatuses, remaining)
+	removeOrphans(m.resizes, remaining)
+}
+
+func removeOrphans[T any](pods map[podid.UID]T, remaining map[types.UID]bool) {
+	maps.DeleteFunc(pods, func(uid podid.UID, _ T) bool { return !remaining[types.UID(uid)] })
+}
+
+// update applies the change after it was written to the checkpoint. If the write fails, nothing changes.
+func (m *Manager) update(change func(*checkpointData)) error {
+	m.saveMu.Lock()
+	defer m.saveMu.Unlock()
+	if m.store != nil {
+		updated := m.cloneData()
+		change(&updated)
+		if err := m.store.Save(updated); err != nil {
+			return fmt.Errorf("save pod allocations: %w", err)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change(&m.data)
+	return nil
+}
+
+func (m *Manager) cloneData() checkpointData {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return checkpointData{Allocations: maps.Clone(m.data.Allocations), ResizeStatuses: maps.Clone(m.data.ResizeStatuses)}
+}
+
+func (m *Manager) podAllocation(uid podid.UID) podAllocation {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.data.Allocations[uid]
+}
+
+// podAllocation holds the resources allocated to the containers of a pod, by container name, and to the pod itself under
+// podLevel (SM-87). It is immutable once recorded.
+type podAllocation map[string]v1.ResourceRequirements
+
+// podLevel is the key of the resources allocated to the pod as a whole. No container has an empty name.
+const podLevel = ""
+
+func newPodAllocation(spec *v1.PodSpec) podAllocation {
+	allocated := podAllocation{}
+	for name, resources := range resourcesOf(spec) {
+		allocated[name] = *resources.DeepCopy()
+	}
+	return allocated
+}
+
+// matches reports whether the spec requests exactly the allocated resources.
+func (a podAllocation) matches(spec *v1.PodSpec) bool {
+	for name, resources := range resourcesOf(spec) {
+		if allocated := a[name]; !equality.Semantic.DeepEqual(&allocated, resources) {
+			return false
+		}
+	}
+	return true
+}
+
+// applyTo replaces the resources of the spec by the allocated ones.
+func (a podAllocation) applyTo(spec *v1.PodSpec) {
+	for name, resources := range resourcesOf(spec) {
+		allocated := a[name]
+		*resources = *allocated.DeepCopy()
+	}
+}
+
+// resourcesOf yields the resources of the pod, if it has any of its own, and of each container that can be resized.
+func resourcesOf(spec *v1.PodSpec) iter.Seq2[string, *v1.ResourceRequirements] {
+	return func(yield func(string, *v1.ResourceRequirements) bool) {
+		if spec.Resources != nil && !yield(podLevel, spec.Resources) {
+			return
+		}
+		for _, containers := range [][]v1.Container{spec.InitContainers, spec.Containers} {
+			for i := range containers {
+				if !yield(containers[i].Name, &containers[i].Resources) {
+					return
+				}
+			}
+		}
+	}
+}

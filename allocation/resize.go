@@ -1,0 +1,117 @@
+package allocation
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/podid"
+)
+
+// ResizeState returns the state of the pod's resize, as derive.Input takes it.
+func (m *Manager) ResizeState(uid podid.UID) derive.Resize {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.resizes[uid]
+}
+
+// SetPodResizePendingCondition records that a resize is pending, and reports whether the condition changed (SM-88).
+func (m *Manager) SetPodResizePendingCondition(uid podid.UID, verdict derive.ResizeVerdict) (changed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.resizes[uid], changed = m.resizes[uid].Pend(verdict, time.Now())
+	return changed
+}
+
+// ClearPodResizePendingCondition removes the condition that a resize is pending, if there is one (SM-90).
+func (m *Manager) ClearPodResizePendingCondition(uid podid.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.setResizeLocked(uid, m.resizes[uid].Accept())
+}
+
+// SetPodResizeInProgressCondition records that a resize is in progress. It returns the generation that is being applied,
+// and whether the condition changed (SM-89).
+func (m *Manager) SetPodResizeInProgressCondition(uid podid.UID, verdict derive.ResizeVerdict) (generation int64, changed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	resize, changed := m.resizes[uid].Progress(verdict, time.Now())
+	m.resizes[uid] = resize
+	generation, _ = resize.InProgress()
+	return generation, changed
+}
+
+// ClearPodResizeInProgressCondition removes the condition that a resize is in progress. It returns the generation that was
+// applied; found is false if no resize was in progress (SM-90).
+func (m *Manager) ClearPodResizeInProgressCondition(uid podid.UID) (generation int64, found bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	resize, generation, found := m.resizes[uid].Finish()
+	m.setResizeLocked(uid, resize)
+	return generation, found
+}
+
+// BackfillPodResizeConditions restores the resize conditions of pods from their published statuses after a restart (SM-92).
+func (m *Manager) BackfillPodResizeConditions(pods []*v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, pod := range pods {
+		if resize := derive.ResizeOf(pod.Status.Conditions); resize != (derive.Resize{}) {
+			m.resizes[podid.UID(pod.UID)] = resize
+		}
+	}
+}
+
+func (m *Manager) setResizeLocked(uid podid.UID, resize derive.Resize) {
+	if resize == (derive.Resize{}) {
+		delete(m.resizes, uid)
+	} else {
+		m.resizes[uid] = resize
+	}
+}
+
+// resizeCollector reports the kubelet's resize gauges (SM-98).
+type resizeCollector struct {
+	manager *Manager
+}
+
+var (
+	pendingDesc    = prometheus.NewDesc("kubelet_pod_pending_resizes", "Number of pending resizes for pods.", []string{"reason"}, nil)
+	inProgressDesc = prometheus.NewDesc("kubelet_pod_in_progress_resizes", "Number of in-progress resizes for pods.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *resizeCollector) Describe(descs chan<- *prometheus.Desc) {
+	descs <- pendingDesc
+	descs <- inProgressDesc
+}
+
+// Collect implements prometheus.Collector.
+func (c *resizeCollector) Collect(metrics chan<- prometheus.Metric) {
+	deferred, infeasible, inProgress := c.manager.countResizes()
+	gauge := func(desc *prometheus.Desc, value int, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), labels...)
+	}
+	gauge(pendingDesc, deferred, "deferred")
+	gauge(pendingDesc, infeasible, "infeasible")
+	gauge(inProgressDesc, inProgress)
+}
+
+func (m *Manager) countResizes() (deferred, infeasible, inProgress int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, resize := range m.resizes {
+		if resize.IsDeferred() {
+			deferred++
+		}
+		if resize.IsInfeasible() {
+			infeasible++
+		}
+		if _, isInProgress := resize.InProgress(); isInProgress {
+			inProgress++
+		}
+	}
+	return deferred, infeasible, inProgress
+}
