@@ -6,6 +6,7 @@ import (
 	"github.com/heraldnode/herald/allocation"
 	"github.com/heraldnode/herald/pleg"
 	"github.com/heraldnode/herald/pod"
+	"github.com/heraldnode/herald/pod/mirror"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/probe"
 	"github.com/heraldnode/herald/probe/check"
@@ -21,7 +22,7 @@ type Agent struct {
 	Allocations *allocation.Manager
 	Workers     *worker.Workers
 	PLEG        *pleg.PLEG
-	Mirrors     *pod.Mirrors
+	Mirrors     *mirror.Reconciler
 	Prober      *probe.Prober
 	Sources     *source.Mux
 
@@ -106,7 +107,7 @@ func (a *Agent) makeWorkers() (err error) {
 }
 
 func (a *Agent) makeMirrors() (err error) {
-	config := pod.MirrorConfig{
+	config := mirror.Config{
 		NodeName: a.config.NodeName, Pods: a.Pods, Terminating: a.Workers.IsTerminating,
 		StaticSourcesReady: func() bool { return a.Sources.Ready(podid.File) && a.Sources.Ready(podid.HTTP) },
 		Events:             a.config.Events, Logger: a.config.Logger, Metrics: a.config.Metrics,
@@ -114,7 +115,7 @@ func (a *Agent) makeMirrors() (err error) {
 	if a.config.API != nil {
 		config.API = a.config.API
 	}
-	a.Mirrors, err = pod.NewMirrors(config)
+	a.Mirrors, err = mirror.New(config)
 	return err
 }
 

@@ -67,7 +67,7 @@ func (a *Agent) take(update source.Update) {
 		default:
 			a.wanted(p, update.Op)
 		}
-		a.Mirrors.Wake(podid.FullNameOf(p))
+		a.Mirrors.Enqueue(podid.FullNameOf(p))
 	}
 }
 
@@ -84,7 +84,7 @@ func (a *Agent) wanted(p *v1.Pod, op source.Op) {
 // mirrorOf is the mirror of exactly this pod, or nil. One of an earlier manifest tells of another pod, whose start and
 // restarts are not this one's.
 func (a *Agent) mirrorOf(p *v1.Pod) *v1.Pod {
-	if mirror, found := a.Pods.GetMirrorPodByPod(p); found && podid.Reflects(mirror, p) {
+	if mirror, found := a.Pods.GetMirrorPodByPod(p); found && podid.IsMirrorOf(mirror, p) {
 		return mirror
 	}
 	return nil
@@ -124,7 +124,7 @@ func (a *Agent) heed(ctx context.Context) error {
 }
 
 // stopped hears that all containers of a pod have ended: its mirror may go (PW-43).
-func (a *Agent) stopped(name podid.FullName) { a.Mirrors.Wake(name) }
+func (a *Agent) stopped(name podid.FullName) { a.Mirrors.Enqueue(name) }
 
 // safety answers what the status manager asks before it reports an end, or deletes an object. The workers are made after it.
 type safety struct{ agent *Agent }

@@ -88,7 +88,7 @@ func (d *Dir) List() ([]string, error) {
 // Remove deletes a checkpoint. One that does not exist is no error.
 func (d *Dir) Remove(name string) error {
 	if !isName(name) {
-		return fmt.Errorf("remove checkpoint %q: %w", name, ErrBadName)
+		return fmt.Errorf("remove checkpoint %q: %w", name, ErrInvalidName)
 	}
 	defer d.takeTurn()()
 	if err := d.removeLocked(name); err != nil {

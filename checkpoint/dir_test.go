@@ -157,9 +157,9 @@ func TestNamesCannotLeadElsewhere(t *testing.T) {
 		_, storing := checkpoint.NewStore[int](dir, name, 1)
 		for verb, err := range map[string]error{
 			"save": dir.Save(name, 1, nil), "load": loading, "remove": dir.Remove(name), "store": storing,
-			"set aside": dir.SetAside(name, 1, nil, checkpoint.ErrCorrupt),
+			"set aside": dir.Quarantine(name, 1, nil, checkpoint.ErrCorrupt),
 		} {
-			if !errors.Is(err, checkpoint.ErrBadName) {
+			if !errors.Is(err, checkpoint.ErrInvalidName) {
 				t.Errorf("%s %q: %v", verb, name, err)
 			}
 		}
@@ -177,7 +177,7 @@ func TestWhatCannotBeSavedIsSaidBeforeAnythingIsTouched(t *testing.T) {
 	if err := dir.Save("status", 1, []byte("12345")); !errors.Is(err, checkpoint.ErrTooLarge) {
 		t.Errorf("a payload over the limit: %v", err)
 	}
-	if err := dir.Save("status", 0, nil); !errors.Is(err, checkpoint.ErrBadVersion) {
+	if err := dir.Save("status", 0, nil); !errors.Is(err, checkpoint.ErrInvalidVersion) {
 		t.Errorf("a payload without a version: %v", err)
 	}
 	wantLoaded(t, dir, "status", "1234")

@@ -14,7 +14,7 @@
 //   - After a Save that failed, Load gives the payload before it. The one exception is a folder that could not be synced:
 //     then the new payload is in place, and a power cut may bring back the old one.
 //   - A file that Save cannot have written is never returned as a payload. Load renames it to NAME.corrupt (-2 to -4 when
-//     there are several) and says so in a *BadFileError; the caller decides how to go on without it (F18).
+//     there are several) and says so in a *InvalidFileError; the caller decides how to go on without it (F18).
 //   - An unchanged payload is not written again (SM-87).
 //
 // A Save that changes something costs two fsyncs whatever its size, so state of many pods belongs into one checkpoint, not

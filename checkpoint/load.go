@@ -13,11 +13,11 @@ import (
 // they are nearest to the cause.
 var keptSuffixes = [...]string{".corrupt", ".corrupt-2", ".corrupt-3", ".corrupt-4"}
 
-// Load reads a checkpoint. The error is fs.ErrNotExist when there is none, and a *BadFileError when there is a file that
+// Load reads a checkpoint. The error is fs.ErrNotExist when there is none, and a *InvalidFileError when there is a file that
 // Save cannot have written, which then has been set aside (F18). Other errors are the disk's, and the file stays.
 func (d *Dir) Load(name string) (payload []byte, version int, err error) {
 	if !isName(name) {
-		return nil, 0, fmt.Errorf("load checkpoint %q: %w", name, ErrBadName)
+		return nil, 0, fmt.Errorf("load checkpoint %q: %w", name, ErrInvalidName)
 	}
 	defer d.takeTurn()()
 	data, err := d.readLocked(name)
@@ -36,16 +36,16 @@ func (d *Dir) Load(name string) (payload []byte, version int, err error) {
 	return payload, version, nil
 }
 
-// SetAside is for a payload that Load returned and that is of no use to the caller: it renames the checkpoint, unless
-// another was saved in its place since, and returns a *BadFileError with the reason, which should wrap ErrVersion or
+// Quarantine is for a payload that Load returned and that is of no use to the caller: it renames the checkpoint, unless
+// another was saved in its place since, and returns a *InvalidFileError with the reason, which should wrap ErrVersion or
 // ErrCorrupt.
-func (d *Dir) SetAside(name string, version int, payload []byte, reason error) error {
+func (d *Dir) Quarantine(name string, version int, payload []byte, reason error) error {
 	if err := d.savable(name, version, payload); err != nil {
 		return fmt.Errorf("set aside checkpoint %q: %w", name, err)
 	}
 	defer d.takeTurn()()
 	if !d.holdsLocked(name, encode(name, version, payload), payload) {
-		return &BadFileError{Path: d.pathOf(name), Reason: reason, Move: errNotTheSame}
+		return &InvalidFileError{Path: d.pathOf(name), Reason: reason, MoveErr: errNotTheSame}
 	}
 	return d.setAsideLocked(name, reason)
 }
@@ -53,10 +53,10 @@ func (d *Dir) SetAside(name string, version int, payload []byte, reason error) e
 var errNotTheSame = errors.New("it was replaced, or cannot be read any more")
 
 func (d *Dir) setAsideLocked(name string, reason error) error {
-	bad := &BadFileError{Path: d.pathOf(name), Reason: reason}
+	bad := &InvalidFileError{Path: d.pathOf(name), Reason: reason}
 	kept := name + d.freeSuffixLocked(name)
-	if bad.Move = d.disk.Rename(name, kept); bad.Move == nil {
-		bad.KeptAs = d.pathOf(kept)
+	if bad.MoveErr = d.disk.Rename(name, kept); bad.MoveErr == nil {
+		bad.MovedTo = d.pathOf(kept)
 		d.unsynced = true
 	}
 	return bad

@@ -35,20 +35,20 @@ func TestTheFormatIsTheOneThatWasReleased(t *testing.T) {
 func wantSetAside(t *testing.T, dir *checkpoint.Dir, path string, data []byte, reason error) {
 	t.Helper()
 	payload, _, err := dir.Load("status")
-	var bad *checkpoint.BadFileError
+	var bad *checkpoint.InvalidFileError
 	if !errors.As(err, &bad) || !errors.Is(err, reason) || payload != nil {
 		t.Fatalf("loaded %q with error %v, want %v", payload, err, reason)
 	}
-	if bad.Path != filepath.Join(path, "status") || bad.Move != nil || !strings.Contains(err.Error(), bad.KeptAs) {
+	if bad.Path != filepath.Join(path, "status") || bad.MoveErr != nil || !strings.Contains(err.Error(), bad.MovedTo) {
 		t.Fatalf("the error does not say where the file was put: %v", err)
 	}
-	if kept, err := os.ReadFile(bad.KeptAs); err != nil || !bytes.Equal(kept, data) {
+	if kept, err := os.ReadFile(bad.MovedTo); err != nil || !bytes.Equal(kept, data) {
 		t.Fatalf("the file that was set aside has %q: %v", kept, err)
 	}
 	if _, _, err := dir.Load("status"); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("the bad file is still in place: %v", err)
 	}
-	if err := os.Remove(bad.KeptAs); err != nil {
+	if err := os.Remove(bad.MovedTo); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -210,8 +210,8 @@ func TestF17ABadFileOnAReadOnlyDiskIsReportedAndLeft(t *testing.T) {
 	write(t, filepath.Join(path, "status"), []byte("bad"))
 	dir := openFailing(t, path, "rename", syscall.EROFS)
 	_, _, err := dir.Load("status")
-	var bad *checkpoint.BadFileError
-	if !errors.As(err, &bad) || bad.KeptAs != "" || !errors.Is(err, syscall.EROFS) || !errors.Is(err, checkpoint.ErrForeign) {
+	var bad *checkpoint.InvalidFileError
+	if !errors.As(err, &bad) || bad.MovedTo != "" || !errors.Is(err, syscall.EROFS) || !errors.Is(err, checkpoint.ErrForeign) {
 		t.Fatalf("have %v", err)
 	}
 	if !strings.Contains(err.Error(), "cannot be set aside: read-only file system") {
@@ -226,7 +226,7 @@ func TestF17AReadThatFailsLeavesTheFile(t *testing.T) {
 		write(t, filepath.Join(path, "status"), good)
 		dir := openFailing(t, path, step, syscall.EIO)
 		_, _, err := dir.Load("status")
-		if bad := new(checkpoint.BadFileError); errors.As(err, &bad) || !errors.Is(err, syscall.EIO) {
+		if bad := new(checkpoint.InvalidFileError); errors.As(err, &bad) || !errors.Is(err, syscall.EIO) {
 			t.Errorf("%s: have %v", step, err)
 		}
 		wantFiles(t, path, "status")
@@ -236,8 +236,8 @@ func TestF17AReadThatFailsLeavesTheFile(t *testing.T) {
 func TestAPayloadThatWasReplacedIsNotSetAside(t *testing.T) {
 	dir := open(t, t.TempDir())
 	save(t, dir, "status", "new")
-	var bad *checkpoint.BadFileError
-	if err := dir.SetAside("status", 1, []byte("old"), checkpoint.ErrVersion); !errors.As(err, &bad) || bad.Move == nil {
+	var bad *checkpoint.InvalidFileError
+	if err := dir.Quarantine("status", 1, []byte("old"), checkpoint.ErrVersion); !errors.As(err, &bad) || bad.MoveErr == nil {
 		t.Fatalf("have %v", err)
 	}
 	wantLoaded(t, dir, "status", "new")

@@ -29,9 +29,9 @@ func (d *Dir) Save(name string, version int, payload []byte) error {
 func (d *Dir) savable(name string, version int, payload []byte) error {
 	switch {
 	case !isName(name):
-		return ErrBadName
+		return ErrInvalidName
 	case version < 1:
-		return fmt.Errorf("version %d: %w", version, ErrBadVersion)
+		return fmt.Errorf("version %d: %w", version, ErrInvalidVersion)
 	case len(payload) > d.maxSize:
 		return fmt.Errorf("its payload %w: %d bytes, at most %d are allowed", ErrTooLarge, len(payload), d.maxSize)
 	}

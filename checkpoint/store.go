@@ -43,7 +43,7 @@ func (s *Store[T]) Load() (T, error) {
 		err = fmt.Errorf("%w: its payload is no %T: %w", ErrCorrupt, value, wrong)
 	}
 	if err != nil {
-		return none, s.dir.SetAside(s.name, version, payload, err)
+		return none, s.dir.Quarantine(s.name, version, payload, err)
 	}
 	return value, nil
 }

@@ -59,7 +59,7 @@ func TestF18AStoreSetsAsideWhatItDoesNotUnderstand(t *testing.T) {
 				t.Fatal(err)
 			}
 			have, err := newStore[allocations](t, dir, 2).Load()
-			var bad *checkpoint.BadFileError
+			var bad *checkpoint.InvalidFileError
 			if !errors.As(err, &bad) || !errors.Is(err, test.reason) || have.CPU != nil {
 				t.Fatalf("loaded %v: %v", have, err)
 			}
@@ -83,7 +83,7 @@ func TestAValueWithoutJSONIsNotSaved(t *testing.T) {
 	if err := store.Save(math.Inf(1)); err == nil || !strings.Contains(err.Error(), "allocation") {
 		t.Fatalf("have %v", err)
 	}
-	if _, err := checkpoint.NewStore[int](dir, "allocation", 0); !errors.Is(err, checkpoint.ErrBadVersion) {
+	if _, err := checkpoint.NewStore[int](dir, "allocation", 0); !errors.Is(err, checkpoint.ErrInvalidVersion) {
 		t.Fatalf("have %v", err)
 	}
 }

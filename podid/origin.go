@@ -43,9 +43,9 @@ func SourceOf(pod annotated) Source { return Source(pod.GetAnnotations()[SourceA
 // HashOf is the hash of a static pod's manifest, or "".
 func HashOf(pod annotated) string { return pod.GetAnnotations()[HashAnnotation] }
 
-// Reflects reports whether mirror is the reflection of exactly this static pod: same full name, and the mirror's
+// IsMirrorOf reports whether mirror is the reflection of exactly this static pod: same full name, and the mirror's
 // annotation equals the static pod's hash. Specs are never compared, because the API server defaults them (PM-21).
-func Reflects(mirror, static interface {
+func IsMirrorOf(mirror, static interface {
 	named
 	annotated
 }) bool {

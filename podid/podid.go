@@ -24,14 +24,14 @@ type FullName struct {
 	Namespace, Name string
 }
 
-// ErrBadFullName is wrapped by every error of ParseFullName.
-var ErrBadFullName = errors.New("not a pod's full name: want <name>_<namespace>")
+// ErrInvalidFullName is wrapped by every error of ParseFullName.
+var ErrInvalidFullName = errors.New("not a pod's full name: want <name>_<namespace>")
 
 // ParseFullName reads the kubelet's written form, <name>_<namespace>: exactly one underscore, two non-empty parts.
 func ParseFullName(s string) (FullName, error) {
 	name, namespace, found := strings.Cut(s, "_")
 	if !found || name == "" || namespace == "" || strings.Contains(namespace, "_") {
-		return FullName{}, fmt.Errorf("%q: %w", s, ErrBadFullName)
+		return FullName{}, fmt.Errorf("%q: %w", s, ErrInvalidFullName)
 	}
 	return FullName{Namespace: namespace, Name: name}, nil
 }

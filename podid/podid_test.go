@@ -28,7 +28,7 @@ func TestFullNameIsParsedOnlyWhenItHasOneUnderscoreAndTwoParts(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got, err := podid.ParseFullName(test.written)
-			if errors.Is(err, podid.ErrBadFullName) != test.bad || got != test.want {
+			if errors.Is(err, podid.ErrInvalidFullName) != test.bad || got != test.want {
 				t.Fatalf("ParseFullName(%q) = %v, %v; want %v, bad %v", test.written, got, err, test.want, test.bad)
 			}
 		})
@@ -97,8 +97,8 @@ func TestPM21AMirrorReflectsOnlyThePodWithItsNameAndHash(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := podid.Reflects(test.mirror, static); got != test.want {
-				t.Fatalf("Reflects = %v, want %v", got, test.want)
+			if got := podid.IsMirrorOf(test.mirror, static); got != test.want {
+				t.Fatalf("IsMirrorOf = %v, want %v", got, test.want)
 			}
 		})
 	}

@@ -88,7 +88,7 @@ func (m *Manager) knownCopy(uid podid.UID, pod *v1.Pod) *v1.Pod {
 		return known
 	}
 	mirror, found := m.config.Pods.GetMirrorPodByPod(pod)
-	if !found || !podid.Reflects(mirror, pod) {
+	if !found || !podid.IsMirrorOf(mirror, pod) {
 		return nil
 	}
 	return mirror

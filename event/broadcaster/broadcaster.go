@@ -36,12 +36,12 @@ type Config struct {
 	API API
 	// Component is who reports. Default "herald".
 	Component string
-	// Keep is how many different events are kept. Default 1000.
-	Keep int
-	// Backlog is how many events wait for an API server that does not answer; the oldest are given up. Default 1000.
-	Backlog int
-	Logger  *slog.Logger
-	Metrics prometheus.Registerer
+	// HistorySize is how many different events are kept. Default 1000.
+	HistorySize int
+	// QueueSize is how many events wait for an API server that does not answer; the oldest are given up. Default 1000.
+	QueueSize int
+	Logger    *slog.Logger
+	Metrics   prometheus.Registerer
 }
 
 // Broadcaster takes events from any goroutine, before, during and after Run, and never blocks. Make one with New.
@@ -62,7 +62,7 @@ func New(config Config) (*Broadcaster, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Broadcaster{config: config, more: make(chan struct{}, 1), kept: history{limit: config.Keep}}
+	r := &Broadcaster{config: config, more: make(chan struct{}, 1), kept: history{limit: config.HistorySize}}
 	r.metrics, err = newMetrics(config.Metrics)
 	return r, err
 }
@@ -75,17 +75,17 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Scheme == nil {
 		err = errors.Join(err, errors.New("broadcaster.Config: Scheme is required"))
 	}
-	if c.Keep < 0 || c.Backlog < 0 {
-		err = errors.Join(err, errors.New("broadcaster.Config: Keep and Backlog must not be negative"))
+	if c.HistorySize < 0 || c.QueueSize < 0 {
+		err = errors.Join(err, errors.New("broadcaster.Config: HistorySize and QueueSize must not be negative"))
 	}
 	if c.Component == "" {
 		c.Component = "herald"
 	}
-	if c.Keep == 0 {
-		c.Keep = 1000
+	if c.HistorySize == 0 {
+		c.HistorySize = 1000
 	}
-	if c.Backlog == 0 {
-		c.Backlog = 1000
+	if c.QueueSize == 0 {
+		c.QueueSize = 1000
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -118,7 +118,7 @@ func (r *Broadcaster) Event(object runtime.Object, eventType, reason, message st
 }
 
 func (r *Broadcaster) waitLocked(l *letter) {
-	if len(r.waiting) == r.config.Backlog {
+	if len(r.waiting) == r.config.QueueSize {
 		r.waiting = r.waiting[1:]
 		r.metrics.told("dropped")
 	}

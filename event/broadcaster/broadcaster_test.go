@@ -249,7 +249,7 @@ func TestAnEventThatTheServerFailsOnHoldsUpNoOtherAndIsGivenUp(t *testing.T) {
 func TestAFullBacklogGivesUpTheOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := heraldtest.NewAPIServer()
-		r := newRecorder(t, newClient(t, server), func(c *broadcaster.Config) { c.Backlog = 2 })
+		r := newRecorder(t, newClient(t, server), func(c *broadcaster.Config) { c.QueueSize = 2 })
 		for i := range 4 {
 			r.Event(pod(fmt.Sprint("p", i)), v1.EventTypeNormal, "Started", "")
 		}
@@ -261,7 +261,7 @@ func TestAFullBacklogGivesUpTheOldest(t *testing.T) {
 }
 
 func TestWithoutAnAPIServerTheNewestEventsAreKept(t *testing.T) {
-	r := newRecorder(t, nil, func(c *broadcaster.Config) { c.Keep = 2 })
+	r := newRecorder(t, nil, func(c *broadcaster.Config) { c.HistorySize = 2 })
 	for _, name := range []string{"a", "b", "a", "c"} {
 		r.Event(pod(name), v1.EventTypeNormal, "Started", "")
 	}

@@ -84,6 +84,7 @@ var Layout = []Package{
 		Path: "pod", Layer: Components,
 		Purpose: "Pod Manager: the pods assigned to this node, and the mapping between static and mirror pods",
 	},
+	{Path: "pod/mirror", Layer: Components, Purpose: "creates and deletes the mirror pods of static pods in the API server"},
 	{
 		Path: "status", Layer: Components, MayImport: []string{"status/patch", "checkpoint"},
 		Purpose: "Status Manager: versioned cache, priority queue, one patch per change, reconcile, final delete",

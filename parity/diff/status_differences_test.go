@@ -24,6 +24,7 @@ import (
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/parity/internal/kubelet"
 	"github.com/heraldnode/herald/pod"
+	podmirror "github.com/heraldnode/herald/pod/mirror"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/status"
 )
@@ -355,7 +356,7 @@ func TestBUG15AMirrorThatIsThereAlreadyIsNoConflict(t *testing.T) {
 		}
 		book := pod.NewManager() // as after a restart: the watch has not shown the mirror yet
 		book.AddPod(p)
-		ours, err := pod.NewMirrors(pod.MirrorConfig{
+		ours, err := podmirror.New(podmirror.Config{
 			NodeName: owner.Name, Pods: book, API: client,
 			Terminating: func(podid.FullName) bool { return false }, StaticSourcesReady: func() bool { return true },
 		})

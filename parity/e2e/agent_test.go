@@ -18,6 +18,7 @@ import (
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/pod"
+	"github.com/heraldnode/herald/pod/mirror"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/source"
 	"github.com/heraldnode/herald/status"
@@ -36,7 +37,7 @@ type agentConfig struct {
 // One goroutine, tellAll, owns chapters and told, and calls the setters.
 type agent struct {
 	book     *pod.Manager
-	mirrors  *pod.Mirrors
+	mirrors  *mirror.Reconciler
 	mux      *source.Mux
 	status   *status.Manager
 	chapters map[string]int
@@ -111,7 +112,7 @@ func (a *agent) findPods(c agentConfig, client *kubeapi.Client) error {
 	if a.mux, err = source.NewMux(source.MuxConfig{Sources: []source.Source{files, api}}); err != nil {
 		return err
 	}
-	a.mirrors, err = pod.NewMirrors(pod.MirrorConfig{
+	a.mirrors, err = mirror.New(mirror.Config{
 		NodeName: c.Node, Pods: a.book, API: client,
 		Terminating:        func(podid.FullName) bool { return false },
 		StaticSourcesReady: func() bool { return a.mux.Ready(podid.File) },
@@ -171,7 +172,7 @@ func (a *agent) take(update source.Update) {
 			a.status.Reconcile(p)
 			a.tell(p.Name)
 		}
-		a.mirrors.Wake(podid.FullNameOf(p))
+		a.mirrors.Enqueue(podid.FullNameOf(p))
 	}
 	update.Ack()
 }

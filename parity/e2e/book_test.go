@@ -15,6 +15,7 @@ import (
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/parity/internal/recorder"
 	"github.com/heraldnode/herald/pod"
+	"github.com/heraldnode/herald/pod/mirror"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/source"
 )
@@ -26,7 +27,7 @@ type book struct {
 	node    string
 	dir     string
 	pods    *pod.Manager
-	mirrors *pod.Mirrors
+	mirrors *mirror.Reconciler
 	mux     *source.Mux
 
 	mu    sync.Mutex // guards moves
@@ -56,7 +57,7 @@ func openBook(t *testing.T, node string) *book {
 	if b.mux, err = source.NewMux(source.MuxConfig{Sources: []source.Source{files, api}}); err != nil {
 		t.Fatal(err)
 	}
-	b.mirrors, err = pod.NewMirrors(pod.MirrorConfig{
+	b.mirrors, err = mirror.New(mirror.Config{
 		NodeName: node, Pods: b.pods, API: client,
 		Terminating:        func(podid.FullName) bool { return false },
 		StaticSourcesReady: func() bool { return b.mux.Ready(podid.File) },
@@ -106,7 +107,7 @@ func (b *book) consume() {
 			} else {
 				b.pods.UpdatePod(p)
 			}
-			b.mirrors.Wake(podid.FullNameOf(p))
+			b.mirrors.Enqueue(podid.FullNameOf(p))
 		}
 		update.Ack()
 	}
@@ -161,7 +162,7 @@ func (b *book) mirror(name, image string) *v1.Pod {
 		if !known {
 			return "missing", false
 		}
-		return found.Spec.Containers[0].Image, podid.Reflects(found, static) && found.DeletionTimestamp == nil && found.Spec.Containers[0].Image == image
+		return found.Spec.Containers[0].Image, podid.IsMirrorOf(found, static) && found.DeletionTimestamp == nil && found.Spec.Containers[0].Image == image
 	})
 	return found
 }
