@@ -13,7 +13,7 @@ import (
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/event"
 	"github.com/heraldnode/herald/pleg"
-	"github.com/heraldnode/herald/pod"
+	"github.com/heraldnode/herald/pod/mirror"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/source"
 	"github.com/heraldnode/herald/status"
@@ -39,7 +39,7 @@ type Volumes interface {
 // API is the part of the API server that statuses and mirrors are written to. *kubeapi.Client implements it.
 type API interface {
 	status.API
-	pod.MirrorAPI
+	mirror.API
 }
 
 // Config is what an agent is made of. Fields without a default are required.
