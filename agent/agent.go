@@ -82,7 +82,7 @@ func (a *Agent) makeStatuses() (err error) {
 
 func (a *Agent) makeProber() (err error) {
 	config := probe.Config{
-		Observations: a.PLEG, Statuses: a.Statuses, Wake: func(uid podid.UID) { a.Workers.Wake(uid) }, NodeInfo: a.config.NodeInfo,
+		PodCache: a.PLEG, Statuses: a.Statuses, Wake: func(uid podid.UID) { a.Workers.Wake(uid) }, NodeInfo: a.config.NodeInfo,
 		Events: a.config.Events, Logger: a.config.Logger, Metrics: a.config.Metrics,
 	}
 	if runtime, can := a.config.Runtime.(check.Runtime); can {

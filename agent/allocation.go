@@ -39,7 +39,7 @@ func (a *Agent) grant(p *v1.Pod) {
 }
 
 func (a *Agent) refuseResize(p *v1.Pod) {
-	verdict := derive.ResizeVerdict{Reason: v1.PodReasonInfeasible, Message: notResized, Generation: p.Generation}
+	verdict := derive.ResizeCondition{Reason: v1.PodReasonInfeasible, Message: notResized, Generation: p.Generation}
 	if a.Allocations.SetPodResizePendingCondition(podid.UID(p.UID), verdict) {
 		a.config.Events.Event(p, v1.EventTypeWarning, "ResizeInfeasible",
 			fmt.Sprintf("Pod resize of generation %d: %s", p.Generation, notResized))

@@ -105,7 +105,7 @@ func (a *Agent) takeMirror(mirror *v1.Pod) {
 func (a *Agent) reconcile(p *v1.Pod) {
 	a.Statuses.Reconcile(p)
 	ended := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
-	if ended || derive.ReadinessStale(p) {
+	if ended || derive.NeedToReconcileReadiness(p) {
 		a.Workers.UpdatePod(worker.Update{Op: plan.OpSync, Pod: p})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/heraldtest/engine"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
@@ -214,7 +215,7 @@ func evict(s *story, words []string) error {
 	if !found {
 		return errors.New("there is no such pod")
 	}
-	kill := plan.Kill{Evict: true, Status: func(status *v1.PodStatus) {
+	kill := plan.KillOptions{Evict: true, StatusFunc: func(status *v1.PodStatus) {
 		status.Phase, status.Reason, status.Message = v1.PodFailed, "Evicted", "the node was low on "+words[1]
 	}}
 	killed := make(chan error, 1)
@@ -257,7 +258,7 @@ func leftover(s *story, words []string) error {
 	if err != nil {
 		return err
 	}
-	start := plan.Start{Container: &p.Spec.Containers[0], Kind: plan.Regular}
+	start := plan.Start{Container: &p.Spec.Containers[0], Kind: derive.RegularContainer}
 	return s.engine.StartContainer(context.Background(), p, sandbox, start)
 }
 

@@ -18,10 +18,10 @@ func (m *Manager) ResizeState(uid podid.UID) derive.Resize {
 }
 
 // SetPodResizePendingCondition records that a resize is pending, and reports whether the condition changed (SM-88).
-func (m *Manager) SetPodResizePendingCondition(uid podid.UID, verdict derive.ResizeVerdict) (changed bool) {
+func (m *Manager) SetPodResizePendingCondition(uid podid.UID, verdict derive.ResizeCondition) (changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.resizes[uid], changed = m.resizes[uid].Pend(verdict, time.Now())
+	m.resizes[uid], changed = m.resizes[uid].WithPending(verdict, time.Now())
 	return changed
 }
 
@@ -29,15 +29,15 @@ func (m *Manager) SetPodResizePendingCondition(uid podid.UID, verdict derive.Res
 func (m *Manager) ClearPodResizePendingCondition(uid podid.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.setResizeLocked(uid, m.resizes[uid].Accept())
+	m.setResizeLocked(uid, m.resizes[uid].WithoutPending())
 }
 
 // SetPodResizeInProgressCondition records that a resize is in progress. It returns the generation that is being applied,
 // and whether the condition changed (SM-89).
-func (m *Manager) SetPodResizeInProgressCondition(uid podid.UID, verdict derive.ResizeVerdict) (generation int64, changed bool) {
+func (m *Manager) SetPodResizeInProgressCondition(uid podid.UID, verdict derive.ResizeCondition) (generation int64, changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	resize, changed := m.resizes[uid].Progress(verdict, time.Now())
+	resize, changed := m.resizes[uid].WithInProgress(verdict, time.Now())
 	m.resizes[uid] = resize
 	generation, _ = resize.InProgress()
 	return generation, changed
@@ -48,7 +48,7 @@ func (m *Manager) SetPodResizeInProgressCondition(uid podid.UID, verdict derive.
 func (m *Manager) ClearPodResizeInProgressCondition(uid podid.UID) (generation int64, found bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	resize, generation, found := m.resizes[uid].Finish()
+	resize, generation, found := m.resizes[uid].WithoutInProgress()
 	m.setResizeLocked(uid, resize)
 	return generation, found
 }
@@ -58,7 +58,7 @@ func (m *Manager) BackfillPodResizeConditions(pods []*v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, pod := range pods {
-		if resize := derive.ResizeOf(pod.Status.Conditions); resize != (derive.Resize{}) {
+		if resize := derive.ResizeFromConditions(pod.Status.Conditions); resize != (derive.Resize{}) {
 			m.resizes[podid.UID(pod.UID)] = resize
 		}
 	}

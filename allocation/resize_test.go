@@ -26,15 +26,15 @@ func newManager(t *testing.T, config allocation.Config) *allocation.Manager {
 	return manager
 }
 
-func verdict(reason, message string, generation int64) derive.ResizeVerdict {
-	return derive.ResizeVerdict{Reason: reason, Message: message, Generation: generation}
+func verdict(reason, message string, generation int64) derive.ResizeCondition {
+	return derive.ResizeCondition{Reason: reason, Message: message, Generation: generation}
 }
 
 func TestSM88_PendingCondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		manager := newManager(t, allocation.Config{})
 		steps := []struct {
-			verdict    derive.ResizeVerdict
+			verdict    derive.ResizeCondition
 			changed    bool
 			reason     string
 			deferred   bool

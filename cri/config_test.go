@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/cri"
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/plan"
 )
 
@@ -264,7 +265,7 @@ func TestASidecarIsNotKilledBeforeThoseThatItServes(t *testing.T) {
 				Resources: v1.ResourceRequirements{Requests: quantities("", "64Mi")},
 			}}
 		})
-		start := plan.Start{Container: &pod.Spec.InitContainers[0], Kind: plan.Sidecar}
+		start := plan.Start{Container: &pod.Spec.InitContainers[0], Kind: derive.SidecarContainer}
 		if err := w.StartContainer(w.Context(), pod, w.sandbox(pod), start); err != nil {
 			w.Fatal(err)
 		}

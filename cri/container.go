@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
@@ -44,11 +45,11 @@ func (r *Runtime) StartContainer(ctx context.Context, pod *v1.Pod, sandbox strin
 	return told
 }
 
-func containerType(kind plan.Kind) string {
+func containerType(kind derive.ContainerKind) string {
 	switch kind {
-	case plan.Init, plan.Sidecar:
+	case derive.InitContainer, derive.SidecarContainer:
 		return "init_container"
-	case plan.Ephemeral:
+	case derive.EphemeralContainer:
 		return "ephemeral_container"
 	default:
 		return "container"

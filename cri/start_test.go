@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/cri"
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 )
@@ -191,7 +192,7 @@ func TestAnEphemeralContainerSeesTheProcessesOfItsTarget(t *testing.T) {
 			}}
 		})
 		target := w.run(pod)
-		start := plan.Start{Container: (*v1.Container)(&pod.Spec.EphemeralContainers[0].EphemeralContainerCommon), Kind: plan.Ephemeral}
+		start := plan.Start{Container: (*v1.Container)(&pod.Spec.EphemeralContainers[0].EphemeralContainerCommon), Kind: derive.EphemeralContainer}
 		if err := w.StartContainer(w.Context(), pod, target.SandboxID, start); err != nil {
 			w.Fatal(err)
 		}

@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/cri"
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 )
@@ -152,7 +153,7 @@ func newPod(change ...func(*v1.Pod)) *v1.Pod {
 }
 
 func first(pod *v1.Pod) plan.Start {
-	return plan.Start{Container: &pod.Spec.Containers[0], Kind: plan.Regular}
+	return plan.Start{Container: &pod.Spec.Containers[0], Kind: derive.RegularContainer}
 }
 
 // sandbox starts the pod's sandbox.

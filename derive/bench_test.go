@@ -68,7 +68,7 @@ func BenchmarkContinueAnUnchangedStatus(b *testing.B) {
 	_, normal := largeStatus()
 	b.ReportAllocs()
 	for b.Loop() {
-		derive.Continue(&normal, normal, later)
+		derive.CarryOver(&normal, normal, later)
 	}
 }
 
@@ -82,9 +82,9 @@ func BenchmarkMerge(b *testing.B) {
 
 func BenchmarkWithProbeFactsUnchanged(b *testing.B) {
 	pod, normal := largeStatus()
-	facts := derive.Probes{idOf("c0", 1): {Startup: derive.ProbePassed, Readiness: derive.ProbePassed}}
+	facts := derive.ProbeResults{idOf("c0", 1): {Startup: derive.ProbeSuccess, Readiness: derive.ProbeSuccess}}
 	b.ReportAllocs()
 	for b.Loop() {
-		derive.WithProbeFacts(pod, normal, facts)
+		derive.WithProbeResults(pod, normal, facts)
 	}
 }

@@ -40,7 +40,7 @@ func replaced(conditions []v1.PodCondition, condition v1.PodCondition) []v1.PodC
 
 // ContainersReady is True when all sidecars and regular containers are ready. statuses are those of init and regular
 // containers; nil means that they were never computed (GEN-1 to GEN-9).
-func ContainersReady(pod *v1.Pod, statuses []v1.ContainerStatus, phase v1.PodPhase) v1.PodCondition {
+func ContainersReadyCondition(pod *v1.Pod, statuses []v1.ContainerStatus, phase v1.PodPhase) v1.PodCondition {
 	if statuses == nil {
 		return newFalse(pod, v1.ContainersReady, ReasonUnknownContainerStatuses, "")
 	}
@@ -96,8 +96,8 @@ func blame(unknown, lacking []string, what string) string {
 
 // Ready is True when the containers are ready and every readiness gate has a True condition among conditions: those
 // that others wrote, never our own (GEN-11 to GEN-15).
-func Ready(pod *v1.Pod, conditions []v1.PodCondition, statuses []v1.ContainerStatus, phase v1.PodPhase) v1.PodCondition {
-	return gated(pod, conditions, ContainersReady(pod, statuses, phase))
+func ReadyCondition(pod *v1.Pod, conditions []v1.PodCondition, statuses []v1.ContainerStatus, phase v1.PodPhase) v1.PodCondition {
+	return gated(pod, conditions, ContainersReadyCondition(pod, statuses, phase))
 }
 
 // gated is the Ready condition of a pod whose ContainersReady is that one.
@@ -131,7 +131,7 @@ func closedGates(gates []v1.PodReadinessGate, conditions []v1.PodCondition) stri
 // ReadinessStale reports whether a readiness gate was turned, in the pod as the API server has it, and its Ready
 // condition does not show it yet: time for a new status (SM-97). Sidecars count as they do for [Ready]; the kubelet
 // forgets them here and always says yes (BUG-17).
-func ReadinessStale(pod *v1.Pod) bool {
+func NeedToReconcileReadiness(pod *v1.Pod) bool {
 	if len(pod.Spec.ReadinessGates) == 0 {
 		return false
 	}
@@ -139,7 +139,7 @@ func ReadinessStale(pod *v1.Pod) bool {
 	if shown == nil {
 		return false
 	}
-	ready := Ready(pod, pod.Status.Conditions, initAndRegular(&pod.Status), pod.Status.Phase)
+	ready := ReadyCondition(pod, pod.Status.Conditions, initAndRegular(&pod.Status), pod.Status.Phase)
 	return shown.Status != ready.Status || shown.Message != ready.Message
 }
 
@@ -155,7 +155,7 @@ func initAndRegular(status *v1.PodStatus) []v1.ContainerStatus {
 // Initialized is True when all init containers have done their work and all sidecars have started, and stays True once
 // a regular container has run. old are the conditions before: a pod that restarts in place does not become
 // uninitialized (GEN-16 to GEN-23).
-func Initialized(pod *v1.Pod, old []v1.PodCondition, statuses []v1.ContainerStatus, phase v1.PodPhase) v1.PodCondition {
+func InitializedCondition(pod *v1.Pod, old []v1.PodCondition, statuses []v1.ContainerStatus, phase v1.PodPhase) v1.PodCondition {
 	if statuses == nil && len(pod.Spec.InitContainers) > 0 {
 		return newFalse(pod, v1.PodInitialized, ReasonUnknownContainerStatuses, "")
 	}
@@ -200,7 +200,7 @@ func isStarted(status *v1.ContainerStatus) bool { return status.Started != nil &
 
 // AllContainersRestarting tells that one container's end is restarting the whole pod in place, until the records of all
 // of them are gone. ok is false for a pod that has no such rule: it does not get the condition (GEN-34).
-func AllContainersRestarting(
+func AllContainersRestartingCondition(
 	pod *v1.Pod, seen *observed.Pod, previous *v1.PodStatus, phase v1.PodPhase,
 ) (condition v1.PodCondition, ok bool) {
 	if !canRestartAll(&pod.Spec) {

@@ -46,7 +46,7 @@ func TestContainersReady(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			mustEqual(t, derive.ContainersReady(test.pod, test.statuses, test.phase), test.want)
+			mustEqual(t, derive.ContainersReadyCondition(test.pod, test.statuses, test.phase), test.want)
 		})
 	}
 }
@@ -79,7 +79,7 @@ func TestReady(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			mustEqual(t, derive.Ready(test.pod, test.conditions, test.statuses, test.phase), test.want)
+			mustEqual(t, derive.ReadyCondition(test.pod, test.conditions, test.statuses, test.phase), test.want)
 		})
 	}
 }
@@ -126,7 +126,7 @@ func TestInitialized(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			mustEqual(t, derive.Initialized(test.pod, test.old, test.statuses, test.phase), test.want)
+			mustEqual(t, derive.InitializedCondition(test.pod, test.old, test.statuses, test.phase), test.want)
 		})
 	}
 }
@@ -156,7 +156,7 @@ func TestSM97AGateThatWasTurnedMakesReadinessStale(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := derive.ReadinessStale(test.pod); got != test.want {
+			if got := derive.NeedToReconcileReadiness(test.pod); got != test.want {
 				t.Fatalf("stale %v, want %v", got, test.want)
 			}
 		})
@@ -204,7 +204,7 @@ func TestGEN34TheRestartOfAllContainersIsTold(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, ok := derive.AllContainersRestarting(pod, test.seen, &test.previous, test.phase)
+			got, ok := derive.AllContainersRestartingCondition(pod, test.seen, &test.previous, test.phase)
 			if !ok {
 				t.Fatal("a pod with such a rule has no such condition")
 			}
@@ -212,13 +212,13 @@ func TestGEN34TheRestartOfAllContainersIsTold(t *testing.T) {
 		})
 	}
 	t.Run("a pod without such a rule has no such condition", func(t *testing.T) {
-		if got, ok := derive.AllContainersRestarting(newPod(never, container("a")), world(), &v1.PodStatus{}, ""); ok {
+		if got, ok := derive.AllContainersRestartingCondition(newPod(never, container("a")), world(), &v1.PodStatus{}, ""); ok {
 			t.Fatalf("%+v", got)
 		}
 	})
 	t.Run("an init container's rule counts too", func(t *testing.T) {
 		pod := withInit(newPod(never, container("b")), pod.Spec.Containers[0])
-		got, _ := derive.AllContainersRestarting(pod, world(seenExit("a", 1, 42)), &v1.PodStatus{}, "")
+		got, _ := derive.AllContainersRestartingCondition(pod, world(seenExit("a", 1, 42)), &v1.PodStatus{}, "")
 		mustEqual(t, got, yes)
 	})
 }
@@ -229,8 +229,8 @@ func TestGEN35ConditionsHaveAFixedOrder(t *testing.T) {
 		{Type: "zebra"}, {Type: v1.PodReady}, {Type: "ape"}, {Type: v1.PodResizePending}, {Type: v1.AllContainersRestarting},
 	}
 	var resize derive.Resize
-	resize, _ = resize.Progress(derive.ResizeVerdict{Generation: 6}, noon)
-	resize, _ = resize.Pend(derive.ResizeVerdict{Generation: 7}, noon)
+	resize, _ = resize.WithInProgress(derive.ResizeCondition{Generation: 6}, noon)
+	resize, _ = resize.WithPending(derive.ResizeCondition{Generation: 7}, noon)
 	previous := &v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"}}}
 	in := derive.Input{Pod: pod, Previous: previous, Resize: resize}
 	mustEqual(t, kinds(status(in)), []v1.PodConditionType{

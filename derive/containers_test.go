@@ -181,7 +181,7 @@ func TestPH42AnEphemeralContainerIsNeverReadyAndNeverRestarted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := derive.Input{
 				Pod: pod, Observed: world(test.seen...), Waiting: reason,
-				Probes: derive.Probes{idOf("debug", 1): {Startup: derive.ProbePassed, Readiness: derive.ProbePassed}},
+				Probes: derive.ProbeResults{idOf("debug", 1): {Startup: derive.ProbeSuccess, Readiness: derive.ProbeSuccess}},
 			}
 			got := status(in).EphemeralContainerStatuses[0]
 			mustEqual(t, got.State, test.want)

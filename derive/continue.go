@@ -14,7 +14,7 @@ import (
 //     clock does (SM-24, I6). Resize conditions and those of others keep the times that they came with.
 //   - The start time is the first one that was ever set (SM-25, I4).
 //   - The observed generation never falls (SM-27, I5).
-func Continue(old *v1.PodStatus, next v1.PodStatus, now time.Time) v1.PodStatus {
+func CarryOver(old *v1.PodStatus, next v1.PodStatus, now time.Time) v1.PodStatus {
 	next.Conditions = timedConditions(old.Conditions, next.Conditions, now)
 	switch {
 	case !old.StartTime.IsZero():
@@ -57,17 +57,6 @@ func transition(old *v1.PodCondition, status v1.ConditionStatus, now time.Time) 
 	}
 	return at
 }
-
-// ContainerKind is the part of a container in its pod, in the words of the kubelet's metric
-// terminated_containers_total.
-type ContainerKind string
-
-// The kinds of containers.
-const (
-	RegularContainer   ContainerKind = "container"
-	InitContainer      ContainerKind = "init_container"
-	EphemeralContainer ContainerKind = "ephemeral_container"
-)
 
 // Termination is the end of one container.
 type Termination struct {

@@ -36,7 +36,7 @@ func TestSM24ATransitionTimeMovesWithTheStatusAndOnlyForward(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			next := v1.PodStatus{Conditions: []v1.PodCondition{test.next}}
-			got := derive.Continue(&v1.PodStatus{Conditions: test.old}, next, test.now)
+			got := derive.CarryOver(&v1.PodStatus{Conditions: test.old}, next, test.now)
 			mustEqual(t, got.Conditions[0].LastTransitionTime.UTC(), test.want)
 			mustEqual(t, next.Conditions[0].LastTransitionTime, test.next.LastTransitionTime)
 		})
@@ -44,7 +44,7 @@ func TestSM24ATransitionTimeMovesWithTheStatusAndOnlyForward(t *testing.T) {
 	t.Run("a new reason is no transition", func(t *testing.T) {
 		old, next := at(v1.PodReady, "False", noon), at(v1.PodReady, "False", time.Time{})
 		next.Reason = "Other"
-		got := derive.Continue(&v1.PodStatus{Conditions: []v1.PodCondition{old}}, v1.PodStatus{Conditions: []v1.PodCondition{next}}, later)
+		got := derive.CarryOver(&v1.PodStatus{Conditions: []v1.PodCondition{old}}, v1.PodStatus{Conditions: []v1.PodCondition{next}}, later)
 		mustEqual(t, got.Conditions[0].LastTransitionTime.UTC(), noon)
 	})
 }
@@ -63,7 +63,7 @@ func TestSM25TheStartTimeNeverMoves(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := derive.Continue(&v1.PodStatus{StartTime: test.old}, v1.PodStatus{StartTime: test.next}, later)
+			got := derive.CarryOver(&v1.PodStatus{StartTime: test.old}, v1.PodStatus{StartTime: test.next}, later)
 			mustEqual(t, got.StartTime.UTC(), test.want)
 		})
 	}
@@ -80,15 +80,15 @@ func TestSM26VolumeHealthIsNotInThisVersionOfTheAPI(t *testing.T) {
 }
 
 func TestSM27TheObservedGenerationNeverFalls(t *testing.T) {
-	got := derive.Continue(&v1.PodStatus{ObservedGeneration: 3}, v1.PodStatus{ObservedGeneration: 2}, noon)
+	got := derive.CarryOver(&v1.PodStatus{ObservedGeneration: 3}, v1.PodStatus{ObservedGeneration: 2}, noon)
 	mustEqual(t, got.ObservedGeneration, int64(3))
-	got = derive.Continue(&v1.PodStatus{ObservedGeneration: 3}, v1.PodStatus{ObservedGeneration: 4}, noon)
+	got = derive.CarryOver(&v1.PodStatus{ObservedGeneration: 3}, v1.PodStatus{ObservedGeneration: 4}, noon)
 	mustEqual(t, got.ObservedGeneration, int64(4))
 }
 
 func TestContinueAllocatesNothingWhenNothingMoves(t *testing.T) {
 	_, old := largeStatus()
-	if n := testing.AllocsPerRun(100, func() { derive.Continue(&old, old, later) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { derive.CarryOver(&old, old, later) }); n != 0 {
 		t.Fatalf("%v allocations", n)
 	}
 }

@@ -95,11 +95,11 @@ func allNames(pod *v1.Pod) (names []string) {
 	return names
 }
 
-func drawFacts(t *rapid.T, pod *v1.Pod) derive.Probes {
-	facts := derive.Probes{}
-	verdicts := []derive.Verdict{derive.ProbeUndecided, derive.ProbePassed, derive.ProbeFailed}
+func drawFacts(t *rapid.T, pod *v1.Pod) derive.ProbeResults {
+	facts := derive.ProbeResults{}
+	verdicts := []derive.ProbeResult{derive.ProbeUnknown, derive.ProbeSuccess, derive.ProbeFailure}
 	for _, name := range allNames(pod) {
-		facts[idOf(name, rapid.IntRange(1, 3).Draw(t, "instance"))] = derive.ProbeFacts{
+		facts[idOf(name, rapid.IntRange(1, 3).Draw(t, "instance"))] = derive.ContainerProbeResults{
 			Startup: oneOf(t, "startup", verdicts...), Readiness: oneOf(t, "readiness", verdicts...),
 		}
 	}
@@ -116,7 +116,7 @@ func drawInput(t *rapid.T, pod *v1.Pod) derive.Input {
 		in.Waiting = map[string]derive.Waiting{pod.Spec.Containers[0].Name: {Reason: "CrashLoopBackOff"}}
 	}
 	if rapid.IntRange(0, 9).Draw(t, "evict") == 0 {
-		in.Evict = &derive.Eviction{Reason: "Evicted"}
+		in.Eviction = &derive.Eviction{Reason: "Evicted"}
 	}
 	if chance(t, "addresses") {
 		in.Node.HostIPs = addrs("192.168.0.1", "fd00::1")
@@ -133,7 +133,7 @@ func drawStatus(t *rapid.T) v1.PodStatus {
 		Reason: oneOf(t, "reason", "", "R", "bad\xff"), ObservedGeneration: rapid.Int64Range(0, 2).Draw(t, "generation"),
 		NominatedNodeName: oneOf(t, "nominated", "", "n2"), QOSClass: oneOf(t, "qos", "", v1.PodQOSBurstable),
 	}
-	types := append([]v1.PodConditionType{"foreign/a", "foreign/b", derive.SharedCondition}, derive.OwnedConditions()...)
+	types := append([]v1.PodConditionType{"foreign/a", "foreign/b", v1.DisruptionTarget}, derive.OwnedConditions()...)
 	for _, kind := range rapid.SliceOfDistinct(rapid.SampledFrom(types), rapid.ID).Draw(t, "conditions") {
 		status.Conditions = append(status.Conditions, v1.PodCondition{
 			Type: kind, Status: oneOf(t, "status", v1.ConditionTrue, v1.ConditionFalse), Reason: oneOf(t, "reason", "", "R"),

@@ -24,9 +24,9 @@ func Equal(a, b *v1.PodStatus) bool {
 		equalEach(a.PodIPs, b.PodIPs, equalComparable) &&
 		a.StartTime.Equal(b.StartTime) &&
 		equalConditions(a.Conditions, b.Conditions) &&
-		equalEach(a.InitContainerStatuses, b.InitContainerStatuses, EqualContainer) &&
-		equalEach(a.ContainerStatuses, b.ContainerStatuses, EqualContainer) &&
-		equalEach(a.EphemeralContainerStatuses, b.EphemeralContainerStatuses, EqualContainer) &&
+		equalEach(a.InitContainerStatuses, b.InitContainerStatuses, EqualContainerStatus) &&
+		equalEach(a.ContainerStatuses, b.ContainerStatuses, EqualContainerStatus) &&
+		equalEach(a.EphemeralContainerStatuses, b.EphemeralContainerStatuses, EqualContainerStatus) &&
 		equalQuantities(a.AllocatedResources, b.AllocatedResources) &&
 		equalRequirements(a.Resources, b.Resources)
 }
@@ -38,7 +38,7 @@ func equalConditions(a, b []v1.PodCondition) bool {
 			return false
 		}
 	}
-	return equalCondition(conditionOf(a, SharedCondition), conditionOf(b, SharedCondition))
+	return equalCondition(conditionOf(a, v1.DisruptionTarget), conditionOf(b, v1.DisruptionTarget))
 }
 
 func equalCondition(a, b *v1.PodCondition) bool {
@@ -49,7 +49,7 @@ func equalCondition(a, b *v1.PodCondition) bool {
 }
 
 // EqualContainer reports whether two normal container statuses say the same, without allocating.
-func EqualContainer(a, b *v1.ContainerStatus) bool {
+func EqualContainerStatus(a, b *v1.ContainerStatus) bool {
 	return a.Name == b.Name &&
 		a.Ready == b.Ready &&
 		a.RestartCount == b.RestartCount &&

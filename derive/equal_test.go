@@ -168,7 +168,7 @@ func TestSM32WhatCountsInConditions(t *testing.T) {
 			}
 		})
 	}
-	for _, kind := range append(derive.OwnedConditions(), derive.SharedCondition) {
+	for _, kind := range append(derive.OwnedConditions(), v1.DisruptionTarget) {
 		if derive.Equal(of(v1.PodCondition{Type: kind}), of()) {
 			t.Errorf("%s does not count", kind)
 		}
@@ -199,11 +199,11 @@ func TestSM32AComparisonAllocatesNothing(t *testing.T) {
 
 func TestOwnedConditionsAreTheCallersCopy(t *testing.T) {
 	got := derive.OwnedConditions()
-	if !slices.Contains(got, v1.PodReady) || slices.Contains(got, derive.SharedCondition) || len(got) != 8 {
+	if !slices.Contains(got, v1.PodReady) || slices.Contains(got, v1.DisruptionTarget) || len(got) != 8 {
 		t.Fatalf("%v", got)
 	}
 	got[0] = "spoiled"
-	if !derive.IsOwned(v1.PodScheduled) || derive.IsOwned("spoiled") || derive.IsOwned(v1.DisruptionTarget) {
+	if !derive.IsOwnedCondition(v1.PodScheduled) || derive.IsOwnedCondition("spoiled") || derive.IsOwnedCondition(v1.DisruptionTarget) {
 		t.Fatal("the list can be changed from outside")
 	}
 }

@@ -33,7 +33,7 @@ func Example() {
 			Containers: []observed.Container{{ID: id, Name: "nginx", SandboxID: "box", State: observed.Running, StartedAt: start}},
 			IPs:        []netip.Addr{netip.MustParseAddr("10.0.0.7")},
 		},
-		Probes: derive.Probes{id: {Readiness: derive.ProbePassed}},
+		Probes: derive.ProbeResults{id: {Readiness: derive.ProbeSuccess}},
 		Now:    start.Add(5 * time.Second),
 	})
 
@@ -72,11 +72,11 @@ func ExampleContinue() {
 	cached := derive.Status(derive.Input{Pod: pod, Now: noon})
 
 	accept := func(next v1.PodStatus, now time.Time) (v1.PodStatus, bool) {
-		next = derive.WithProbeFacts(pod, next, nil)
+		next = derive.WithProbeResults(pod, next, nil)
 		if err := derive.CheckTransition(pod, &cached, &next); err != nil {
 			return cached, false
 		}
-		next = derive.Continue(&cached, next, now)
+		next = derive.CarryOver(&cached, next, now)
 		next, _ = derive.Normalize(pod, next)
 		return next, !derive.Equal(&cached, &next)
 	}

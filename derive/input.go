@@ -18,7 +18,7 @@ type Input struct {
 	Previous *v1.PodStatus
 	// Observed is what the runtime was last seen to hold, or nil when it was never asked.
 	Observed *observed.Pod
-	Probes   Probes
+	Probes   ProbeResults
 	// Waiting says, by container name, why a container could not be started. It is asked only for containers that are to
 	// be started again (PH-31).
 	Waiting map[string]Waiting
@@ -26,19 +26,44 @@ type Input struct {
 	Resize Resize
 	Node   NodeInfo
 	// Evict is set when the pod must fail, whatever its containers do (PH-19).
-	Evict *Eviction
+	Eviction *Eviction
 	// Terminating tells that the pod's containers were stopped for good: none is started again, whatever the restart
 	// policy says (PH-9).
 	Terminating bool
 	Now         time.Time
 }
 
-// Waiting is why a container waits, in the API's words: CrashLoopBackOff, ErrImagePull.
+// Waiting explains why a container waits, in the API's words: CrashLoopBackOff, ErrImagePull.
 type Waiting struct {
 	Reason, Message string
+	// Until is when the container may be started. Zero if unknown. It is not part of the status.
+	Until time.Time
 }
 
-// Eviction is why a pod must fail.
+// ContainerKind is a container's role in its pod. The zero value is no kind.
+type ContainerKind string
+
+// The container kinds.
+const (
+	InitContainer      ContainerKind = "init"      // runs to completion before the next one starts
+	SidecarContainer   ContainerKind = "sidecar"   // an init container that keeps running next to the regular ones
+	RegularContainer   ContainerKind = "regular"   // an entry of spec.containers
+	EphemeralContainer ContainerKind = "ephemeral" // started once, for debugging
+)
+
+// MetricLabel returns the kubelet's value of the label container_type. It counts sidecars as init containers.
+func (k ContainerKind) MetricLabel() string {
+	switch k {
+	case InitContainer, SidecarContainer:
+		return "init_container"
+	case EphemeralContainer:
+		return "ephemeral_container"
+	default:
+		return "container"
+	}
+}
+
+// Eviction explains why a pod must fail.
 type Eviction struct {
 	Reason, Message string
 }
@@ -58,27 +83,27 @@ type NodeInfo struct {
 }
 
 // Probes are the newest probe results by container ID. A result for a container that was replaced finds nobody (SM-14).
-type Probes map[observed.ContainerID]ProbeFacts
+type ProbeResults map[observed.ContainerID]ContainerProbeResults
 
 // ProbeFacts is what probing knows about one container.
-type ProbeFacts struct {
-	Startup, Readiness Verdict
+type ContainerProbeResults struct {
+	Startup, Readiness ProbeResult
 }
 
 // Verdict is the outcome of a probe after its thresholds.
-type Verdict int
+type ProbeResult int
 
 // The verdicts. The zero value is that of a probe that has not spoken yet.
 const (
-	ProbeUndecided Verdict = iota
-	ProbePassed
-	ProbeFailed
+	ProbeUnknown ProbeResult = iota
+	ProbeSuccess
+	ProbeFailure
 )
 
 // of looks a status' container up. A container without an ID was never probed.
-func (p Probes) of(containerID string) ProbeFacts {
+func (p ProbeResults) of(containerID string) ContainerProbeResults {
 	if len(p) == 0 || containerID == "" {
-		return ProbeFacts{}
+		return ContainerProbeResults{}
 	}
 	return p[observed.ParseContainerID(containerID)]
 }

@@ -46,15 +46,15 @@ func keepForeign(merged, api *v1.PodStatus) {
 func mergeConditions(api, ours []v1.PodCondition, ends bool, now time.Time) []v1.PodCondition {
 	merged := make([]v1.PodCondition, 0, len(api)+len(ours))
 	for _, condition := range api {
-		if !IsOwned(condition.Type) {
+		if !IsOwnedCondition(condition.Type) {
 			merged = append(merged, condition)
 		}
 	}
 	for _, condition := range ours {
 		switch {
-		case IsOwned(condition.Type):
+		case IsOwnedCondition(condition.Type):
 			merged = put(merged, condition)
-		case condition.Type == SharedCondition && ends:
+		case condition.Type == v1.DisruptionTarget && ends:
 			// SM-65: told only with the end that it explains, so its time is that of the telling.
 			condition.LastTransitionTime = transition(conditionOf(api, condition.Type), condition.Status, now)
 			merged = put(merged, condition)

@@ -25,8 +25,8 @@ func (d *derivation) outcome(raw v1.PodPhase, t *tally, statuses []v1.ContainerS
 		return outcome{api.Phase, api.Reason, api.Message}
 	case IsTerminal(previous.Phase):
 		return d.unchanged()
-	case d.Evict != nil:
-		return outcome{v1.PodFailed, d.Evict.Reason, d.Evict.Message}
+	case d.Eviction != nil:
+		return outcome{v1.PodFailed, d.Eviction.Reason, d.Eviction.Message}
 	}
 	phase := raw
 	switch {
@@ -63,7 +63,7 @@ func (d *derivation) initKilledForGood(statuses []v1.ContainerStatus) bool {
 		container := &d.Pod.Spec.InitContainers[i]
 		end := ending(statusOf(statuses, container.Name))
 		if !restart.IsSidecar(container) && end != nil && end.ExitCode == 0 && !endedWell(end) &&
-			!restart.After(&d.Pod.Spec, container, exitCodeKilled) {
+			!restart.ShouldRestart(&d.Pod.Spec, container, exitCodeKilled) {
 			return true
 		}
 	}
@@ -76,14 +76,23 @@ func endedWell(end *v1.ContainerStateTerminated) bool {
 	return end != nil && end.ExitCode == 0 && end.Reason != reasonOOMKilled
 }
 
-// PastDeadline says that the pod must fail because it has been active for longer than activeDeadlineSeconds, or nil. It
-// counts from the start time in status, which outlives a restart of the agent; no start time, no deadline (PH-19).
-func PastDeadline(pod *v1.Pod, status *v1.PodStatus, now time.Time) *Eviction {
+// ActiveDeadline returns when a pod that started at start exceeds its activeDeadlineSeconds. hasDeadline is false if the
+// pod has no limit or has not started. The published start time survives a restart of the agent (PH-19).
+func ActiveDeadline(pod *v1.Pod, start time.Time) (deadline time.Time, hasDeadline bool) {
 	limit := pod.Spec.ActiveDeadlineSeconds
-	if limit == nil || status.StartTime.IsZero() {
-		return nil
+	if limit == nil || start.IsZero() {
+		return time.Time{}, false
 	}
-	if now.Sub(status.StartTime.Time) < time.Duration(*limit)*time.Second {
+	return start.Add(time.Duration(min(*limit, maxSeconds)) * time.Second), true
+}
+
+// maxSeconds keeps a number of seconds from overflowing time.Duration: 68 years.
+const maxSeconds = 1 << 31
+
+// DeadlineExceeded returns why a pod past its [ActiveDeadline] must fail, or nil before that (PH-19).
+func DeadlineExceeded(pod *v1.Pod, start, now time.Time) *Eviction {
+	deadline, hasDeadline := ActiveDeadline(pod, start)
+	if !hasDeadline || now.Before(deadline) {
 		return nil
 	}
 	return &Eviction{

@@ -49,7 +49,7 @@ func TestWhatWasToldAboutAPodsPhaseIsKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := newPod(never, container("a"))
 			pod.Status = test.api
-			got := status(derive.Input{Pod: pod, Previous: &test.previous, Observed: world(test.seen), Evict: test.evict})
+			got := status(derive.Input{Pod: pod, Previous: &test.previous, Observed: world(test.seen), Eviction: test.evict})
 			mustEqual(t, v1.PodStatus{Phase: got.Phase, Reason: got.Reason, Message: got.Message}, test.want)
 		})
 	}
@@ -58,22 +58,22 @@ func TestWhatWasToldAboutAPodsPhaseIsKept(t *testing.T) {
 func TestPH19ADeadlineIsCountedFromTheRecordedStart(t *testing.T) {
 	tests := map[string]struct {
 		limit *int64
-		start *metav1.Time
+		start time.Time
 		now   time.Time
 		want  bool
 	}{
-		"no limit":            {start: &metav1.Time{Time: noon}, now: later},
+		"no limit":            {start: noon, now: later},
 		"no start":            {limit: new(int64(1)), now: later},
-		"a moment before":     {limit: new(int64(60)), start: &metav1.Time{Time: noon}, now: later.Add(-1)},
-		"at the very moment":  {limit: new(int64(60)), start: &metav1.Time{Time: noon}, now: later, want: true},
-		"long after":          {limit: new(int64(60)), start: &metav1.Time{Time: noon}, now: later.Add(time.Hour), want: true},
-		"the clock went back": {limit: new(int64(60)), start: &metav1.Time{Time: noon}, now: noon.Add(-time.Hour)},
+		"a moment before":     {limit: new(int64(60)), start: noon, now: later.Add(-1)},
+		"at the very moment":  {limit: new(int64(60)), start: noon, now: later, want: true},
+		"long after":          {limit: new(int64(60)), start: noon, now: later.Add(time.Hour), want: true},
+		"the clock went back": {limit: new(int64(60)), start: noon, now: noon.Add(-time.Hour)},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			pod := newPod(always, container("a"))
 			pod.Spec.ActiveDeadlineSeconds = test.limit
-			got := derive.PastDeadline(pod, &v1.PodStatus{StartTime: test.start}, test.now)
+			got := derive.DeadlineExceeded(pod, test.start, test.now)
 			if (got != nil) != test.want {
 				t.Fatalf("past its deadline: %v, want %v", got, test.want)
 			}

@@ -21,11 +21,10 @@ var ownedConditions = [...]v1.PodConditionType{
 	v1.AllContainersRestarting,
 }
 
-// SharedCondition is written by the agent and by controllers alike (SM-65).
-const SharedCondition = v1.DisruptionTarget
-
 // IsOwned reports whether only the agent writes conditions of this type.
-func IsOwned(kind v1.PodConditionType) bool { return slices.Contains(ownedConditions[:], kind) }
+func IsOwnedCondition(kind v1.PodConditionType) bool {
+	return slices.Contains(ownedConditions[:], kind)
+}
 
 // timed are the types whose transition time follows from the status before (SM-24). Resize conditions keep their own.
 var timed = [...]v1.PodConditionType{

@@ -68,7 +68,7 @@ func ending(status *v1.ContainerStatus) *v1.ContainerStateTerminated {
 // mayRunAgain reports whether a container that ended like this is started again. One that was ended because the whole
 // pod restarts is, whatever the policy (PH-4).
 func mayRunAgain(spec *v1.PodSpec, container *v1.Container, end *v1.ContainerStateTerminated) bool {
-	return end.Reason == reasonRestartingAll || restart.After(spec, container, end.ExitCode)
+	return end.Reason == reasonRestartingAll || restart.ShouldRestart(spec, container, end.ExitCode)
 }
 
 // addInit is PH-1.

@@ -14,11 +14,11 @@ import (
 // nothing (SM-14).
 //
 // A status that already agrees is returned as it is. The phase stays; transition times are [Continue]'s business.
-func WithProbeFacts(pod *v1.Pod, status v1.PodStatus, facts Probes) v1.PodStatus {
+func WithProbeResults(pod *v1.Pod, status v1.PodStatus, facts ProbeResults) v1.PodStatus {
 	if !applyProbes(pod, &status, facts) {
 		return status
 	}
-	containers := ContainersReady(pod, initAndRegular(&status), status.Phase)
+	containers := ContainersReadyCondition(pod, initAndRegular(&status), status.Phase)
 	status.Conditions = replaced(status.Conditions, gated(pod, status.Conditions, containers))
 	status.Conditions = put(status.Conditions, containers)
 	return status
@@ -26,7 +26,7 @@ func WithProbeFacts(pod *v1.Pod, status v1.PodStatus, facts Probes) v1.PodStatus
 
 // applyProbes sets started and ready of init and regular containers, in lists of its own, and reports whether any
 // changed. Ephemeral containers have neither (PH-42). A status that the spec does not know is left alone.
-func applyProbes(pod *v1.Pod, status *v1.PodStatus, facts Probes) bool {
+func applyProbes(pod *v1.Pod, status *v1.PodStatus, facts ProbeResults) bool {
 	var changedInit, changed bool
 	status.InitContainerStatuses, changedInit = probed(status.InitContainerStatuses, func(place int) (flags, bool) {
 		spec, s := initAt(&pod.Spec, status.InitContainerStatuses, place), &status.InitContainerStatuses[place]
@@ -68,7 +68,7 @@ func probed(statuses []v1.ContainerStatus, judge func(place int) (flags, bool)) 
 
 // judge is PRB-32 to PRB-35. Where a probe is declared and has not spoken, what the status says of this container
 // stands (I16); the status of a container that was never judged says false.
-func judge(spec *v1.Container, status *v1.ContainerStatus, facts ProbeFacts, runsToCompletion bool) flags {
+func judge(spec *v1.Container, status *v1.ContainerStatus, facts ContainerProbeResults, runsToCompletion bool) flags {
 	started := hasStarted(spec, status, facts.Startup)
 	if runsToCompletion {
 		return flags{started, endedWell(status.State.Terminated)}
@@ -76,20 +76,20 @@ func judge(spec *v1.Container, status *v1.ContainerStatus, facts ProbeFacts, run
 	return flags{started, started && isReady(spec, status, facts.Readiness)}
 }
 
-func hasStarted(spec *v1.Container, status *v1.ContainerStatus, startup Verdict) bool {
+func hasStarted(spec *v1.Container, status *v1.ContainerStatus, startup ProbeResult) bool {
 	switch {
 	case status.State.Running == nil:
 		return false
-	case startup != ProbeUndecided:
-		return startup == ProbePassed
+	case startup != ProbeUnknown:
+		return startup == ProbeSuccess
 	default:
 		return isStarted(status) || spec.StartupProbe == nil
 	}
 }
 
-func isReady(spec *v1.Container, status *v1.ContainerStatus, readiness Verdict) bool {
-	if readiness != ProbeUndecided {
-		return readiness == ProbePassed
+func isReady(spec *v1.Container, status *v1.ContainerStatus, readiness ProbeResult) bool {
+	if readiness != ProbeUnknown {
+		return readiness == ProbeSuccess
 	}
 	return spec.ReadinessProbe == nil || status.Ready
 }

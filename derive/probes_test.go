@@ -16,33 +16,33 @@ func probedContainer(c v1.Container) v1.Container {
 }
 
 func TestStartedAndReadyFollowTheProbesOfThisVeryContainer(t *testing.T) {
-	const undecided, passed, failed = derive.ProbeUndecided, derive.ProbePassed, derive.ProbeFailed
+	const undecided, passed, failed = derive.ProbeUnknown, derive.ProbeSuccess, derive.ProbeFailure
 	unprobed, probed := container("a"), probedContainer(container("a"))
 	type flags struct{ Started, Ready bool }
 	tests := map[string]struct {
 		spec     v1.Container
 		state    observed.State
-		facts    derive.ProbeFacts
+		facts    derive.ContainerProbeResults
 		of       int // the instance that the facts are about
 		previous statuses
 		want     flags
 	}{
-		"PRB-32 not running is not started":                  {spec: unprobed, state: observed.Created, facts: derive.ProbeFacts{Startup: passed}, of: 1},
+		"PRB-32 not running is not started":                  {spec: unprobed, state: observed.Created, facts: derive.ContainerProbeResults{Startup: passed}, of: 1},
 		"PRB-32 no startup probe, running is started":        {spec: unprobed, state: observed.Running, want: flags{true, true}},
-		"PRB-32 a startup probe that has not spoken":         {spec: probed, state: observed.Running, facts: derive.ProbeFacts{Readiness: passed}, of: 1},
-		"PRB-32 that passed":                                 {spec: probed, state: observed.Running, facts: derive.ProbeFacts{Startup: passed, Readiness: passed}, of: 1, want: flags{true, true}},
-		"PRB-32 that failed":                                 {spec: probed, state: observed.Running, facts: derive.ProbeFacts{Startup: failed, Readiness: passed}, of: 1},
-		"PRB-32 that failed after it was told as started":    {spec: probed, state: observed.Running, facts: derive.ProbeFacts{Startup: failed}, of: 1, previous: statuses{ready(running("a"))}},
-		"PRB-33 a readiness probe that has not spoken":       {spec: probed, state: observed.Running, facts: derive.ProbeFacts{Startup: passed}, of: 1, want: flags{true, false}},
-		"PRB-33 that failed":                                 {spec: probed, state: observed.Running, facts: derive.ProbeFacts{Startup: passed, Readiness: failed}, of: 1, want: flags{true, false}},
+		"PRB-32 a startup probe that has not spoken":         {spec: probed, state: observed.Running, facts: derive.ContainerProbeResults{Readiness: passed}, of: 1},
+		"PRB-32 that passed":                                 {spec: probed, state: observed.Running, facts: derive.ContainerProbeResults{Startup: passed, Readiness: passed}, of: 1, want: flags{true, true}},
+		"PRB-32 that failed":                                 {spec: probed, state: observed.Running, facts: derive.ContainerProbeResults{Startup: failed, Readiness: passed}, of: 1},
+		"PRB-32 that failed after it was told as started":    {spec: probed, state: observed.Running, facts: derive.ContainerProbeResults{Startup: failed}, of: 1, previous: statuses{ready(running("a"))}},
+		"PRB-33 a readiness probe that has not spoken":       {spec: probed, state: observed.Running, facts: derive.ContainerProbeResults{Startup: passed}, of: 1, want: flags{true, false}},
+		"PRB-33 that failed":                                 {spec: probed, state: observed.Running, facts: derive.ContainerProbeResults{Startup: passed, Readiness: failed}, of: 1, want: flags{true, false}},
 		"PRB-34 what was told is kept until a probe speaks":  {spec: probed, state: observed.Running, previous: statuses{ready(running("a"))}, want: flags{true, true}},
 		"PRB-34 also that it was not ready":                  {spec: probed, state: observed.Running, previous: statuses{started(running("a"))}, want: flags{true, false}},
 		"PH-38 started is kept":                              {spec: probed, state: observed.Running, previous: statuses{started(running("a"))}, want: flags{true, false}},
 		"PH-38 but not of another container of the name":     {spec: probed, state: observed.Running, previous: statuses{{Name: "a", ContainerID: "test://a-0", State: runState(), Started: new(true), Ready: true}}},
-		"SM-14 a result for a container that was replaced":   {spec: probed, state: observed.Running, facts: derive.ProbeFacts{Startup: passed, Readiness: passed}, of: 9},
-		"PRB-33 a terminated container is not ready":         {spec: unprobed, state: observed.Exited, facts: derive.ProbeFacts{Readiness: passed}, of: 1, previous: statuses{ready(running("a"))}},
+		"SM-14 a result for a container that was replaced":   {spec: probed, state: observed.Running, facts: derive.ContainerProbeResults{Startup: passed, Readiness: passed}, of: 9},
+		"PRB-33 a terminated container is not ready":         {spec: unprobed, state: observed.Exited, facts: derive.ContainerProbeResults{Readiness: passed}, of: 1, previous: statuses{ready(running("a"))}},
 		"PRB-33 nor one whose record was collected":          {spec: unprobed, state: -1, previous: statuses{ready(exited("a", 0))}},
-		"PRB-33 a readiness fact without a probe counts too": {spec: unprobed, state: observed.Running, facts: derive.ProbeFacts{Startup: undecided, Readiness: failed}, of: 1, want: flags{true, false}},
+		"PRB-33 a readiness fact without a probe counts too": {spec: unprobed, state: observed.Running, facts: derive.ContainerProbeResults{Startup: undecided, Readiness: failed}, of: 1, want: flags{true, false}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestStartedAndReadyFollowTheProbesOfThisVeryContainer(t *testing.T) {
 				world.Containers = nil
 			}
 			in := derive.Input{
-				Pod: newPod(never, test.spec), Observed: world, Probes: derive.Probes{idOf("a", test.of): test.facts},
+				Pod: newPod(never, test.spec), Observed: world, Probes: derive.ProbeResults{idOf("a", test.of): test.facts},
 				Previous: &v1.PodStatus{ContainerStatuses: test.previous},
 			}
 			got := status(in)
@@ -90,26 +90,26 @@ func TestPRB35AnInitContainerIsReadyWhenItHasDoneItsWork(t *testing.T) {
 func TestSM16AStatusComputedBeforeAProbeResultDoesNotUndoIt(t *testing.T) {
 	pod := withInit(newPod(always, probedContainer(container("a")), container("b")), probedContainer(sidecar("log")))
 	runtime := world(seen("log", 1, observed.Running), seen("a", 1, observed.Running), seen("b", 1, observed.Running))
-	passed := derive.ProbeFacts{Startup: derive.ProbePassed, Readiness: derive.ProbePassed}
-	failed := derive.ProbeFacts{Startup: derive.ProbePassed, Readiness: derive.ProbeFailed}
-	before := derive.Probes{idOf("log", 1): passed, idOf("a", 1): passed}
+	passed := derive.ContainerProbeResults{Startup: derive.ProbeSuccess, Readiness: derive.ProbeSuccess}
+	failed := derive.ContainerProbeResults{Startup: derive.ProbeSuccess, Readiness: derive.ProbeFailure}
+	before := derive.ProbeResults{idOf("log", 1): passed, idOf("a", 1): passed}
 	stale := status(derive.Input{Pod: pod, Observed: runtime, Probes: before})
 	mustEqual(t, condition(t, stale, v1.PodReady).Status, v1.ConditionTrue)
 
 	tests := map[string]struct {
-		facts   derive.Probes
+		facts   derive.ProbeResults
 		message string // of Ready and ContainersReady; "" is True
 	}{
-		"BUG-7 a regular container became unready": {derive.Probes{idOf("log", 1): passed, idOf("a", 1): failed}, "containers with unready status: [a]"},
-		"BUG-7 a sidecar too":                      {derive.Probes{idOf("log", 1): failed, idOf("a", 1): failed}, "containers with unready status: [log a]"},
-		"SM-15 a startup probe failed":             {derive.Probes{idOf("a", 1): {Startup: derive.ProbeFailed, Readiness: derive.ProbePassed}}, "containers with unready status: [a]"},
+		"BUG-7 a regular container became unready": {derive.ProbeResults{idOf("log", 1): passed, idOf("a", 1): failed}, "containers with unready status: [a]"},
+		"BUG-7 a sidecar too":                      {derive.ProbeResults{idOf("log", 1): failed, idOf("a", 1): failed}, "containers with unready status: [log a]"},
+		"SM-15 a startup probe failed":             {derive.ProbeResults{idOf("a", 1): {Startup: derive.ProbeFailure, Readiness: derive.ProbeSuccess}}, "containers with unready status: [a]"},
 		"SM-12 nothing changed":                    {before, ""},
 		"SM-12 no results":                         {nil, ""},
-		"SM-14 results for other containers":       {derive.Probes{idOf("a", 2): failed, idOf("x", 1): failed}, ""},
+		"SM-14 results for other containers":       {derive.ProbeResults{idOf("a", 2): failed, idOf("x", 1): failed}, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := derive.WithProbeFacts(pod, stale, test.facts)
+			got := derive.WithProbeResults(pod, stale, test.facts)
 			want := v1.ConditionTrue
 			if test.message != "" {
 				want = v1.ConditionFalse
@@ -132,7 +132,7 @@ func TestSM16AStatusComputedBeforeAProbeResultDoesNotUndoIt(t *testing.T) {
 func TestSM13MissingConditionsAreAddedWithAProbeResult(t *testing.T) {
 	pod := newPod(always, probedContainer(container("a")))
 	bare := v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: statuses{started(running("a"))}}
-	got := derive.WithProbeFacts(pod, bare, derive.Probes{idOf("a", 1): {Readiness: derive.ProbePassed}})
+	got := derive.WithProbeResults(pod, bare, derive.ProbeResults{idOf("a", 1): {Readiness: derive.ProbeSuccess}})
 	mustEqual(t, kinds(got), []v1.PodConditionType{v1.PodReady, v1.ContainersReady})
 	mustEqual(t, condition(t, got, v1.PodReady).Status, v1.ConditionTrue)
 }
@@ -140,14 +140,14 @@ func TestSM13MissingConditionsAreAddedWithAProbeResult(t *testing.T) {
 func TestAStatusThatNobodyKnowsIsLeftAlone(t *testing.T) {
 	pod := withInit(newPod(always, container("a")), container("init"))
 	odd := v1.PodStatus{InitContainerStatuses: statuses{ready(running("x"))}, ContainerStatuses: statuses{ready(running("y"))}}
-	mustEqual(t, derive.WithProbeFacts(pod, odd, derive.Probes{idOf("y", 1): {Readiness: derive.ProbeFailed}}), odd)
+	mustEqual(t, derive.WithProbeResults(pod, odd, derive.ProbeResults{idOf("y", 1): {Readiness: derive.ProbeFailure}}), odd)
 }
 
 func TestWithProbeFactsAllocatesNothingWhenNothingChanges(t *testing.T) {
 	pod, normal := largeStatus()
-	facts := derive.Probes{idOf("c0", 1): {Startup: derive.ProbePassed, Readiness: derive.ProbePassed}}
-	got := derive.WithProbeFacts(pod, normal, facts)
-	if n := testing.AllocsPerRun(100, func() { derive.WithProbeFacts(pod, got, facts) }); n != 0 {
+	facts := derive.ProbeResults{idOf("c0", 1): {Startup: derive.ProbeSuccess, Readiness: derive.ProbeSuccess}}
+	got := derive.WithProbeResults(pod, normal, facts)
+	if n := testing.AllocsPerRun(100, func() { derive.WithProbeResults(pod, got, facts) }); n != 0 {
 		t.Fatalf("%v allocations", n)
 	}
 }

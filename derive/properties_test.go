@@ -130,7 +130,7 @@ func TestInputsAreNotChanged(t *testing.T) {
 		in.Previous = &previous
 		podBefore, previousBefore := pod.DeepCopy(), previous.DeepCopy()
 		got := derive.Status(in)
-		derive.Terminate(pod, derive.WithProbeFacts(pod, got, drawFacts(t, pod)))
+		derive.Terminate(pod, derive.WithProbeResults(pod, got, drawFacts(t, pod)))
 		derive.Merge(previous, got, chance(t, "could run"), later)
 		derive.WithSandboxReady(pod, previous)
 		derive.Normalize(pod, previous)
@@ -145,7 +145,7 @@ func sameByReflection(a, b *v1.PodStatus) bool {
 	ours := func(status *v1.PodStatus) (*v1.PodStatus, map[v1.PodConditionType][3]string) {
 		conditions := map[v1.PodConditionType][3]string{}
 		for _, c := range status.Conditions {
-			if derive.IsOwned(c.Type) || c.Type == derive.SharedCondition {
+			if derive.IsOwnedCondition(c.Type) || c.Type == v1.DisruptionTarget {
 				conditions[c.Type] = [3]string{string(c.Status), c.Reason, c.Message}
 			}
 		}
@@ -212,7 +212,7 @@ func checkMerge(t interface{ Fatalf(string, ...any) }, api, ours v1.PodStatus, c
 	merged := derive.Merge(api, ours, couldRun, later)
 	foreign := func(status *v1.PodStatus) (list []v1.PodCondition) {
 		for _, c := range status.Conditions {
-			if !derive.IsOwned(c.Type) && c.Type != derive.SharedCondition {
+			if !derive.IsOwnedCondition(c.Type) && c.Type != v1.DisruptionTarget {
 				list = append(list, c)
 			}
 		}
@@ -263,7 +263,7 @@ func TestProbeFactsLaidOverAreThoseComputedAnew(t *testing.T) {
 		in := drawInput(t, drawPod(t))
 		old := derive.Status(in)
 		facts := drawFacts(t, in.Pod)
-		over := derive.WithProbeFacts(in.Pod, old, facts)
+		over := derive.WithProbeResults(in.Pod, old, facts)
 		in.Probes, in.Previous = facts, &old
 		anew := derive.Status(in)
 		for i := range over.ContainerStatuses {
@@ -272,7 +272,7 @@ func TestProbeFactsLaidOverAreThoseComputedAnew(t *testing.T) {
 				t.Fatalf("%s: laid over ready %v started %v, anew ready %v started %v", a.Name, a.Ready, *a.Started, b.Ready, *b.Started)
 			}
 		}
-		if again := derive.WithProbeFacts(in.Pod, over, facts); !derive.Equal(&over, &again) {
+		if again := derive.WithProbeResults(in.Pod, over, facts); !derive.Equal(&over, &again) {
 			t.Fatal("laid over twice, it changes")
 		}
 	})

@@ -14,7 +14,7 @@ type Resize struct {
 
 // ResizeOf reads the state back from published conditions, after a restart of the agent. Their times are kept; the
 // kubelet starts them anew (SM-92).
-func ResizeOf(conditions []v1.PodCondition) Resize {
+func ResizeFromConditions(conditions []v1.PodCondition) Resize {
 	var r Resize
 	if pending := conditionOf(conditions, v1.PodResizePending); pending != nil {
 		r.pending = *pending
@@ -38,14 +38,14 @@ func (r Resize) Conditions() []v1.PodCondition {
 }
 
 // ResizeVerdict is why a resize is where it is, and for which generation of the pod.
-type ResizeVerdict struct {
+type ResizeCondition struct {
 	Reason, Message string
 	Generation      int64
 }
 
 // Pend records that a resize waits. A reason other than Infeasible is shown as Deferred. It is news when the reason or
 // the generation changed; a new message alone is not (SM-88).
-func (r Resize) Pend(why ResizeVerdict, now time.Time) (next Resize, news bool) {
+func (r Resize) WithPending(why ResizeCondition, now time.Time) (next Resize, news bool) {
 	if why.Reason != v1.PodReasonInfeasible {
 		why.Reason = v1.PodReasonDeferred
 	}
@@ -57,7 +57,7 @@ func (r Resize) Pend(why ResizeVerdict, now time.Time) (next Resize, news bool) 
 // Progress records that a resize is being applied. One that is under way keeps its generation: a newer spec does not
 // relabel it, it must be finished first. Without reason and message the old ones stay. It is news when anything but the
 // times changed (SM-89).
-func (r Resize) Progress(why ResizeVerdict, now time.Time) (next Resize, news bool) {
+func (r Resize) WithInProgress(why ResizeCondition, now time.Time) (next Resize, news bool) {
 	if r.inProgress.Type != "" {
 		why.Generation = r.inProgress.ObservedGeneration
 		if why.Reason == "" && why.Message == "" {
@@ -70,14 +70,14 @@ func (r Resize) Progress(why ResizeVerdict, now time.Time) (next Resize, news bo
 }
 
 // Accept removes the waiting resize, if there is one (SM-90).
-func (r Resize) Accept() Resize {
+func (r Resize) WithoutPending() Resize {
 	r.pending = v1.PodCondition{}
 	return r
 }
 
 // Finish removes the resize under way. done is false when there was none; else generation is the one that was applied,
 // so that its completion is told once (SM-90).
-func (r Resize) Finish() (next Resize, generation int64, done bool) {
+func (r Resize) WithoutInProgress() (next Resize, generation int64, done bool) {
 	generation, done = r.inProgress.ObservedGeneration, r.inProgress.Type != ""
 	r.inProgress = v1.PodCondition{}
 	return r, generation, done
@@ -95,7 +95,7 @@ func (r Resize) IsDeferred() bool { return r.pending.Reason == v1.PodReasonDefer
 func (r Resize) IsInfeasible() bool { return r.pending.Reason == v1.PodReasonInfeasible }
 
 // resizeCondition moves its transition time when the reason changes: the condition is True all along.
-func resizeCondition(kind v1.PodConditionType, old *v1.PodCondition, why ResizeVerdict, now time.Time) v1.PodCondition {
+func resizeCondition(kind v1.PodConditionType, old *v1.PodCondition, why ResizeCondition, now time.Time) v1.PodCondition {
 	changed := old.LastTransitionTime
 	if old.Type == "" || old.Reason != why.Reason {
 		changed = second(now)

@@ -170,7 +170,7 @@ func TestPH48QOSClassIsFixedAtCreationElseComputed(t *testing.T) {
 }
 
 func TestPH49ARejectedPodHasFailedAndSaysWhy(t *testing.T) {
-	mustEqual(t, derive.Rejected(newPod(always, container("a")), "OutOfcpu", "no room"), v1.PodStatus{
+	mustEqual(t, derive.RejectedStatus(newPod(always, container("a")), "OutOfcpu", "no room"), v1.PodStatus{
 		ObservedGeneration: 7, QOSClass: v1.PodQOSBestEffort, Phase: v1.PodFailed, Reason: "OutOfcpu", Message: "Pod was rejected: no room",
 	})
 }

@@ -29,7 +29,7 @@ func restartsAll(spec *v1.PodSpec, seen *observed.Pod, previous *v1.PodStatus) b
 // isRestarted reports whether every container that the runtime has was made after the end that restarts them all. An agent
 // that removes the containers instead, as the kubelet does, has no such end to show once it is done.
 func isRestarted(spec *v1.PodSpec, seen *observed.Pod) bool {
-	end := restart.LastOfAll(spec, seen)
+	end := restart.LastRestartAll(spec, seen)
 	if end.IsZero() {
 		return false
 	}
@@ -50,12 +50,12 @@ func demandsRestart(container *v1.Container, seen *observed.Pod, previous []v1.C
 		return false
 	}
 	const restartAll = v1.ContainerRestartRuleActionRestartAllContainers
-	if restart.Rule(container, int32(newest.Exit.Code)) == restartAll {
+	if restart.RuleAction(container, int32(newest.Exit.Code)) == restartAll {
 		return true
 	}
 	published := statusOf(previous, container.Name)
 	return published != nil && published.State.Terminated != nil &&
-		restart.Rule(container, published.State.Terminated.ExitCode) == restartAll
+		restart.RuleAction(container, published.State.Terminated.ExitCode) == restartAll
 }
 
 // anySeen reports whether the runtime still has a record of an init or regular container of the pod.

@@ -9,7 +9,7 @@ import (
 // SandboxProblem says why the pod needs a new sandbox before containers can be started, or "" when it has one that will
 // do. It is the predicate behind PodReadyToStartContainers, and in the kubelet also behind the runtime's own decision
 // (GEN-29).
-func SandboxProblem(pod *v1.Pod, seen *observed.Pod) string {
+func NewSandboxReason(pod *v1.Pod, seen *observed.Pod) string {
 	if seen == nil {
 		seen = &observed.Pod{}
 	}
@@ -32,8 +32,8 @@ func SandboxProblem(pod *v1.Pod, seen *observed.Pod) string {
 
 // ReadyToStartContainers describes the sandbox as it is now; it turns False again when the sandbox is gone (GEN-31).
 // The condition carries no reason, as in v1.36; [SandboxProblem] has it.
-func ReadyToStartContainers(pod *v1.Pod, seen *observed.Pod) v1.PodCondition {
-	if SandboxProblem(pod, seen) != "" {
+func ReadyToStartContainersCondition(pod *v1.Pod, seen *observed.Pod) v1.PodCondition {
+	if NewSandboxReason(pod, seen) != "" {
 		return newCondition(pod, v1.PodReadyToStartContainers, v1.ConditionFalse)
 	}
 	return newCondition(pod, v1.PodReadyToStartContainers, v1.ConditionTrue)

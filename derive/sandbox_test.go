@@ -43,16 +43,16 @@ func TestPodReadyToStartContainersTellsWhetherTheSandboxWillDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			seen := &observed.Pod{Sandboxes: test.boxes}
 			seen.Sort()
-			mustEqual(t, derive.SandboxProblem(test.pod, seen), test.want)
+			mustEqual(t, derive.NewSandboxReason(test.pod, seen), test.want)
 			want := isTrue(v1.PodReadyToStartContainers)
 			if test.want != "" {
 				want.Status = v1.ConditionFalse
 			}
-			mustEqual(t, derive.ReadyToStartContainers(test.pod, seen), want)
+			mustEqual(t, derive.ReadyToStartContainersCondition(test.pod, seen), want)
 		})
 	}
 	t.Run("GEN-24 the runtime was never asked", func(t *testing.T) {
-		mustEqual(t, derive.SandboxProblem(own, nil), "no pod sandbox exists")
+		mustEqual(t, derive.NewSandboxReason(own, nil), "no pod sandbox exists")
 	})
 }
 

@@ -23,14 +23,14 @@ func Status(in Input) v1.PodStatus {
 		status.Resources = d.podResources()
 		status.AllocatedResources = podRequests(d.Pod)
 	}
-	status = Continue(d.previous, status, d.Now)
+	status = CarryOver(d.previous, status, d.Now)
 	status, _ = Normalize(d.Pod, status)
 	return status
 }
 
 // Rejected is the status of a pod that this node will not run (PH-49). It is final, and says nothing of containers:
 // there never were any.
-func Rejected(pod *v1.Pod, reason, message string) v1.PodStatus {
+func RejectedStatus(pod *v1.Pod, reason, message string) v1.PodStatus {
 	return v1.PodStatus{
 		ObservedGeneration: pod.Generation,
 		QOSClass:           QOSClass(pod),
@@ -94,25 +94,25 @@ func (d *derivation) setPhase(status *v1.PodStatus) {
 func (d *derivation) conditions(status *v1.PodStatus) []v1.PodCondition {
 	conditions := make([]v1.PodCondition, 0, len(d.Pod.Status.Conditions)+len(ownedConditions)+1)
 	for _, condition := range d.Pod.Status.Conditions {
-		if !IsOwned(condition.Type) {
+		if !IsOwnedCondition(condition.Type) {
 			conditions = append(conditions, condition)
 		}
 	}
 	if !d.Terminating {
 		conditions = append(conditions, d.resizeConditions()...)
 	}
-	if disruption := conditionOf(d.previous.Conditions, SharedCondition); disruption != nil {
+	if disruption := conditionOf(d.previous.Conditions, v1.DisruptionTarget); disruption != nil {
 		conditions = put(conditions, *disruption) // GEN-33: told once, by the kill; never computed
 	}
 	statuses := initAndRegular(status)
 	conditions = append(conditions,
-		ReadyToStartContainers(d.Pod, d.seen),
-		Initialized(d.Pod, d.previous.Conditions, statuses, status.Phase),
-		Ready(d.Pod, conditions, statuses, status.Phase),
-		ContainersReady(d.Pod, statuses, status.Phase),
+		ReadyToStartContainersCondition(d.Pod, d.seen),
+		InitializedCondition(d.Pod, d.previous.Conditions, statuses, status.Phase),
+		ReadyCondition(d.Pod, conditions, statuses, status.Phase),
+		ContainersReadyCondition(d.Pod, statuses, status.Phase),
 		newCondition(d.Pod, v1.PodScheduled, v1.ConditionTrue), // GEN-32
 	)
-	if restarting, ok := AllContainersRestarting(d.Pod, d.seen, d.previous, status.Phase); ok {
+	if restarting, ok := AllContainersRestartingCondition(d.Pod, d.seen, d.previous, status.Phase); ok {
 		conditions = append(conditions, restarting)
 	}
 	return conditions

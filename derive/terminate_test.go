@@ -106,7 +106,7 @@ func TestSM70TheLastStatusIsNotReady(t *testing.T) {
 	was := v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{
 		at(v1.PodScheduled, v1.ConditionTrue, noon), at(v1.PodReady, v1.ConditionTrue, noon), at(v1.ContainersReady, v1.ConditionTrue, noon),
 	}}
-	got := derive.Continue(&was, derive.Terminate(newPod(always), was), later)
+	got := derive.CarryOver(&was, derive.Terminate(newPod(always), was), later)
 	for _, kind := range []v1.PodConditionType{v1.PodReady, v1.ContainersReady} {
 		want := at(kind, v1.ConditionFalse, later)
 		want.Reason, want.ObservedGeneration = "PodFailed", 7

@@ -68,5 +68,5 @@ func mayLeaveEnd(spec *v1.PodSpec, containers []v1.Container, before *v1.Contain
 		return true
 	}
 	container := specOf(containers, before.Name)
-	return container != nil && restart.After(spec, container, code)
+	return container != nil && restart.ShouldRestart(spec, container, code)
 }

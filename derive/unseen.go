@@ -94,9 +94,9 @@ func (d *derivation) isToRunAgain(spec *v1.Container, of ContainerKind, exitCode
 	case of == EphemeralContainer:
 		return false
 	case of == InitContainer && exitCode == 0:
-		return reason == reasonOOMKilled && restart.After(&d.Pod.Spec, spec, exitCodeKilled)
+		return reason == reasonOOMKilled && restart.ShouldRestart(&d.Pod.Spec, spec, exitCodeKilled)
 	default:
-		return restart.After(&d.Pod.Spec, spec, exitCode)
+		return restart.ShouldRestart(&d.Pod.Spec, spec, exitCode)
 	}
 }
 

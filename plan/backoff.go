@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 )
 
@@ -37,13 +38,13 @@ func keyOf(c *v1.Container) BackoffKey { return BackoffKey{c.Name, HashContainer
 type CrashLoop struct {
 	// Counted is the newest instance that is accounted for. All that are newer are not, nor, when it is gone, are those that
 	// are left: a runtime forgets the oldest first.
-	Counted observed.ContainerID
+	LastCounted observed.ContainerID
 	// Runs is how many instances in a row ended before they had run for 10 minutes, the last one aside: it counts always.
 	Runs int
 	// Ended is when the last of them ended.
-	Ended time.Time
+	LastExit time.Time
 	// Owed is the instance that was last stopped to be started again, whatever its exit code says.
-	Owed observed.ContainerID
+	PendingRestart observed.ContainerID
 }
 
 // Delay is how long a start waits after Ended: not at all after the first run, then 10 s, doubling to 5 minutes.
@@ -61,7 +62,7 @@ func (l CrashLoop) Delay() time.Duration {
 }
 
 // Until is when the delay is over.
-func (l CrashLoop) Until() time.Time { return l.Ended.Add(l.Delay()) }
+func (l CrashLoop) RetryAt() time.Time { return l.LastExit.Add(l.Delay()) }
 
 // after is the loop with one more run.
 func (l CrashLoop) after(ran time.Duration) CrashLoop {
@@ -90,9 +91,9 @@ func (d *decision) remember() Backoff {
 
 func (d *decision) loopOf(key BackoffKey) CrashLoop {
 	loop := d.Backoff[key]
-	loop.Ended = d.past(loop.Ended)
+	loop.LastExit = d.past(loop.LastExit)
 	instances := d.seen.Instances(key.Name)
-	uncounted := slices.IndexFunc(instances, func(c observed.Container) bool { return c.ID == loop.Counted })
+	uncounted := slices.IndexFunc(instances, func(c observed.Container) bool { return c.ID == loop.LastCounted })
 	if uncounted < 0 {
 		uncounted = len(instances)
 	}
@@ -100,7 +101,7 @@ func (d *decision) loopOf(key BackoffKey) CrashLoop {
 		c := &instances[i]
 		switch {
 		case c.SpecHash != 0 && c.SpecHash != key.Hash:
-			loop = CrashLoop{Counted: c.ID}
+			loop = CrashLoop{LastCounted: c.ID}
 		case stateOf(c) == observed.Exited:
 			loop = d.counted(loop, c)
 		}
@@ -111,7 +112,7 @@ func (d *decision) loopOf(key BackoffKey) CrashLoop {
 // counted is the loop with an instance that ended. Where nothing is known of those before it, they are taken for as short
 // as this one.
 func (d *decision) counted(loop CrashLoop, c *observed.Container) CrashLoop {
-	if loop.Counted == (observed.ContainerID{}) {
+	if loop.LastCounted == (observed.ContainerID{}) {
 		loop.Runs = c.RestartCount
 	}
 	end := c.Exit.FinishedAt
@@ -120,7 +121,7 @@ func (d *decision) counted(loop CrashLoop, c *observed.Container) CrashLoop {
 	}
 	end = d.past(end)
 	loop = loop.after(ranFor(c, end))
-	loop.Counted, loop.Ended = c.ID, end
+	loop.LastCounted, loop.LastExit = c.ID, end
 	return loop
 }
 
@@ -142,19 +143,19 @@ func ranFor(c *observed.Container, end time.Time) time.Duration {
 // waitOf is why the container may not be started now, if it may not. running is the instance that is stopped for it, or
 // nil. The run of one that is stopped counts as waiting, as in the kubelet: a container that fails its liveness probe
 // after minutes is replaced at once.
-func (d *decision) waitOf(c *v1.Container, running *observed.Container) (Waiting, bool) {
+func (d *decision) waitOf(c *v1.Container, running *observed.Container) (derive.Waiting, bool) {
 	loop := d.out.Backoff[keyOf(c)]
 	if running != nil {
 		loop = loop.after(ranFor(running, d.Now))
 	}
-	if !d.Now.Before(loop.Until()) {
-		return Waiting{}, false
+	if !d.Now.Before(loop.RetryAt()) {
+		return derive.Waiting{}, false
 	}
-	return Waiting{
-		Reason: CrashLoopBackOff,
+	return derive.Waiting{
+		Reason: ReasonCrashLoopBackOff,
 		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
 			loop.Delay(), c.Name, d.Pod.Name, d.Pod.Namespace, d.Pod.UID),
-		Until: loop.Until(),
+		Until: loop.RetryAt(),
 	}, true
 }
 
@@ -162,10 +163,10 @@ func (d *decision) waitOf(c *v1.Container, running *observed.Container) (Waiting
 func (d *decision) owe(c *v1.Container, instance *observed.Container) {
 	key := keyOf(c)
 	loop := d.out.Backoff[key]
-	loop.Owed = instance.ID
+	loop.PendingRestart = instance.ID
 	d.out.Backoff[key] = loop
 }
 
 func (d *decision) isOwed(c *v1.Container, instance *observed.Container) bool {
-	return d.out.Backoff[keyOf(c)].Owed == instance.ID
+	return d.out.Backoff[keyOf(c)].PendingRestart == instance.ID
 }

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 )
@@ -23,7 +24,7 @@ func delayAfter(t *testing.T, a plan.Actions) time.Duration {
 	if len(a.Start) == 1 && len(a.Waiting) == 0 {
 		return 0
 	}
-	if len(a.Start) != 0 || !a.Wake.Equal(a.Waiting["a"].Until) {
+	if len(a.Start) != 0 || !a.RequeueAt.Equal(a.Waiting["a"].Until) {
 		t.Fatalf("neither started nor waiting: %+v", a)
 	}
 	return a.Waiting["a"].Until.Sub(now)
@@ -57,7 +58,7 @@ func TestAnAgentThatForgotComputesTheSameDelays(t *testing.T) {
 
 func TestTheMessageOfABackOffIsTheKubelets(t *testing.T) {
 	a := next(crashing, saw(ready, crash(1, time.Second)), nil)
-	want := plan.Waiting{
+	want := derive.Waiting{
 		Reason:  "CrashLoopBackOff",
 		Message: "back-off 10s restarting failed container=a pod=web_shop(u1)",
 		Until:   now.Add(10 * time.Second),
@@ -120,8 +121,8 @@ func TestAnEditEndsACrashLoop(t *testing.T) {
 func TestAFailedStartDoesNotLengthenTheBackOff(t *testing.T) {
 	seen := saw(ready, crash(2, time.Second))
 	first := next(crashing, seen, nil)
-	again := plan.Next(plan.Input{Pod: crashing, Observed: seen, Backoff: first.Backoff, Now: now.Add(20 * time.Second)})
-	third := plan.Next(plan.Input{Pod: crashing, Observed: seen, Backoff: again.Backoff, Now: now.Add(25 * time.Second)})
+	again := plan.ComputeActions(plan.Input{Pod: crashing, Observed: seen, Backoff: first.Backoff, Now: now.Add(20 * time.Second)})
+	third := plan.ComputeActions(plan.Input{Pod: crashing, Observed: seen, Backoff: again.Backoff, Now: now.Add(25 * time.Second)})
 	if len(first.Start) != 0 || len(again.Start) != 1 || len(third.Start) != 1 {
 		t.Errorf("waits, is due and stays due: %q, %q, %q", told(first), told(again), told(third))
 	}
@@ -137,7 +138,7 @@ func TestTimesThatCannotBeDoNotStretchABackOff(t *testing.T) {
 		if first.Waiting["a"].Until.Sub(now) > 10*time.Second || len(first.Start) != 0 {
 			t.Errorf("%s: %+v", name, first)
 		}
-		later := plan.Next(plan.Input{Pod: crashing, Observed: saw(ready, c), Backoff: first.Backoff, Now: now.Add(10 * time.Second)})
+		later := plan.ComputeActions(plan.Input{Pod: crashing, Observed: saw(ready, c), Backoff: first.Backoff, Now: now.Add(10 * time.Second)})
 		if len(later.Start) != 1 {
 			t.Errorf("%s, 10 s later: %q", name, told(later))
 		}
@@ -148,11 +149,11 @@ func TestF14AClockThatIsSetBackDoesNotStretchABackOff(t *testing.T) {
 	seen := saw(ready, crash(2, time.Second))
 	back := now.Add(-time.Hour)
 	first := next(crashing, seen, nil)
-	again := plan.Next(plan.Input{Pod: crashing, Observed: seen, Backoff: first.Backoff, Now: back})
+	again := plan.ComputeActions(plan.Input{Pod: crashing, Observed: seen, Backoff: first.Backoff, Now: back})
 	if wait := again.Waiting["a"].Until.Sub(back); wait <= 0 || wait > 20*time.Second {
 		t.Errorf("it waits for %v, want at most 20 s", wait)
 	}
-	later := plan.Next(plan.Input{Pod: crashing, Observed: seen, Backoff: again.Backoff, Now: back.Add(20 * time.Second)})
+	later := plan.ComputeActions(plan.Input{Pod: crashing, Observed: seen, Backoff: again.Backoff, Now: back.Add(20 * time.Second)})
 	if len(later.Start) != 1 {
 		t.Errorf("20 s later: %q", told(later))
 	}
@@ -178,7 +179,7 @@ func TestAContainerThatFailsItsProbesLateIsReplacedAtOnceAndOneThatFailsEarlyWai
 			if test.count > 0 {
 				seen = append(seen, exited("a", 1, count(test.count-1), ran(time.Second, test.ran+test.before)))
 			}
-			got := plan.Next(plan.Input{
+			got := plan.ComputeActions(plan.Input{
 				Pod: crashing, Observed: saw(ready, seen...), Now: now,
 				Unhealthy: map[observed.ContainerID]string{seen[0].ID: ""},
 			})

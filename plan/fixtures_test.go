@@ -139,8 +139,8 @@ func saw(sandbox observed.Sandbox, containers ...observed.Container) *observed.P
 func told(a plan.Actions) string {
 	var words []string
 	say := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
-	if a.Fail != nil {
-		say("fail %s", a.Fail.Reason)
+	if a.Evict != nil {
+		say("fail %s", a.Evict.Reason)
 	}
 	if a.Done {
 		say("done")
@@ -174,7 +174,7 @@ func check(t *testing.T, tests map[string]decision) {
 	t.Helper()
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := plan.Next(plan.Input{Pod: test.pod, Observed: test.seen, Now: now})
+			got := plan.ComputeActions(plan.Input{Pod: test.pod, Observed: test.seen, Now: now})
 			if diff := cmp.Diff(test.want, told(got)); diff != "" {
 				t.Error(diff)
 			}
@@ -183,5 +183,5 @@ func check(t *testing.T, tests map[string]decision) {
 }
 
 func next(pod *v1.Pod, seen *observed.Pod, memory plan.Backoff) plan.Actions {
-	return plan.Next(plan.Input{Pod: pod, Observed: seen, Backoff: memory, Now: now})
+	return plan.ComputeActions(plan.Input{Pod: pod, Observed: seen, Backoff: memory, Now: now})
 }

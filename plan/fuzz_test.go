@@ -51,7 +51,7 @@ func anySeen(t *rapid.T, pod *v1.Pod) *observed.Pod {
 
 // mustMakeSense holds actions against what is promised of them for any input.
 func mustMakeSense(t *rapid.T, in plan.Input, a plan.Actions) {
-	if (a.Done || a.Fail != nil) && (a.KillPod || a.Sandbox != nil || len(a.Stop)+len(a.Start)+len(a.Waiting) > 0) {
+	if (a.Done || a.Evict != nil) && (a.KillPod || a.Sandbox != nil || len(a.Stop)+len(a.Start)+len(a.Waiting) > 0) {
 		t.Fatalf("done, and yet %q", told(a))
 	}
 	stops := map[observed.ContainerID]bool{}
@@ -74,8 +74,8 @@ func mustMakeSense(t *rapid.T, in plan.Input, a plan.Actions) {
 		}
 	}
 	for name, w := range a.Waiting {
-		if !w.Until.After(in.Now) || w.Until.Sub(in.Now) > 5*time.Minute || a.Wake.After(w.Until) {
-			t.Fatalf("%s waits until %v, now is %v, wake at %v", name, w.Until, in.Now, a.Wake)
+		if !w.Until.After(in.Now) || w.Until.Sub(in.Now) > 5*time.Minute || a.RequeueAt.After(w.Until) {
+			t.Fatalf("%s waits until %v, now is %v, wake at %v", name, w.Until, in.Now, a.RequeueAt)
 		}
 	}
 }
@@ -83,16 +83,16 @@ func mustMakeSense(t *rapid.T, in plan.Input, a plan.Actions) {
 func anyInputMakesSense(t *rapid.T) {
 	pod := anyPod(t)
 	in := plan.Input{Pod: pod, Observed: anySeen(t, pod), Now: now, Unhealthy: map[observed.ContainerID]string{id("0"): ""}}
-	first := plan.Next(in)
+	first := plan.ComputeActions(in)
 	mustMakeSense(t, in, first)
 	in.Backoff = first.Backoff
-	if again := plan.Next(in); told(again) != told(first) {
+	if again := plan.ComputeActions(in); told(again) != told(first) {
 		t.Fatalf("first %q, then with its own memory %q", told(first), told(again))
 	}
 	in.Now = now.Add(time.Duration(rapid.IntRange(-4000, 4000).Draw(t, "the clock jumps")) * time.Second)
-	mustMakeSense(t, in, plan.Next(in))
+	mustMakeSense(t, in, plan.ComputeActions(in))
 	placed := map[observed.ContainerID]bool{}
-	for _, e := range plan.Shutdown(pod, in.Observed, time.Minute) {
+	for _, e := range plan.TerminationOrder(pod, in.Observed, time.Minute) {
 		for _, before := range e.After {
 			if !placed[before] {
 				t.Fatalf("%s waits for %s, which does not come before it", e.Stop.ID, before)

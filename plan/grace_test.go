@@ -35,7 +35,7 @@ func TestPRB39AfterAFailedProbeTheGraceIsTheDeletionsThenTheProbesThenThePods(t 
 			} {
 				pod := newPod(v1.RestartPolicyAlways, c)
 				pod.DeletionGracePeriodSeconds, pod.Spec.TerminationGracePeriodSeconds = test.deletion, test.pod
-				got := plan.Next(plan.Input{
+				got := plan.ComputeActions(plan.Input{
 					Pod: pod, Observed: saw(ready, running("a")), Now: now,
 					Unhealthy: map[observed.ContainerID]string{id("a#0"): ""},
 				})

@@ -3,6 +3,7 @@ package plan
 import (
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/internal/restart"
 	"github.com/heraldnode/herald/observed"
 )
@@ -13,8 +14,8 @@ func (d *decision) initialize() bool {
 	inits := d.Pod.Spec.InitContainers
 	turn := d.turn()
 	for i := range inits[:turn] {
-		if c := &inits[i]; kindOfInit(c) == Sidecar {
-			d.keepUp(c, Sidecar)
+		if c := &inits[i]; kindOfInit(c) == derive.SidecarContainer {
+			d.keepUp(c, derive.SidecarContainer)
 		}
 	}
 	if turn == len(inits) {
@@ -47,7 +48,7 @@ func (d *decision) turn() int {
 
 // hasPassed reports whether the next init container may begin: a sidecar has started, any other has succeeded.
 func (d *decision) hasPassed(c *v1.Container, instance *observed.Container) bool {
-	if kindOfInit(c) == Sidecar {
+	if kindOfInit(c) == derive.SidecarContainer {
 		return stateOf(instance) == observed.Running && d.hasStarted(c, instance)
 	}
 	return stateOf(instance) == observed.Exited && succeeded(instance.Exit)
@@ -91,5 +92,5 @@ func (d *decision) initEndedBadly(c *v1.Container, instance *observed.Container)
 	if code == 0 {
 		code = exitCodeKilled // PH-16
 	}
-	return !succeeded(instance.Exit) && !restart.After(&d.Pod.Spec, c, int32(code))
+	return !succeeded(instance.Exit) && !restart.ShouldRestart(&d.Pod.Spec, c, int32(code))
 }

@@ -103,7 +103,7 @@ func TestTheNextInitContainerWaitsForASidecarsStartupProbe(t *testing.T) {
 			if test.unhealthy {
 				in.Unhealthy = map[observed.ContainerID]string{id("s#0"): ""}
 			}
-			if got := told(plan.Next(in)); got != test.want {
+			if got := told(plan.ComputeActions(in)); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})

@@ -3,14 +3,15 @@ package plan
 import (
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/internal/restart"
 )
 
 // Find is the pod's container of that name and its kind, or nil.
-func Find(pod *v1.Pod, name string) (*v1.Container, Kind) {
+func FindContainer(pod *v1.Pod, name string) (*v1.Container, derive.ContainerKind) {
 	for i := range pod.Spec.Containers {
 		if c := &pod.Spec.Containers[i]; c.Name == name {
-			return c, Regular
+			return c, derive.RegularContainer
 		}
 	}
 	for i := range pod.Spec.InitContainers {
@@ -20,17 +21,17 @@ func Find(pod *v1.Pod, name string) (*v1.Container, Kind) {
 	}
 	for i := range pod.Spec.EphemeralContainers {
 		if c := ephemeral(&pod.Spec.EphemeralContainers[i]); c.Name == name {
-			return c, Ephemeral
+			return c, derive.EphemeralContainer
 		}
 	}
-	return nil, 0
+	return nil, ""
 }
 
-func kindOfInit(c *v1.Container) Kind {
+func kindOfInit(c *v1.Container) derive.ContainerKind {
 	if restart.IsSidecar(c) {
-		return Sidecar
+		return derive.SidecarContainer
 	}
-	return Init
+	return derive.InitContainer
 }
 
 // ephemeral reads an ephemeral container as a container: the API keeps their fields alike for this.

@@ -34,21 +34,21 @@ type Lifecycle struct {
 	// Op is that of the newest update that was accepted.
 	Op Op
 	// Began tells that the pod was let through to its steps (PW-15, PW-19).
-	Began bool
+	Started bool
 	// Leftovers tells that the runtime may hold something of the pod from before this agent's time.
-	Leftovers bool
+	MayExistInRuntime bool
 	// Acknowledged tells that a terminating step began: no container is started after it (PW-28).
-	Acknowledged bool
+	StartedTerminating bool
 	// Deleted, Evicted and Rejected are why the pod ends. Evicted counts only as the first cause (PW-8).
 	Deleted, Evicted, Rejected bool
 	// Grace is how long the containers may take to end; zero until the pod is terminating.
-	Grace time.Duration
+	GracePeriod time.Duration
 	// Status is the last kill's word on the status, or nil (PW-28).
-	Status func(*v1.PodStatus)
+	StatusFunc func(*v1.PodStatus)
 	// Again is a static pod that came back while it ended (PW-5).
-	Again *v1.Pod
+	Recreated *v1.Pod
 	// Removed tells that the runtime holds nothing of the pod any more.
-	Removed bool
+	ContentRemoved bool
 }
 
 // Stage is one part of a pod's way.
@@ -90,18 +90,18 @@ type Update struct {
 	// Mirror is a static pod's mirror, where it is known.
 	Mirror *v1.Pod
 	// Leftover is what the runtime holds of a pod that nobody has a spec of. Ignored where Pod is set (PW-4).
-	Leftover *observed.Pod
-	Kill     Kill
+	RunningPod *observed.Pod
+	Kill       KillOptions
 }
 
 // Kill is how a pod is to end. It is asked only of an OpKill.
-type Kill struct {
+type KillOptions struct {
 	// Grace shortens the time that the containers get; nil: as the pod says.
-	Grace *time.Duration
+	GracePeriod *time.Duration
 	// Evict tells that the pod is sent away although it is still wanted. Otherwise it is deleted.
 	Evict bool
 	// Status changes what the pod's status says of its end; nil: nothing to add.
-	Status func(*v1.PodStatus)
+	StatusFunc func(*v1.PodStatus)
 }
 
 // Step is what a worker has to do next.
@@ -126,9 +126,9 @@ func (l Lifecycle) Step() Step {
 		return StepTerminate
 	case l.Stage == Terminated:
 		return StepCleanUp
-	case l.RemovesContent() && !l.Removed:
+	case l.ShouldRemoveContent() && !l.ContentRemoved:
 		return StepRemove
-	case l.Again != nil:
+	case l.Recreated != nil:
 		return StepRestart
 	default:
 		return StepIdle
@@ -137,10 +137,12 @@ func (l Lifecycle) Step() Step {
 
 // RemovesContent tells that containers and logs of the stopped pod are of no use any more. Those of a pod that only
 // completed are kept for their readers (PW-42).
-func (l Lifecycle) RemovesContent() bool { return l.Stage >= Terminated && (l.Evicted || l.Deleted) }
+func (l Lifecycle) ShouldRemoveContent() bool {
+	return l.Stage >= Terminated && (l.Evicted || l.Deleted)
+}
 
 // CouldRun reports whether a container of the pod runs or may still be started (PW-42).
-func (l Lifecycle) CouldRun() bool { return l.Stage < Terminated }
+func (l Lifecycle) CouldHaveRunningContainers() bool { return l.Stage < Terminated }
 
 // Static reports whether the pod must be alone under its name.
-func (l Lifecycle) Static() bool { return l.Pod != nil && podid.IsStatic(l.Pod) }
+func (l Lifecycle) IsStatic() bool { return l.Pod != nil && podid.IsStatic(l.Pod) }

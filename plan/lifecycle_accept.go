@@ -3,8 +3,7 @@ package plan
 import (
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/podid"
 )
@@ -22,7 +21,7 @@ var ignored = Effects{Ignored: true}
 
 // Accept takes an update in. seen is what the runtime was last seen to hold of the pod; its time is zero when nobody has
 // looked yet. It counts only for the first update.
-func (l Lifecycle) Accept(u Update, seen *observed.Pod) (Lifecycle, Effects) {
+func (l Lifecycle) Apply(u Update, seen *observed.Pod) (Lifecycle, Effects) {
 	if u.Pod == nil && u.Op != OpKill {
 		return l, ignored // PW-3
 	}
@@ -41,18 +40,18 @@ func (l Lifecycle) Accept(u Update, seen *observed.Pod) (Lifecycle, Effects) {
 }
 
 func (l Lifecycle) acceptFirst(u Update, seen *observed.Pod) (Lifecycle, Effects) {
-	if u.Pod == nil && u.Leftover == nil {
+	if u.Pod == nil && u.RunningPod == nil {
 		return l, ignored
 	}
-	l.Leftovers = u.Pod == nil || seen == nil || seen.At.IsZero() || len(seen.Containers) > 0 || len(seen.Sandboxes) > 0
+	l.MayExistInRuntime = u.Pod == nil || seen == nil || seen.At.IsZero() || len(seen.Containers) > 0 || len(seen.Sandboxes) > 0
 	if u.Pod == nil {
-		l.Name = u.Leftover.Name
+		l.Name = u.RunningPod.Name
 	}
 	l = l.taking(u)
-	if u.Pod != nil && isTerminal(u.Pod) && endedBefore(seen) {
-		l.Stage, l.Began = Terminated, true // PW-2
+	if u.Pod != nil && derive.IsTerminal(u.Pod.Status.Phase) && endedBefore(seen) {
+		l.Stage, l.Started = Terminated, true // PW-2
 		l.Deleted = u.Pod.DeletionTimestamp != nil || (u.Op == OpKill && !u.Kill.Evict)
-		l.Grace = shortestGrace(0, u)
+		l.GracePeriod = shortestGrace(0, u)
 		return l, Effects{}
 	}
 	return l.ending(u), Effects{}
@@ -66,13 +65,13 @@ func endedBefore(seen *observed.Pod) bool {
 // comesBack reports whether the update is a static pod's return under the same UID after it was removed (PW-5), or is about
 // one that came back: it is of the life to come, and not of the one that ends.
 func (l Lifecycle) comesBack(u Update) bool {
-	returns := u.Op == OpCreate || (l.Again != nil && u.Op != OpKill)
+	returns := u.Op == OpCreate || (l.Recreated != nil && u.Op != OpKill)
 	return returns && l.Stage != Syncing && l.Deleted && podid.IsStatic(u.Pod) && u.Pod.DeletionTimestamp == nil
 }
 
 // takingBack keeps the newest version for the life to come.
 func (l Lifecycle) takingBack(u Update) Lifecycle {
-	l.Again = u.Pod
+	l.Recreated = u.Pod
 	if u.Mirror != nil {
 		l.Mirror = u.Mirror
 	}
@@ -82,10 +81,10 @@ func (l Lifecycle) takingBack(u Update) Lifecycle {
 // acceptFinished leaves a finished pod as it is (PW-6). Only that it was deleted counts: what the runtime kept of it for
 // its readers has none any more, and one that came back does so no longer.
 func (l Lifecycle) acceptFinished(u Update) (Lifecycle, Effects) {
-	if !deletes(u) || (l.Deleted && l.Again == nil) {
+	if !deletes(u) || (l.Deleted && l.Recreated == nil) {
 		return l, ignored
 	}
-	l.Deleted, l.Again = true, nil
+	l.Deleted, l.Recreated = true, nil
 	if u.Pod != nil {
 		l.Pod = u.Pod
 	}
@@ -94,17 +93,17 @@ func (l Lifecycle) acceptFinished(u Update) (Lifecycle, Effects) {
 
 func (l Lifecycle) acceptKnown(u Update) (Lifecycle, Effects) {
 	before := l
-	if l.Again != nil {
+	if l.Recreated != nil {
 		if deletes(u) { // to be sent away is no removal
-			l.Again = nil
+			l.Recreated = nil
 		}
 		u.Pod = l.Pod // this life ends as the pod that it was
 	}
 	if u.Pod == nil {
-		u.Pod, l.Leftovers = l.Pod, true // PW-3
+		u.Pod, l.MayExistInRuntime = l.Pod, true // PW-3
 	}
 	l = l.taking(u).ending(u)
-	return l, Effects{Interrupt: l.Stage != before.Stage || (l.Stage == Terminating && l.Grace < before.Grace)} // PW-21
+	return l, Effects{Interrupt: l.Stage != before.Stage || (l.Stage == Terminating && l.GracePeriod < before.GracePeriod)} // PW-21
 }
 
 // taking replaces what is known by what is newer (PW-11, PW-34).
@@ -123,7 +122,7 @@ func (l Lifecycle) taking(u Update) Lifecycle {
 // cause; a deletion counts whenever it comes (PW-7, PW-8).
 func (l Lifecycle) ending(u Update) Lifecycle {
 	if l.Stage == Syncing {
-		if u.Pod != nil && u.Pod.DeletionTimestamp == nil && !isTerminal(u.Pod) && u.Op != OpKill {
+		if u.Pod != nil && u.Pod.DeletionTimestamp == nil && !derive.IsTerminal(u.Pod.Status.Phase) && u.Op != OpKill {
 			return l
 		}
 		l.Stage = Terminating
@@ -131,9 +130,9 @@ func (l Lifecycle) ending(u Update) Lifecycle {
 	}
 	l.Deleted = l.Deleted || deletes(u)
 	if l.Stage == Terminating {
-		l.Grace = shortestGrace(l.Grace, u)
-		if u.Op == OpKill && u.Kill.Status != nil {
-			l.Status = u.Kill.Status
+		l.GracePeriod = shortestGrace(l.GracePeriod, u)
+		if u.Op == OpKill && u.Kill.StatusFunc != nil {
+			l.StatusFunc = u.Kill.StatusFunc
 		}
 	}
 	return l
@@ -142,10 +141,6 @@ func (l Lifecycle) ending(u Update) Lifecycle {
 // deletes reports whether the pod is no longer wanted, by the API server or by whoever kills it.
 func deletes(u Update) bool {
 	return u.Pod == nil || u.Pod.DeletionTimestamp != nil || (u.Op == OpKill && !u.Kill.Evict)
-}
-
-func isTerminal(pod *v1.Pod) bool {
-	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
 // minGrace is what every pod gets: none at all would kill what could end well (PW-20). It is also all that is left to a
@@ -168,8 +163,8 @@ func shortestGrace(current time.Duration, u Update) time.Duration {
 	if grace := u.Pod.DeletionGracePeriodSeconds; grace != nil {
 		allow(seconds(*grace))
 	}
-	if u.Op == OpKill && u.Kill.Grace != nil {
-		allow(*u.Kill.Grace)
+	if u.Op == OpKill && u.Kill.GracePeriod != nil {
+		allow(*u.Kill.GracePeriod)
 	}
 	if grace := u.Pod.Spec.TerminationGracePeriodSeconds; !said && grace != nil {
 		allow(seconds(*grace))

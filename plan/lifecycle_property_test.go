@@ -16,7 +16,7 @@ import (
 func drawUpdate(t *rapid.T) plan.Update {
 	u := plan.Update{Op: rapid.SampledFrom([]plan.Op{plan.OpCreate, plan.OpUpdate, plan.OpSync, plan.OpKill}).Draw(t, "op")}
 	if rapid.IntRange(0, 9).Draw(t, "kind") == 0 {
-		u.Leftover = runningSeen()
+		u.RunningPod = runningSeen()
 		return u
 	}
 	u.Pod = mortal(rapid.SampledFrom([]podid.Source{podid.API, podid.File}).Draw(t, "source"))
@@ -30,7 +30,7 @@ func drawUpdate(t *rapid.T) plan.Update {
 		u.Kill.Evict = rapid.Bool().Draw(t, "evict")
 		if rapid.Bool().Draw(t, "shortens") {
 			grace := time.Duration(rapid.IntRange(-1, 100).Draw(t, "seconds")) * time.Second
-			u.Kill.Grace = &grace
+			u.Kill.GracePeriod = &grace
 		}
 	}
 	return u
@@ -40,16 +40,16 @@ func drawUpdate(t *rapid.T) plan.Update {
 func transition(t *rapid.T, l plan.Lifecycle) plan.Lifecycle {
 	switch l.Step() {
 	case plan.StepSync:
-		return rapid.SampledFrom([]func() plan.Lifecycle{l.Begin, l.End, l.Reject}).Draw(t, "sync")()
+		return rapid.SampledFrom([]func() plan.Lifecycle{l.Start, l.CompleteSync, l.Reject}).Draw(t, "sync")()
 	case plan.StepTerminate:
-		if l.NeverBegan() {
-			return l.Forget()
+		if l.NeverStarted() {
+			return l.FinishUnstarted()
 		}
-		return rapid.SampledFrom([]func() plan.Lifecycle{l.Acknowledge, l.Stop}).Draw(t, "terminate")()
+		return rapid.SampledFrom([]func() plan.Lifecycle{l.StartTerminating, l.CompleteTerminating}).Draw(t, "terminate")()
 	case plan.StepCleanUp:
-		return l.Clean(l.RemovesContent())
+		return l.CompleteTerminated(l.ShouldRemoveContent())
 	case plan.StepRemove:
-		return l.Clean(true)
+		return l.CompleteTerminated(true)
 	default:
 		return l
 	}
@@ -62,7 +62,7 @@ func TestPW7ALifeOnlyGoesForwardAndItsGraceOnlyShrinks(t *testing.T) { // PW-6, 
 		for range rapid.IntRange(1, 30).Draw(t, "length") {
 			before, effects := life, plan.Effects{}
 			if rapid.Bool().Draw(t, "update") {
-				life, effects = life.Accept(drawUpdate(t), seen)
+				life, effects = life.Apply(drawUpdate(t), seen)
 			} else if life.Op != 0 {
 				life = transition(t, life)
 			}
@@ -75,11 +75,11 @@ func checkForward(t *rapid.T, before, after plan.Lifecycle, effects plan.Effects
 	switch {
 	case after.Stage < before.Stage:
 		t.Fatalf("%s became %s", before.Stage, after.Stage)
-	case before.Grace > 0 && after.Grace > before.Grace:
-		t.Fatalf("the grace grew from %v to %v", before.Grace, after.Grace)
-	case after.Stage == plan.Terminating && after.Grace < time.Second:
-		t.Fatalf("a grace of %v", after.Grace)
-	case before.Deleted && !after.Deleted, before.Acknowledged && !after.Acknowledged, before.Began && !after.Began:
+	case before.GracePeriod > 0 && after.GracePeriod > before.GracePeriod:
+		t.Fatalf("the grace grew from %v to %v", before.GracePeriod, after.GracePeriod)
+	case after.Stage == plan.Terminating && after.GracePeriod < time.Second:
+		t.Fatalf("a grace of %v", after.GracePeriod)
+	case before.Deleted && !after.Deleted, before.StartedTerminating && !after.StartedTerminating, before.Started && !after.Started:
 		t.Fatalf("something was undone: %+v became %+v", before, after)
 	case before.Stage == plan.Syncing && before.Op != 0 && after.Stage == plan.Terminating && after.Op != before.Op && !effects.Interrupt:
 		t.Fatal("the pod must end, and the step goes on")
@@ -90,20 +90,20 @@ func checkForward(t *rapid.T, before, after plan.Lifecycle, effects plan.Effects
 
 func TestEveryLifeEndsWhenItsStepsAreTaken(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		life, effects := plan.Lifecycle{}.Accept(drawUpdate(t), nothingSeen())
+		life, effects := plan.Lifecycle{}.Apply(drawUpdate(t), nothingSeen())
 		if effects.Ignored {
 			return
 		}
 		life, _ = life.Orphan()
 		for range 5 {
-			if life.NeverBegan() {
-				life = life.Forget()
+			if life.NeverStarted() {
+				life = life.FinishUnstarted()
 			}
 			switch life.Step() {
 			case plan.StepTerminate:
-				life = life.Acknowledge().Stop()
+				life = life.StartTerminating().CompleteTerminating()
 			case plan.StepCleanUp, plan.StepRemove:
-				life = life.Clean(true)
+				life = life.CompleteTerminated(true)
 			case plan.StepIdle:
 				return
 			}

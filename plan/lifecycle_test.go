@@ -17,7 +17,7 @@ import (
 func lifeOf(updates ...plan.Update) plan.Lifecycle {
 	var life plan.Lifecycle
 	for _, u := range updates {
-		life, _ = life.Accept(u, nothingSeen())
+		life, _ = life.Apply(u, nothingSeen())
 	}
 	return life
 }
@@ -55,13 +55,13 @@ func phased(phase v1.PodPhase) func(*v1.Pod) { return func(p *v1.Pod) { p.Status
 func kill(p *v1.Pod, grace ...time.Duration) plan.Update {
 	u := plan.Update{Op: plan.OpKill, Pod: p}
 	if len(grace) > 0 {
-		u.Kill.Grace = &grace[0]
+		u.Kill.GracePeriod = &grace[0]
 	}
 	return u
 }
 
 func evict(p *v1.Pod) plan.Update {
-	return plan.Update{Op: plan.OpKill, Pod: p, Kill: plan.Kill{Evict: true}}
+	return plan.Update{Op: plan.OpKill, Pod: p, Kill: plan.KillOptions{Evict: true}}
 }
 
 func create(p *v1.Pod) plan.Update { return plan.Update{Op: plan.OpCreate, Pod: p} }
@@ -81,8 +81,8 @@ func TestPW7APodEndsByTheFirstCauseThatComes(t *testing.T) {
 		"evicted":                      {life: lifeOf(create(web), evict(web)), stage: plan.Terminating, evicted: true},
 		"evicted, then deleted":        {life: lifeOf(create(web), evict(web), kill(web)), stage: plan.Terminating, deleted: true, evicted: true},
 		"deleted, then evicted":        {life: lifeOf(create(web), kill(web), evict(web)), stage: plan.Terminating, deleted: true},
-		"only known to the runtime":    {life: lifeOf(plan.Update{Op: plan.OpKill, Leftover: runningSeen()}), stage: plan.Terminating, deleted: true},
-		"its outcome is found":         {life: lifeOf(create(web)).End(), stage: plan.Terminating},
+		"only known to the runtime":    {life: lifeOf(plan.Update{Op: plan.OpKill, RunningPod: runningSeen()}), stage: plan.Terminating, deleted: true},
+		"its outcome is found":         {life: lifeOf(create(web)).CompleteSync(), stage: plan.Terminating},
 		"rejected":                     {life: lifeOf(create(web)).Reject(), stage: plan.Terminating},
 		"an update changes no mind":    {life: lifeOf(create(web), evict(web), edit(web)), stage: plan.Terminating, evicted: true},
 		"already deleted when it came": {life: lifeOf(create(mortal(podid.API, deleted(1)))), stage: plan.Terminating, deleted: true},
@@ -93,8 +93,8 @@ func TestPW7APodEndsByTheFirstCauseThatComes(t *testing.T) {
 			if l.Stage != test.stage || l.Deleted != test.deleted || l.Evicted != test.evicted {
 				t.Fatalf("%s, deleted %v, evicted %v", l.Stage, l.Deleted, l.Evicted)
 			}
-			if (l.Stage == plan.Syncing) != (l.Grace == 0) {
-				t.Fatalf("%s with a grace of %v", l.Stage, l.Grace)
+			if (l.Stage == plan.Syncing) != (l.GracePeriod == 0) {
+				t.Fatalf("%s with a grace of %v", l.Stage, l.GracePeriod)
 			}
 		})
 	}
@@ -118,14 +118,14 @@ func TestPW20TheGraceIsTheLeastThatWasEverAllowed(t *testing.T) {
 		"not by the spec either":              {[]plan.Update{kill(mortal(podid.API), 50*second), edit(mortal(podid.API))}, 50 * second},
 		"shorter later":                       {[]plan.Update{edit(mortal(podid.API, deleted(60))), edit(mortal(podid.API, deleted(3)))}, 3 * second},
 		"only a kill's options count":         {[]plan.Update{{Op: plan.OpUpdate, Pod: mortal(podid.API, deleted(9)), Kill: kill(nil, second).Kill}}, 9 * second}, // PW-10
-		"1 s without a spec":                  {[]plan.Update{{Op: plan.OpKill, Leftover: runningSeen()}}, second},
+		"1 s without a spec":                  {[]plan.Update{{Op: plan.OpKill, RunningPod: runningSeen()}}, second},
 		"1 s where the spec says nothing":     {[]plan.Update{kill(mortal(podid.API, func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = nil }))}, second},
 		"one that never ends is no short one": {[]plan.Update{edit(mortal(podid.API, deleted(math.MaxInt64)))}, 1 << 31 * second},
-		"a leftover's kill keeps the spec's":  {[]plan.Update{create(mortal(podid.API)), {Op: plan.OpKill, Leftover: runningSeen()}}, 30 * second},
+		"a leftover's kill keeps the spec's":  {[]plan.Update{create(mortal(podid.API)), {Op: plan.OpKill, RunningPod: runningSeen()}}, 30 * second},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := lifeOf(test.updates...).Grace; got != test.want {
+			if got := lifeOf(test.updates...).GracePeriod; got != test.want {
 				t.Fatalf("%v, want %v", got, test.want)
 			}
 		})
@@ -144,15 +144,15 @@ func TestPW12AStepIsInterruptedWhenItIsNoLongerWanted(t *testing.T) { // PW-21
 		"it must end, once more":      {lifeOf(create(web), kill(web)), kill(web), false},
 		"it must end later":           {lifeOf(create(web), kill(web)), kill(web, time.Hour), false},
 		"it changed":                  {lifeOf(create(web)), edit(web), false},
-		"it has stopped":              {lifeOf(create(web), kill(web)).Stop(), kill(web, 0), false},
-		"it is finished":              {lifeOf(create(web), kill(web)).Stop().Clean(true), kill(web, 0), false},
+		"it has stopped":              {lifeOf(create(web), kill(web)).CompleteTerminating(), kill(web, 0), false},
+		"it is finished":              {lifeOf(create(web), kill(web)).CompleteTerminating().CompleteTerminated(true), kill(web, 0), false},
 		"an API pod comes once more":  {lifeOf(create(web), kill(web)), create(web), false},
-		"only the runtime speaks":     {lifeOf(create(web)), plan.Update{Op: plan.OpSync, Leftover: runningSeen()}, false},
-		"the runtime's word is known": {lifeOf(create(web)), plan.Update{Op: plan.OpKill, Leftover: runningSeen()}, true},
+		"only the runtime speaks":     {lifeOf(create(web)), plan.Update{Op: plan.OpSync, RunningPod: runningSeen()}, false},
+		"the runtime's word is known": {lifeOf(create(web)), plan.Update{Op: plan.OpKill, RunningPod: runningSeen()}, true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if _, effects := test.before.Accept(test.update, nil); effects.Interrupt != test.want {
+			if _, effects := test.before.Apply(test.update, nil); effects.Interrupt != test.want {
 				t.Fatalf("interrupts: %v", effects.Interrupt)
 			}
 		})
@@ -173,7 +173,7 @@ func TestPW2APodThatEndedIsOnlyCleanedUpIfSomebodyHasLooked(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			life, _ := plan.Lifecycle{}.Accept(ended, test.seen)
+			life, _ := plan.Lifecycle{}.Apply(ended, test.seen)
 			if got := life.Step(); got != test.want {
 				t.Fatalf("step %v, want %v", got, test.want)
 			}
@@ -184,23 +184,23 @@ func TestPW2APodThatEndedIsOnlyCleanedUpIfSomebodyHasLooked(t *testing.T) {
 func TestPW3AndPW4ASpecIsBetterThanTheRuntimesWord(t *testing.T) {
 	web := mortal(podid.API)
 	for _, op := range []plan.Op{plan.OpCreate, plan.OpUpdate, plan.OpSync} {
-		if life, effects := (plan.Lifecycle{}).Accept(plan.Update{Op: op, Leftover: runningSeen()}, nil); !effects.Ignored || life.Op != 0 {
+		if life, effects := (plan.Lifecycle{}).Apply(plan.Update{Op: op, RunningPod: runningSeen()}, nil); !effects.Ignored || life.Op != 0 {
 			t.Errorf("%s of a pod without a spec was accepted", op)
 		}
 	}
-	life := lifeOf(create(web), plan.Update{Op: plan.OpKill, Leftover: runningSeen()})
-	if life.Pod != web || !life.Leftovers {
+	life := lifeOf(create(web), plan.Update{Op: plan.OpKill, RunningPod: runningSeen()})
+	if life.Pod != web || !life.MayExistInRuntime {
 		t.Fatalf("the spec was forgotten: %+v", life)
 	}
-	both := lifeOf(plan.Update{Op: plan.OpKill, Pod: web, Leftover: runningSeen()})
-	if both.Pod != web || both.Leftovers {
+	both := lifeOf(plan.Update{Op: plan.OpKill, Pod: web, RunningPod: runningSeen()})
+	if both.Pod != web || both.MayExistInRuntime {
 		t.Fatalf("the runtime's word was taken beside the spec: %+v", both)
 	}
 }
 
 func TestPW5OnlyAStaticPodThatWasRemovedComesBack(t *testing.T) {
 	static, api := mortal(podid.File), mortal(podid.API)
-	finish := func(l plan.Lifecycle) plan.Lifecycle { return l.Stop().Clean(true) }
+	finish := func(l plan.Lifecycle) plan.Lifecycle { return l.CompleteTerminating().CompleteTerminated(true) }
 	tests := map[string]struct {
 		life plan.Lifecycle
 		want bool
@@ -210,7 +210,7 @@ func TestPW5OnlyAStaticPodThatWasRemovedComesBack(t *testing.T) {
 		"and is removed again":         {finish(lifeOf(create(static), kill(static), create(static), kill(static))), false},
 		"and is removed again later":   {lifeAfter(finish(lifeOf(create(static), kill(static), create(static))), kill(static)), false},
 		"and is sent away once more":   {finish(lifeOf(create(static), kill(static), create(static), evict(static))), true},
-		"one that completed":           {lifeAfter(finish(lifeOf(create(static)).End()), create(static)), false},
+		"one that completed":           {lifeAfter(finish(lifeOf(create(static)).CompleteSync()), create(static)), false},
 		"one of the API server":        {finish(lifeOf(create(api), kill(api), create(api))), false},
 		"by anything but its creation": {finish(lifeOf(create(static), kill(static), edit(static))), false},
 	}
@@ -222,7 +222,7 @@ func TestPW5OnlyAStaticPodThatWasRemovedComesBack(t *testing.T) {
 			if !test.want {
 				return
 			}
-			if again := test.life.Restart(); again.Stage != plan.Syncing || again.Began || again.Deleted || again.Grace != 0 {
+			if again := test.life.Restart(); again.Stage != plan.Syncing || again.Started || again.Deleted || again.GracePeriod != 0 {
 				t.Fatalf("its new life is %+v", again)
 			}
 		})
@@ -234,7 +234,7 @@ func TestPW5OfAllVersionsThatComeBackTheNewestDoes(t *testing.T) { // PW-11
 	sync := plan.Update{Op: plan.OpSync, Pod: third, Mirror: mortal(podid.API)}
 	ending := lifeOf(create(first), kill(first), create(second))
 	for stage, life := range map[string]plan.Lifecycle{
-		"stopping": ending, "stopped": ending.Stop(), "finished": ending.Stop().Clean(true),
+		"stopping": ending, "stopped": ending.CompleteTerminating(), "finished": ending.CompleteTerminating().CompleteTerminated(true),
 	} {
 		for what, update := range map[string]plan.Update{"is edited": edit(third), "has a mirror": sync} {
 			life := lifeAfter(life, update)
@@ -252,17 +252,17 @@ func TestPW18ALifeKeepsItsNameWhateverWasToComeAfterIt(t *testing.T) {
 	first, renamed := mortal(podid.File), mortal(podid.File, func(p *v1.Pod) { p.Name = "shop" })
 	ending := lifeOf(create(first), kill(first), create(renamed))
 	for stage, life := range map[string]plan.Lifecycle{
-		"stopping": ending, "stopped": ending.Stop(), "finished": ending.Stop().Clean(true),
+		"stopping": ending, "stopped": ending.CompleteTerminating(), "finished": ending.CompleteTerminating().CompleteTerminated(true),
 	} {
-		if life := lifeAfter(life, kill(renamed)); life.Name != podid.FullNameOf(first) || life.Again != nil {
-			t.Errorf("%s when the other is removed: what ends is %v, and after it comes %v", stage, life.Name, life.Again)
+		if life := lifeAfter(life, kill(renamed)); life.Name != podid.FullNameOf(first) || life.Recreated != nil {
+			t.Errorf("%s when the other is removed: what ends is %v, and after it comes %v", stage, life.Name, life.Recreated)
 		}
 	}
 }
 
 func lifeAfter(life plan.Lifecycle, updates ...plan.Update) plan.Lifecycle {
 	for _, u := range updates {
-		life, _ = life.Accept(u, nil)
+		life, _ = life.Apply(u, nil)
 	}
 	return life
 }
@@ -270,7 +270,7 @@ func lifeAfter(life plan.Lifecycle, updates ...plan.Update) plan.Lifecycle {
 func TestPW17OnlyAStaticPodOfWhichNothingIsThereIsForgotten(t *testing.T) {
 	static, api := mortal(podid.File), mortal(podid.API)
 	first := func(u plan.Update, seen *observed.Pod) plan.Lifecycle {
-		life, _ := plan.Lifecycle{}.Accept(u, seen)
+		life, _ := plan.Lifecycle{}.Apply(u, seen)
 		return lifeAfter(life, kill(u.Pod))
 	}
 	tests := map[string]struct {
@@ -278,7 +278,7 @@ func TestPW17OnlyAStaticPodOfWhichNothingIsThereIsForgotten(t *testing.T) {
 		want bool
 	}{
 		"it never began":                     {first(create(static), nothingSeen()), true},
-		"it began":                           {lifeAfter(lifeOf(create(static)).Begin(), kill(static)), false},
+		"it began":                           {lifeAfter(lifeOf(create(static)).Start(), kill(static)), false},
 		"it is one of the API server":        {first(create(api), nothingSeen()), false},
 		"it runs since before the agent did": {first(create(static), runningSeen()), false},
 		"nobody has looked":                  {first(create(static), &observed.Pod{}), false},
@@ -286,10 +286,10 @@ func TestPW17OnlyAStaticPodOfWhichNothingIsThereIsForgotten(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := test.life.NeverBegan(); got != test.want {
+			if got := test.life.NeverStarted(); got != test.want {
 				t.Fatalf("NeverBegan is %v", got)
 			}
-			if test.want && test.life.Forget().Step() != plan.StepIdle {
+			if test.want && test.life.FinishUnstarted().Step() != plan.StepIdle {
 				t.Fatal("something is left to do for it")
 			}
 		})
@@ -298,24 +298,24 @@ func TestPW17OnlyAStaticPodOfWhichNothingIsThereIsForgotten(t *testing.T) {
 
 func TestPW42ContentIsRemovedOfWhatNobodyWantsAnyMore(t *testing.T) { // PW-6
 	web := mortal(podid.API)
-	stopped := func(l plan.Lifecycle) plan.Lifecycle { return l.Stop() }
-	if stopped(lifeOf(create(web)).End()).RemovesContent() {
+	stopped := func(l plan.Lifecycle) plan.Lifecycle { return l.CompleteTerminating() }
+	if stopped(lifeOf(create(web)).CompleteSync()).ShouldRemoveContent() {
 		t.Error("a pod that completed loses its logs")
 	}
-	if lifeOf(create(web), kill(web)).RemovesContent() {
+	if lifeOf(create(web), kill(web)).ShouldRemoveContent() {
 		t.Error("a pod loses its content before it has stopped")
 	}
-	if !stopped(lifeOf(create(web), evict(web))).RemovesContent() || !stopped(lifeOf(create(web), kill(web))).RemovesContent() {
+	if !stopped(lifeOf(create(web), evict(web))).ShouldRemoveContent() || !stopped(lifeOf(create(web), kill(web))).ShouldRemoveContent() {
 		t.Error("an evicted or deleted pod keeps its content")
 	}
-	late := lifeAfter(stopped(lifeOf(create(web)).End()).Clean(false), kill(web))
-	if late.Step() != plan.StepRemove || late.Clean(true).Step() != plan.StepIdle {
+	late := lifeAfter(stopped(lifeOf(create(web)).CompleteSync()).CompleteTerminated(false), kill(web))
+	if late.Step() != plan.StepRemove || late.CompleteTerminated(true).Step() != plan.StepIdle {
 		t.Error("a completed pod that is deleted later keeps its content")
 	}
 }
 
 func TestPW30WhatOnlyTheRuntimeKnewIsFinishedWhenItHasStopped(t *testing.T) {
-	life := lifeOf(plan.Update{Op: plan.OpKill, Leftover: runningSeen()}).Stop()
+	life := lifeOf(plan.Update{Op: plan.OpKill, RunningPod: runningSeen()}).CompleteTerminating()
 	if life.Stage != plan.Finished || life.Step() != plan.StepIdle {
 		t.Fatalf("%s, step %v", life.Stage, life.Step())
 	}

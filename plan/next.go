@@ -6,17 +6,18 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/internal/restart"
 	"github.com/heraldnode/herald/observed"
 )
 
 // Next is what to do for one pod now. The same input gives the same actions, and a pod that is as it should be gets none.
-func Next(in Input) Actions {
+func ComputeActions(in Input) Actions {
 	d := &decision{Input: in, seen: in.Observed}
 	if d.seen == nil {
 		d.seen = &observed.Pod{}
 	}
-	d.restartAll = restart.LastOfAll(&in.Pod.Spec, d.seen)
+	d.restartAll = restart.LastRestartAll(&in.Pod.Spec, d.seen)
 	d.sandbox, d.hasSandbox = usableSandbox(in.Pod, d.seen)
 	d.out.Backoff = d.remember()
 	d.decide()
@@ -37,18 +38,14 @@ type decision struct {
 }
 
 func (d *decision) decide() {
-	deadline, limited := d.deadline()
-	switch {
-	case limited && !d.Now.Before(deadline):
-		d.out.Fail = &Failure{
-			Reason:  "DeadlineExceeded",
-			Message: "Pod was active on the node longer than the specified deadline",
-		}
+	if d.out.Evict = derive.DeadlineExceeded(d.Pod, d.StartTime, d.Now); d.out.Evict != nil {
 		return
-	case d.isOver():
+	}
+	if d.isOver() {
 		d.out.Done = true
 		return
-	case limited:
+	}
+	if deadline, limited := derive.ActiveDeadline(d.Pod, d.StartTime); limited {
 		d.wakeAt(deadline)
 	}
 	if d.hasSandbox {
@@ -65,18 +62,9 @@ func (d *decision) decide() {
 	}
 }
 
-// deadline is PH-19. Counted from the recorded start, it survives a restart of the agent.
-func (d *decision) deadline() (at time.Time, limited bool) {
-	limit := d.Pod.Spec.ActiveDeadlineSeconds
-	if limit == nil || d.StartTime.IsZero() {
-		return time.Time{}, false
-	}
-	return d.StartTime.Add(seconds(*limit)), true
-}
-
 func (d *decision) wakeAt(at time.Time) {
-	if d.out.Wake.IsZero() || at.Before(d.out.Wake) {
-		d.out.Wake = at
+	if d.out.RequeueAt.IsZero() || at.Before(d.out.RequeueAt) {
+		d.out.RequeueAt = at
 	}
 }
 
@@ -110,18 +98,18 @@ func (d *decision) mayRunAgain(c *v1.Container, instance *observed.Container) bo
 	case d.isOwed(c, instance) || d.isOfBefore(instance):
 		return true
 	case stateOf(instance) != observed.Exited:
-		return restart.WhenKilled(&d.Pod.Spec, c)
+		return restart.ShouldRestartKilled(&d.Pod.Spec, c)
 	default:
-		return restart.After(&d.Pod.Spec, c, int32(instance.Exit.Code))
+		return restart.ShouldRestart(&d.Pod.Spec, c, int32(instance.Exit.Code))
 	}
 }
 
 // start asks for a new instance, once, though two containers may have its name, or says why there is none now. stopped is the
 // instance that is stopped for it, or nil.
-func (d *decision) start(c *v1.Container, kind Kind, stopped *observed.Container) {
+func (d *decision) start(c *v1.Container, kind derive.ContainerKind, stopped *observed.Container) {
 	if waiting, waits := d.waitOf(c, stopped); waits {
 		if d.out.Waiting == nil {
-			d.out.Waiting = map[string]Waiting{}
+			d.out.Waiting = map[string]derive.Waiting{}
 		}
 		d.out.Waiting[c.Name] = waiting
 		d.wakeAt(waiting.Until)

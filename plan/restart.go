@@ -3,6 +3,7 @@ package plan
 import (
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/internal/restart"
 	"github.com/heraldnode/herald/observed"
 )
@@ -36,5 +37,5 @@ func succeeded(exit *observed.Exit) bool {
 // RunsOnce reports whether a container that was begun and lost must not be started again: nobody knows whether it has done its
 // work, and its pod's policy allows no second time (BUG-41).
 func RunsOnce(pod *v1.Pod, start Start) bool {
-	return start.Kind == Regular && !restart.WhenKilled(&pod.Spec, start.Container)
+	return start.Kind == derive.RegularContainer && !restart.ShouldRestartKilled(&pod.Spec, start.Container)
 }

@@ -1,6 +1,9 @@
 package plan
 
-import "github.com/heraldnode/herald/observed"
+import (
+	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/observed"
+)
 
 // isOfBefore reports whether the instance is from before the last restart of all containers. The kubelet removes all of them to
 // begin again. Here the moment divides them: those that were created up to it are of before, and are replaced. So nothing is
@@ -18,8 +21,8 @@ func (d *decision) stopForRestart() bool {
 			if instance.State != observed.Running || !d.isOfBefore(instance) {
 				continue
 			}
-			c, kind := Find(d.Pod, instance.Name)
-			if c != nil && kind != Ephemeral && sidecars == (kind == Sidecar) {
+			c, kind := FindContainer(d.Pod, instance.Name)
+			if c != nil && kind != derive.EphemeralContainer && sidecars == (kind == derive.SidecarContainer) {
 				d.stop(c, instance, StopRestartAll, true)
 			}
 		}

@@ -146,7 +146,7 @@ func TestPRB41AnUnhealthyContainerIsStoppedAndStartedUnlessItsPolicyIsNever(t *t
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := plan.Next(plan.Input{
+			got := plan.ComputeActions(plan.Input{
 				Pod: test.pod, Observed: saw(ready, running("a")), Now: now,
 				Unhealthy: map[observed.ContainerID]string{id("a#0"): test.said},
 			})
@@ -165,7 +165,7 @@ func TestPRB41AnUnhealthyContainerIsStoppedAndStartedUnlessItsPolicyIsNever(t *t
 
 func TestAContainerStoppedToBeReplacedIsStartedWhateverItsExitCode(t *testing.T) {
 	pod := newPod(v1.RestartPolicyOnFailure, container("a"))
-	stopped := plan.Next(plan.Input{
+	stopped := plan.ComputeActions(plan.Input{
 		Pod: pod, Observed: saw(ready, running("a")), Now: now, Unhealthy: map[observed.ContainerID]string{id("a#0"): ""},
 	})
 	seen := saw(ready, exited("a", 0))
@@ -193,9 +193,9 @@ func TestPH19APodPastItsDeadlineFailsAndOneBeforeItIsLookedAtAgainThen(t *testin
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := plan.Next(plan.Input{Pod: pod, Observed: saw(ready), StartTime: test.started, Now: now})
-			if told(got) != test.want || !got.Wake.Equal(test.wake) {
-				t.Errorf("got %q, wake %v; want %q, wake %v", told(got), got.Wake, test.want, test.wake)
+			got := plan.ComputeActions(plan.Input{Pod: pod, Observed: saw(ready), StartTime: test.started, Now: now})
+			if told(got) != test.want || !got.RequeueAt.Equal(test.wake) {
+				t.Errorf("got %q, wake %v; want %q, wake %v", told(got), got.RequeueAt, test.want, test.wake)
 			}
 		})
 	}

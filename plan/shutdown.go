@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 )
 
@@ -13,7 +14,7 @@ import (
 //
 //	wait until all of After have ended, or Stop.Grace has passed
 //	stop with Stop.Later(the time that was waited)
-type Ending struct {
+type OrderedStop struct {
 	Stop  Stop
 	After []observed.ContainerID
 }
@@ -23,30 +24,30 @@ type Ending struct {
 // ephemeral container, nor for what has ended. Whoever is waited for stands before those who wait.
 //
 // pod is nil for an orphan whose spec is not known: then nothing waits.
-func Shutdown(pod *v1.Pod, seen *observed.Pod, grace time.Duration) []Ending {
+func TerminationOrder(pod *v1.Pod, seen *observed.Pod, grace time.Duration) []OrderedStop {
 	if seen == nil {
 		return nil
 	}
 	if pod == nil {
 		pod = &v1.Pod{}
 	}
-	var endings []Ending
-	sidecars := map[string][]Ending{}
+	var endings []OrderedStop
+	sidecars := map[string][]OrderedStop{}
 	var before []observed.ContainerID
 	for i := range seen.Containers {
 		instance := &seen.Containers[i]
 		if !isAlive(instance) {
 			continue
 		}
-		c, kind := Find(pod, instance.Name)
-		ending := Ending{Stop: Stop{
-			ID: instance.ID, Container: c, Grace: grace, Reason: StopPodEnds, Message: "Stopping container " + instance.Name,
+		c, kind := FindContainer(pod, instance.Name)
+		ending := OrderedStop{Stop: Stop{
+			ID: instance.ID, Container: c, Grace: grace, Reason: StopPodTerminating, Message: "Stopping container " + instance.Name,
 		}}
 		switch kind {
-		case Sidecar:
+		case derive.SidecarContainer:
 			sidecars[c.Name] = append(sidecars[c.Name], ending)
 			continue
-		case Init, Regular:
+		case derive.InitContainer, derive.RegularContainer:
 			before = append(before, instance.ID)
 		}
 		endings = append(endings, ending)
@@ -56,9 +57,9 @@ func Shutdown(pod *v1.Pod, seen *observed.Pod, grace time.Duration) []Ending {
 
 // lastToFirst chains the sidecars: each comes after those that are behind it in the spec, and after what is before all.
 func lastToFirst(
-	specs []v1.Container, sidecars map[string][]Ending, before []observed.ContainerID,
-) []Ending {
-	var chain []Ending
+	specs []v1.Container, sidecars map[string][]OrderedStop, before []observed.ContainerID,
+) []OrderedStop {
+	var chain []OrderedStop
 	for i := len(specs) - 1; i >= 0; i-- {
 		of := sidecars[specs[i].Name]
 		delete(sidecars, specs[i].Name)
@@ -74,7 +75,7 @@ func lastToFirst(
 }
 
 // Later is the stop after part of its grace was spent on waiting.
-func (s Stop) Later(spent time.Duration) Stop {
+func (s Stop) AfterWaiting(spent time.Duration) Stop {
 	s.Grace = max(s.Grace-spent, minStopGrace)
 	return s
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // order writes endings as "a, s after a".
-func order(endings []plan.Ending) string {
+func order(endings []plan.OrderedStop) string {
 	var words []string
 	for _, e := range endings {
 		word := e.Stop.ID.ID
@@ -57,7 +57,7 @@ func TestPW25SidecarsEndAfterTheOthersLastToFirst(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, order(plan.Shutdown(test.pod, test.seen, time.Minute))); diff != "" {
+			if diff := cmp.Diff(test.want, order(plan.TerminationOrder(test.pod, test.seen, time.Minute))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -66,10 +66,10 @@ func TestPW25SidecarsEndAfterTheOthersLastToFirst(t *testing.T) {
 
 func TestPW24WaitingIsDeductedFromTheGraceButForTwoSeconds(t *testing.T) {
 	pod := newPod(v1.RestartPolicyAlways, container("a"))
-	stop := plan.Shutdown(pod, saw(ready, running("a")), 30*time.Second)[0].Stop
+	stop := plan.TerminationOrder(pod, saw(ready, running("a")), 30*time.Second)[0].Stop
 	want := plan.Stop{
 		ID: id("a#0"), Container: &pod.Spec.Containers[0], Grace: 30 * time.Second,
-		Reason: plan.StopPodEnds, Message: "Stopping container a",
+		Reason: plan.StopPodTerminating, Message: "Stopping container a",
 	}
 	if diff := cmp.Diff(want, stop); diff != "" {
 		t.Error(diff)
@@ -77,7 +77,7 @@ func TestPW24WaitingIsDeductedFromTheGraceButForTwoSeconds(t *testing.T) {
 	for spent, left := range map[time.Duration]time.Duration{
 		0: 30 * time.Second, 10 * time.Second: 20 * time.Second, 29 * time.Second: 2 * time.Second, time.Hour: 2 * time.Second,
 	} {
-		if got := stop.Later(spent).Grace; got != left {
+		if got := stop.AfterWaiting(spent).Grace; got != left {
 			t.Errorf("after %v: %v, want %v", spent, got, left)
 		}
 	}
@@ -113,10 +113,10 @@ func TestAContainerIsFoundByNameWithItsKind(t *testing.T) {
 	pod := withInit(newPod(v1.RestartPolicyAlways, sidecar("a")), container("i"), sidecar("s"))
 	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
 	for name, want := range map[string]string{
-		"a": "regular a", "i": "init i", "s": "sidecar s", "debug": "ephemeral debug", "x": "unknown",
+		"a": "regular a", "i": "init i", "s": "sidecar s", "debug": "ephemeral debug", "x": "",
 	} {
-		c, kind := plan.Find(pod, name)
-		got := kind.String()
+		c, kind := plan.FindContainer(pod, name)
+		got := string(kind)
 		if c != nil {
 			got = fmt.Sprint(kind, " ", c.Name)
 		}

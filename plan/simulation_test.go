@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 )
@@ -36,8 +37,8 @@ func (m *machine) step() bool {
 	in := plan.Input{
 		Pod: m.pod, Observed: seen, Started: m.started, Unhealthy: m.ailing, Backoff: m.memory, Now: m.now,
 	}
-	actions := plan.Next(in)
-	if again := plan.Next(in); !reflect.DeepEqual(actions, again) {
+	actions := plan.ComputeActions(in)
+	if again := plan.ComputeActions(in); !reflect.DeepEqual(actions, again) {
 		m.t.Fatalf("the same input gives other actions: %q, then %q", told(actions), told(again))
 	}
 	m.memory = actions.Backoff
@@ -50,7 +51,7 @@ func (m *machine) step() bool {
 		m.makeSandbox(actions.Sandbox.Attempt)
 	}
 	for _, s := range actions.Start {
-		if !m.start(s) && s.Kind == plan.Init {
+		if !m.start(s) && s.Kind == derive.InitContainer {
 			break
 		}
 	}
@@ -69,7 +70,7 @@ func (m *machine) snapshot() *observed.Pod {
 
 func (m *machine) stop(seen *observed.Pod, actions plan.Actions) {
 	if actions.KillPod {
-		for _, ending := range plan.Shutdown(m.pod, seen, time.Second) {
+		for _, ending := range plan.TerminationOrder(m.pod, seen, time.Second) {
 			m.end(ending.Stop.ID, 137)
 			m.replaced[ending.Stop.Container.Name] = true
 		}
@@ -177,7 +178,7 @@ func (m *machine) mustBeAllowed(s plan.Start) {
 			m.t.Fatalf("%s is started %v after its end", last.ID.ID, m.now.Sub(last.Exit.FinishedAt))
 		}
 	}
-	if s.Kind == plan.Regular || s.Kind == plan.Init {
+	if s.Kind == derive.RegularContainer || s.Kind == derive.InitContainer {
 		m.mustHaveRunBefore(s)
 	}
 }
@@ -205,7 +206,7 @@ func (m *machine) mustHaveRunBefore(s plan.Start) {
 		if c.Name == s.Container.Name {
 			return
 		}
-		if _, kind := plan.Find(m.pod, c.Name); kind == plan.Sidecar {
+		if _, kind := plan.FindContainer(m.pod, c.Name); kind == derive.SidecarContainer {
 			continue
 		}
 		if last := m.newest(c.Name); last == nil || last.SandboxID != sandbox.ID || last.Exit == nil || last.Exit.Code != 0 {
@@ -297,15 +298,15 @@ func (m *machine) settle() (done bool) {
 	for range 200 {
 		before := m.made
 		in := plan.Input{Pod: m.pod, Observed: m.snapshot(), Started: m.started, Unhealthy: m.ailing, Backoff: m.memory, Now: m.now}
-		a := plan.Next(in)
+		a := plan.ComputeActions(in)
 		if told(a) == "" {
 			return false
 		}
 		if m.step() {
 			return true
 		}
-		if m.made == before && !a.Wake.IsZero() {
-			m.now = a.Wake
+		if m.made == before && !a.RequeueAt.IsZero() {
+			m.now = a.RequeueAt
 		}
 	}
 	m.t.Fatal("there is always something to do")
@@ -331,7 +332,7 @@ func TestLeftAloneAPodComesToRestAndOneThatEndsWellComesToItsEnd(t *testing.T) {
 				c := &m.seen.Containers[i]
 				if c.State == observed.Running {
 					m.started[c.ID] = true
-					if _, kind := plan.Find(m.pod, c.Name); kind != plan.Sidecar {
+					if _, kind := plan.FindContainer(m.pod, c.Name); kind != derive.SidecarContainer {
 						m.tick(time.Hour)
 						m.end(c.ID, 0)
 						ended++
@@ -350,7 +351,7 @@ func TestLeftAloneAPodComesToRestAndOneThatEndsWellComesToItsEnd(t *testing.T) {
 
 // initWaits reports whether the next step was opened by a sidecar that counts as started only now.
 func (m *machine) initWaits() bool {
-	a := plan.Next(plan.Input{Pod: m.pod, Observed: m.snapshot(), Started: m.started, Backoff: m.memory, Now: m.now})
+	a := plan.ComputeActions(plan.Input{Pod: m.pod, Observed: m.snapshot(), Started: m.started, Backoff: m.memory, Now: m.now})
 	return told(a) != ""
 }
 

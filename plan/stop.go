@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 )
 
@@ -69,8 +70,8 @@ func (d *decision) messageOf(instance *observed.Container, reason StopReason) st
 		return said
 	}
 	noun := "Container"
-	if _, kind := Find(d.Pod, instance.Name); kind == Init || kind == Sidecar {
-		noun = "Init container"
+	if _, kind := FindContainer(d.Pod, instance.Name); kind == derive.InitContainer || kind == derive.SidecarContainer {
+		noun = "derive.InitContainer container"
 	}
 	return fmt.Sprintf("%s %s %s", noun, instance.Name, reason.words())
 }
@@ -86,7 +87,7 @@ func (r StopReason) words() string {
 		return "failed startup probe"
 	case StopUnknownState:
 		return "is in an unknown state"
-	case StopSurplus:
+	case StopStale:
 		return "is not of the present pod"
 	case StopRestartAll:
 		return "is stopped by a rule that restarts all containers"
@@ -103,8 +104,8 @@ func (d *decision) stopSurplus() {
 		if instance.State != observed.Running {
 			continue
 		}
-		if c, _ := Find(d.Pod, instance.Name); c == nil || d.newest(instance.Name) != instance {
-			d.stop(c, instance, StopSurplus, false)
+		if c, _ := FindContainer(d.Pod, instance.Name); c == nil || d.newest(instance.Name) != instance {
+			d.stop(c, instance, StopStale, false)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 )
 
@@ -29,7 +30,7 @@ type Input struct {
 // Actions is what to do for one pod now, in the order of the fields. The zero value asks for nothing.
 type Actions struct {
 	// Fail is set when the pod must fail as a whole now. No other action comes with it: Shutdown ends what runs.
-	Fail *Failure
+	Evict *derive.Eviction
 	// Done tells that the regular containers have ended for good, or that an init container failed for good. Nothing is
 	// started again. Sidecars may still run: Shutdown ends them. No other action comes with it.
 	Done bool
@@ -43,16 +44,11 @@ type Actions struct {
 	// not keep the rest from starting. A container is not started when its Stop failed.
 	Start []Start
 	// Waiting says, by container name, why one that is to run is not started now.
-	Waiting map[string]Waiting
+	Waiting map[string]derive.Waiting
 	// Wake is when to look again even if nothing happens. Zero: no need.
-	Wake time.Time
+	RequeueAt time.Time
 	// Backoff is the memory after this decision, for the next Input.
 	Backoff Backoff
-}
-
-// Failure is why a pod must fail, in the API's words.
-type Failure struct {
-	Reason, Message string
 }
 
 // NewSandbox is a sandbox to make. Attempt numbers of a pod only rise.
@@ -63,7 +59,7 @@ type NewSandbox struct {
 // Start is one container to make and start. Its RestartCount is that of the new instance.
 type Start struct {
 	Container    *v1.Container
-	Kind         Kind
+	Kind         derive.ContainerKind
 	RestartCount int
 }
 
@@ -84,46 +80,14 @@ type StopReason string
 
 // The reasons. Those that the kubelet has are spelled as there.
 const (
-	StopPodEnds           StopReason = "PodEnds"
+	StopPodTerminating    StopReason = "PodEnds"
 	StopDefinitionChanged StopReason = "DefinitionChanged"
 	StopLivenessProbe     StopReason = "LivenessProbe"
 	StopStartupProbe      StopReason = "StartupProbe"
 	StopUnknownState      StopReason = "Unknown"
-	StopSurplus           StopReason = "Surplus"
+	StopStale             StopReason = "Surplus"
 	StopRestartAll        StopReason = "RestartAllContainers"
 )
 
 // CrashLoopBackOff is the reason for which a container waits that ended too soon after its start.
-const CrashLoopBackOff = "CrashLoopBackOff"
-
-// Waiting is why a container waits, in the API's words, and until when.
-type Waiting struct {
-	Reason, Message string
-	Until           time.Time
-}
-
-// Kind is a container's part in its pod.
-type Kind int
-
-// The kinds. The zero value is none of them.
-const (
-	Init      Kind = iota + 1 // runs to its end before the next begins
-	Sidecar                   // an init container that keeps running beside the regular ones
-	Regular                   // an entry of spec.containers
-	Ephemeral                 // started once, for debugging
-)
-
-func (k Kind) String() string {
-	switch k {
-	case Init:
-		return "init"
-	case Sidecar:
-		return "sidecar"
-	case Regular:
-		return "regular"
-	case Ephemeral:
-		return "ephemeral"
-	default:
-		return "unknown"
-	}
-}
+const ReasonCrashLoopBackOff = "CrashLoopBackOff"

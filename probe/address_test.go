@@ -108,7 +108,7 @@ func TestProbesMayNameTheNodesAddressesOnlyWhereThatIsAllowed(t *testing.T) {
 func firstVerdict(t *testing.T, pod *v1.Pod, seen *observed.Pod, configure func(*probe.Config)) bool {
 	t.Helper()
 	node := verdicts{pod: seen, ready: make(chan bool, 10)}
-	config := probe.Config{Observations: node, Statuses: node, Events: node}
+	config := probe.Config{PodCache: node, Statuses: node, Events: node}
 	configure(&config)
 	prober, err := probe.New(config)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // Observations is what the runtime was seen to hold. Nobody changes what it returns.
-type Observations interface {
+type PodCache interface {
 	// Get is what was last seen of the pod, never nil. It must not block.
 	Get(uid podid.UID) *observed.Pod
 }
@@ -34,8 +34,8 @@ type Statuses interface {
 
 // Config is what a Prober needs. Fields without a default are required.
 type Config struct {
-	Observations Observations
-	Statuses     Statuses
+	PodCache PodCache
+	Statuses Statuses
 
 	// Runtime runs the commands of exec probes. Default: they cannot be run, which is told as an error.
 	Runtime check.Runtime
@@ -58,7 +58,7 @@ type Config struct {
 
 func (c Config) withDefaults() (Config, error) {
 	var err error
-	if c.Observations == nil {
+	if c.PodCache == nil {
 		err = errors.Join(err, errors.New("probe: Config.Observations is required"))
 	}
 	if c.Statuses == nil {

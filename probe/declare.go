@@ -15,7 +15,7 @@ func (p *Prober) declareLocked(r *record, pod *v1.Pod) {
 	r.pod, r.probes = pod, nil
 	for _, container := range probed(pod) {
 		for _, kind := range []judge.Kind{judge.Startup, judge.Readiness, judge.Liveness} {
-			if spec := kind.Of(container); spec != nil {
+			if spec := kind.ProbeOf(container); spec != nil {
 				r.probes = append(r.probes, p.keepOrMakeLocked(before, &probe{
 					pod: pod, container: container, spec: spec, kind: kind, place: -1,
 				}))
@@ -34,8 +34,8 @@ func (p *Prober) declareLocked(r *record, pod *v1.Pod) {
 
 // keepOrMakeLocked is the probe that was there before, if its container is the same, or a new one that goes on from it.
 func (p *Prober) keepOrMakeLocked(before []*probe, declared *probe) *probe {
-	rules := judge.RulesOf(declared.kind, declared.spec)
-	rules.AfterStartup = declared.container.StartupProbe != nil
+	rules := judge.NewParams(declared.kind, declared.spec)
+	rules.HasStartupProbe = declared.container.StartupProbe != nil
 	old := find(before, declared.container.Name, declared.kind)
 	switch {
 	case old == nil:
@@ -43,7 +43,7 @@ func (p *Prober) keepOrMakeLocked(before []*probe, declared *probe) *probe {
 	case equality.Semantic.DeepEqual(old.container, declared.container):
 		return old
 	default:
-		declared.state, declared.series = old.state.Under(rules), old.series
+		declared.state, declared.series = old.state.WithParams(rules), old.series
 		if old.cancel != nil {
 			old.heir, declared.cancel = declared, func() {}
 		}

@@ -130,7 +130,7 @@ func TestBUG37ACommandThatTakesTooLongIsKilledAndCounted(t *testing.T) {
 		w.run(pod, "app", "a1")
 		w.AddPod(pod)
 		w.after(1500 * time.Millisecond)
-		if facts, _ := w.Results("u"); facts[named("a1")].Readiness != derive.ProbeFailed {
+		if facts, _ := w.Results("u"); facts[named("a1")].Readiness != derive.ProbeFailure {
 			t.Fatal("it is not a failure")
 		}
 		if got := gather(t, w.metrics)["herald_probe_exec_timeouts_total"][""]; got != 1 {

@@ -27,7 +27,7 @@ func (p *Prober) report(probe *probe, about observed.ContainerID, found check.Ou
 	switch {
 	case found.Warning:
 		reason, what = reasonWarning, "warning"
-	case found.Result == judge.Success, found.Result == judge.Gone:
+	case found.Result == judge.Success, found.Result == judge.NotFound:
 		return
 	case found.Result == judge.Failure:
 		reason, what = reasonUnhealthy, "failed"

@@ -135,17 +135,17 @@ func (p *Prober) RemovePod(uid podid.UID) {
 
 // Results are the newest verdicts, and the containers whose liveness or startup probe gave up. Their message is empty:
 // what is told of a restart is for whoever restarts to say; why the probe failed was told when it did.
-func (p *Prober) Results(uid podid.UID) (derive.Probes, map[observed.ContainerID]string) {
+func (p *Prober) Results(uid podid.UID) (derive.ProbeResults, map[observed.ContainerID]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r, known := p.pods[uid]
 	if !known {
 		return nil, nil
 	}
-	facts, unhealthy := derive.Probes{}, map[observed.ContainerID]string{}
+	facts, unhealthy := derive.ProbeResults{}, map[observed.ContainerID]string{}
 	for _, probe := range r.probes {
-		id, verdict := probe.state.Decided()
-		if verdict == derive.ProbeUndecided {
+		id, verdict := probe.state.LastResult()
+		if verdict == derive.ProbeUnknown {
 			continue
 		}
 		of := facts[id]
@@ -156,7 +156,7 @@ func (p *Prober) Results(uid podid.UID) (derive.Probes, map[observed.ContainerID
 			of.Readiness = verdict
 		}
 		facts[id] = of
-		if verdict == derive.ProbeFailed && probe.kind != judge.Readiness && !r.ending { // PRB-21
+		if verdict == derive.ProbeFailure && probe.kind != judge.Readiness && !r.ending { // PRB-21
 			unhealthy[id] = ""
 		}
 	}

@@ -23,10 +23,10 @@ import (
 
 // What the stages ask of each other fits.
 var (
-	_ worker.Probes      = (*probe.Prober)(nil)
-	_ probe.Observations = (*pleg.PLEG)(nil)
-	_ probe.Statuses     = (*status.Manager)(nil)
-	_ check.Runtime      = (*cri.Runtime)(nil)
+	_ worker.Probes  = (*probe.Prober)(nil)
+	_ probe.PodCache = (*pleg.PLEG)(nil)
+	_ probe.Statuses = (*status.Manager)(nil)
+	_ check.Runtime  = (*cri.Runtime)(nil)
 )
 
 func TestPRB1EachDeclaredProbeIsAskedOncePerPeriod(t *testing.T) {
@@ -91,7 +91,7 @@ func TestPRB17StartupGatesTheOthersAndOpensTheGateAtOnce(t *testing.T) {
 			}
 		}
 		facts, unhealthy := w.Results("u")
-		want := derive.Probes{named("a1"): {Startup: derive.ProbePassed, Readiness: derive.ProbePassed}}
+		want := derive.ProbeResults{named("a1"): {Startup: derive.ProbeSuccess, Readiness: derive.ProbeSuccess}}
 		if diff := cmp.Diff(want, facts); diff != "" || len(unhealthy) > 0 {
 			t.Fatal(diff, unhealthy)
 		}

@@ -27,11 +27,11 @@ func TestBUG26WhatHadStartedUnderTheAgentBeforeIsNotAskedToStartAgain(t *testing
 	}
 	tests := map[string]struct {
 		published v1.PodStatus
-		want      derive.Verdict
+		want      derive.ProbeResult
 		asked     int
 	}{
-		"this very container was published as started": {published("a1"), derive.ProbePassed, 0},
-		"another one was": {published("a0"), derive.ProbeFailed, 1},
+		"this very container was published as started": {published("a1"), derive.ProbeSuccess, 0},
+		"another one was": {published("a0"), derive.ProbeFailure, 1},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestBUG26WhatHadStartedUnderTheAgentBeforeIsNotAskedToStartAgain(t *testing
 				if woken := w.heard("wake"); len(woken) != 1 {
 					t.Fatalf("the worker was woken %d times", len(woken))
 				}
-				if opened := len(w.times("live")) > 0; opened != (test.want == derive.ProbePassed) {
+				if opened := len(w.times("live")) > 0; opened != (test.want == derive.ProbeSuccess) {
 					t.Fatal("the gate does not follow")
 				}
 			})
@@ -75,7 +75,7 @@ func TestPRB34UntilAProbeSpeaksAfterARestartThereIsNoVerdict(t *testing.T) {
 			t.Fatalf("after at most two failures of three: %v", facts)
 		}
 		w.after(2 * time.Second)
-		if facts, _ := w.Results("u"); facts[named("a1")].Readiness != derive.ProbeFailed {
+		if facts, _ := w.Results("u"); facts[named("a1")].Readiness != derive.ProbeFailure {
 			t.Fatal("three failures do not count")
 		}
 	})
@@ -143,7 +143,7 @@ func TestPRB14AContainerThatEndedIsNotReadyAndIsNotAsked(t *testing.T) {
 		w.show(pod, observed.Container{Name: "app", ID: named("a1"), State: observed.Exited})
 		w.AddPod(pod)
 		w.after(5 * time.Second)
-		if facts, _ := w.Results("u"); facts[named("a1")].Readiness != derive.ProbeFailed {
+		if facts, _ := w.Results("u"); facts[named("a1")].Readiness != derive.ProbeFailure {
 			t.Fatal("it is")
 		}
 		if got := w.times("ready"); len(got) != 1 {
@@ -181,7 +181,7 @@ func TestPRB3AProbeFollowsItsSpec(t *testing.T) {
 				t.Errorf("%s was asked at:\n%s", word, diff)
 			}
 		}
-		if facts, _ := w.Results("u"); facts[named("a1")].Readiness != derive.ProbePassed {
+		if facts, _ := w.Results("u"); facts[named("a1")].Readiness != derive.ProbeSuccess {
 			t.Error("an edit took the verdict away")
 		}
 	})

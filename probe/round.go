@@ -59,7 +59,7 @@ func (p *Prober) learn(probe *probe, about observed.ContainerID, found check.Out
 		return
 	}
 	p.metrics.count(probe, found, took)
-	state, changed := probe.state.Learn(about, found.Result)
+	state, changed := probe.state.Record(about, found.Result)
 	probe.state = state
 	if changed {
 		p.openGateLocked(probe)
@@ -67,7 +67,7 @@ func (p *Prober) learn(probe *probe, about observed.ContainerID, found check.Out
 	p.mu.Unlock()
 	p.report(probe, about, found)
 	if changed {
-		p.tell(probe, about, state.Verdict(about) == derive.ProbePassed)
+		p.tell(probe, about, state.Result(about) == derive.ProbeSuccess)
 	}
 }
 
@@ -98,7 +98,7 @@ func (p *Prober) end(probe *probe) {
 		p.mu.Unlock()
 		return
 	}
-	next := probe.state.Next()
+	next := probe.state.NextCheck()
 	if probe.poked {
 		next = time.Now()
 	}

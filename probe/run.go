@@ -55,7 +55,7 @@ func (p *Prober) look(ctx context.Context, probe *probe, checks *sync.WaitGroup)
 	if check {
 		checking, cancel := context.WithCancel(ctx)
 		probe.cancel = cancel
-		s.target.Patient = probe.kind != judge.Liveness && probe.state.Verdict(s.target.ID) != derive.ProbePassed
+		s.target.RetryRefused = probe.kind != judge.Liveness && probe.state.Result(s.target.ID) != derive.ProbeSuccess
 		checks.Go(func() { p.round(checking, probe, s.target) })
 	}
 	p.mu.Unlock()
@@ -70,9 +70,9 @@ func (p *Prober) lookLocked(probe *probe, s sight) (check, changed bool) {
 	}
 	now := time.Now()
 	container := p.containerLocked(probe, s, now)
-	verdict := probe.state.Verdict(container.ID)
+	verdict := probe.state.Result(container.ID)
 	var again time.Time
-	probe.state, check, again = probe.state.Look(container, now)
+	probe.state, check, again = probe.state.Due(container, now)
 	poked := probe.place >= 0 // since it was taken: what was seen may be old by now
 	switch {
 	case check:
@@ -81,7 +81,7 @@ func (p *Prober) lookLocked(probe *probe, s sight) (check, changed bool) {
 	case !poked:
 		p.due.set(probe, again)
 	}
-	changed = verdict != probe.state.Verdict(container.ID)
+	changed = verdict != probe.state.Result(container.ID)
 	if changed {
 		p.openGateLocked(probe)
 	}

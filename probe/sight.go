@@ -25,14 +25,14 @@ type sight struct {
 }
 
 func (p *Prober) see(probe *probe) sight {
-	seen := p.config.Observations.Get(probe.uid())
+	seen := p.config.PodCache.Get(probe.uid())
 	s := sight{instance: newest(seen, probe.container.Name)}
 	if s.instance == nil {
 		return s
 	}
 	s.target = check.Target{
 		Container: probe.container, ID: s.instance.ID, Address: p.addressOf(probe.pod, seen),
-		OwnNetwork: !probe.pod.Spec.HostNetwork && !p.config.AllowNodeAddresses,
+		PodNetwork: !probe.pod.Spec.HostNetwork && !p.config.AllowNodeAddresses,
 	}
 	if probe.container.StartupProbe != nil {
 		s.startedBefore = p.isPublishedAsStarted(probe.uid(), s.instance)
@@ -104,13 +104,13 @@ func (p *Prober) gateOpenLocked(probe *probe, id observed.ContainerID) bool {
 		return false
 	}
 	startup := find(p.pods[probe.uid()].probes, probe.container.Name, judge.Startup)
-	return startup == nil || startup.state.Verdict(id) == derive.ProbePassed
+	return startup == nil || startup.state.Result(id) == derive.ProbeSuccess
 }
 
 // delay is PRB-4: an agent that has just begun does not ask all containers that ran before it at once. Containers that
 // were started since are spread by themselves, and someone waits for them to become ready.
 func (p *Prober) delay(probe *probe, instance *observed.Container, now time.Time) time.Duration {
-	period := judge.RulesOf(probe.kind, probe.spec).Period
+	period := judge.NewParams(probe.kind, probe.spec).Period
 	if now.Sub(p.started) >= period || !instance.StartedAt.Before(p.started) {
 		return 0
 	}

@@ -67,7 +67,7 @@ func (w *world) boot(configure func(*probe.Config)) {
 	w.Helper()
 	w.metrics = prometheus.NewPedanticRegistry()
 	config := probe.Config{
-		Observations: w, Statuses: w, Runtime: w, Events: w, Metrics: w.metrics,
+		PodCache: w, Statuses: w, Runtime: w, Events: w, Metrics: w.metrics,
 		Wake: func(uid podid.UID) { w.say("wake %s", uid) },
 	}
 	configure(&config)

@@ -69,7 +69,7 @@ func (m *Manager) acceptLocked(p proposal, published *v1.PodStatus) (*v1.PodStat
 		return old, ordinary, err
 	}
 	now := time.Now()
-	next, _ = derive.Normalize(p.pod, derive.Continue(old, next, now))
+	next, _ = derive.Normalize(p.pod, derive.CarryOver(old, next, now))
 	m.metrics.countTerminated(old, &next)
 	if known && !p.force && derive.Equal(old, &next) && p.finished == e.finished {
 		return old, ordinary, errUnchanged
@@ -96,11 +96,11 @@ func (m *Manager) publishLocked(e *entry, first bool) {
 func propose(e *entry, p *proposal) (v1.PodStatus, error) {
 	if p.ends {
 		p.finished = true
-		return derive.WithProbeFacts(p.pod, derive.Terminate(p.pod, *e.status), e.facts), nil
+		return derive.WithProbeResults(p.pod, derive.Terminate(p.pod, *e.status), e.facts), nil
 	}
 	p.finished = p.finished || (e.finished && !podid.IsStatic(p.pod)) // SM-22
 	if len(e.facts) > 0 {
-		p.status = derive.WithProbeFacts(p.pod, p.status, e.facts)
+		p.status = derive.WithProbeResults(p.pod, p.status, e.facts)
 	}
 	return p.status, derive.CheckTransition(p.pod, e.status, &p.status)
 }
@@ -114,7 +114,7 @@ func (m *Manager) storeLocked(e *entry, p proposal, status *v1.PodStatus, now ti
 	}
 	m.versions++
 	e.pod, e.status, e.finished, e.version, e.newestAt, e.urgency = p.pod, status, p.finished, m.versions, now, u
-	maps.DeleteFunc(e.facts, func(container observed.ContainerID, _ derive.ProbeFacts) bool {
+	maps.DeleteFunc(e.facts, func(container observed.ContainerID, _ derive.ContainerProbeResults) bool {
 		return !hasContainer(status, container)
 	})
 	m.hastenLocked(e, now)

@@ -55,7 +55,7 @@ func isQuiet(j job, merged *v1.PodStatus) bool {
 func keepTimes(base, merged []v1.PodCondition, now time.Time) {
 	for i := range merged {
 		condition := &merged[i]
-		if !derive.IsOwned(condition.Type) || condition.Type == v1.PodResizePending || condition.Type == v1.PodResizeInProgress {
+		if !derive.IsOwnedCondition(condition.Type) || condition.Type == v1.PodResizePending || condition.Type == v1.PodResizeInProgress {
 			continue
 		}
 		shown := conditionOf(base, condition.Type)

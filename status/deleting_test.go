@@ -303,8 +303,8 @@ func TestSM93_ResizeConditions(t *testing.T) {
 		synctest.Wait()
 		n.faults.Forget()
 		uid := podid.UID(p.UID)
-		n.allocations.SetPodResizeInProgressCondition(uid, derive.ResizeVerdict{Generation: 1})
-		n.allocations.SetPodResizePendingCondition(uid, derive.ResizeVerdict{Reason: v1.PodReasonDeferred, Message: "no room", Generation: 1})
+		n.allocations.SetPodResizeInProgressCondition(uid, derive.ResizeCondition{Generation: 1})
+		n.allocations.SetPodResizePendingCondition(uid, derive.ResizeCondition{Reason: v1.PodReasonDeferred, Message: "no room", Generation: 1})
 		time.Sleep(time.Minute)
 		if n.writes("PATCH") != 0 {
 			t.Fatal("setting a resize condition sent something")

@@ -19,7 +19,7 @@ type entry struct {
 	status *v1.PodStatus
 	// facts are the probes' results by container ID. They are joined anew with each status, so that one computed before a
 	// result cannot undo it (SM-16, BUG-7).
-	facts    derive.Probes
+	facts    derive.ProbeResults
 	finished bool
 
 	// version counts accepted changes. It comes from one counter of the manager's, so that it rises for a UID also when

@@ -26,10 +26,10 @@ func (e *entry) leanOn(known *v1.Pod, mirror bool) {
 func sharing(status, other *v1.PodStatus) v1.PodStatus {
 	lean := *status
 	lean.Conditions = either(status.Conditions, other.Conditions, sameCondition)
-	lean.InitContainerStatuses = either(status.InitContainerStatuses, other.InitContainerStatuses, derive.EqualContainer)
-	lean.ContainerStatuses = either(status.ContainerStatuses, other.ContainerStatuses, derive.EqualContainer)
+	lean.InitContainerStatuses = either(status.InitContainerStatuses, other.InitContainerStatuses, derive.EqualContainerStatus)
+	lean.ContainerStatuses = either(status.ContainerStatuses, other.ContainerStatuses, derive.EqualContainerStatus)
 	lean.EphemeralContainerStatuses = either(
-		status.EphemeralContainerStatuses, other.EphemeralContainerStatuses, derive.EqualContainer)
+		status.EphemeralContainerStatuses, other.EphemeralContainerStatuses, derive.EqualContainerStatus)
 	lean.PodIPs = either(status.PodIPs, other.PodIPs, func(a, b *v1.PodIP) bool { return *a == *b })
 	lean.HostIPs = either(status.HostIPs, other.HostIPs, func(a, b *v1.HostIP) bool { return *a == *b })
 	if status.StartTime.Equal(other.StartTime) {

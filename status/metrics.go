@@ -59,7 +59,7 @@ func newMetrics(registry prometheus.Registerer, m *Manager) (*metrics, error) {
 // countTerminated counts each end of a container once (SM-31).
 func (s *metrics) countTerminated(old, next *v1.PodStatus) {
 	for _, end := range derive.NewlyTerminated(old, next) {
-		s.terminated.WithLabelValues(string(end.Kind), strconv.Itoa(int(end.ExitCode)), end.Reason).Inc()
+		s.terminated.WithLabelValues(end.Kind.MetricLabel(), strconv.Itoa(int(end.ExitCode)), end.Reason).Inc()
 	}
 }
 

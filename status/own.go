@@ -25,7 +25,7 @@ func ownContainers(statuses, before []v1.ContainerStatus) []v1.ContainerStatus {
 	}
 	owned := make([]v1.ContainerStatus, len(statuses))
 	for i := range statuses {
-		if i < len(before) && derive.EqualContainer(&statuses[i], &before[i]) {
+		if i < len(before) && derive.EqualContainerStatus(&statuses[i], &before[i]) {
 			owned[i] = before[i]
 		} else {
 			statuses[i].DeepCopyInto(&owned[i])

@@ -181,7 +181,7 @@ func containerMisdeeds(pod *v1.Pod, was, is *v1.ContainerStatus, say func(string
 func conditionMisdeeds(was, is v1.PodCondition, say func(string, any, any)) {
 	isResize := was.Type == v1.PodResizePending || was.Type == v1.PodResizeInProgress
 	switch {
-	case !derive.IsOwned(was.Type) && was != is && was.Type != derive.SharedCondition:
+	case !derive.IsOwnedCondition(was.Type) && was != is && was.Type != v1.DisruptionTarget:
 		say("I7 foreign condition", was, is)
 	case isResize || is.Type == "":
 	case was.Status == is.Status && !was.LastTransitionTime.Equal(&is.LastTransitionTime):

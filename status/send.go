@@ -110,7 +110,7 @@ func conditionsToSend(merged []v1.PodCondition, base *v1.PodStatus) (sent []v1.P
 	has := map[v1.PodConditionType]bool{}
 	for _, condition := range merged {
 		isNew := !slices.Contains(base.Conditions, condition)
-		if derive.IsOwned(condition.Type) || (condition.Type == derive.SharedCondition && isNew) {
+		if derive.IsOwnedCondition(condition.Type) || (condition.Type == v1.DisruptionTarget && isNew) {
 			sent = append(sent, condition)
 			has[condition.Type] = true
 		}

@@ -29,22 +29,22 @@ func (m *Manager) TerminatePod(pod *v1.Pod) {
 // SetContainerReadiness records what the readiness probe of one container found. It is ignored when the pod is not in the
 // address book, has no status yet, or has no container of that ID (SM-12).
 func (m *Manager) SetContainerReadiness(uid types.UID, container observed.ContainerID, ready bool) {
-	m.setFact(uid, container, derive.ProbeFacts{Readiness: verdict(ready)})
+	m.setFact(uid, container, derive.ContainerProbeResults{Readiness: verdict(ready)})
 }
 
 // SetContainerStartup records what the startup probe of one container found; ignored as SetContainerReadiness (SM-15).
 func (m *Manager) SetContainerStartup(uid types.UID, container observed.ContainerID, started bool) {
-	m.setFact(uid, container, derive.ProbeFacts{Startup: verdict(started)})
+	m.setFact(uid, container, derive.ContainerProbeResults{Startup: verdict(started)})
 }
 
-func verdict(passed bool) derive.Verdict {
+func verdict(passed bool) derive.ProbeResult {
 	if passed {
-		return derive.ProbePassed
+		return derive.ProbeSuccess
 	}
-	return derive.ProbeFailed
+	return derive.ProbeFailure
 }
 
-func (m *Manager) setFact(uid types.UID, container observed.ContainerID, news derive.ProbeFacts) {
+func (m *Manager) setFact(uid types.UID, container observed.ContainerID, news derive.ContainerProbeResults) {
 	own := m.config.Pods.TranslatePodUID(uid)
 	pod, found := m.config.Pods.GetPodByUID(own)
 	if !found {
@@ -63,20 +63,20 @@ func (m *Manager) setFact(uid types.UID, container observed.ContainerID, news de
 }
 
 // learn lays news over what is known of the container, and reports whether that changed anything.
-func (e *entry) learn(container observed.ContainerID, news derive.ProbeFacts) bool {
+func (e *entry) learn(container observed.ContainerID, news derive.ContainerProbeResults) bool {
 	before := e.facts[container]
 	after := before
-	if news.Startup != derive.ProbeUndecided {
+	if news.Startup != derive.ProbeUnknown {
 		after.Startup = news.Startup
 	}
-	if news.Readiness != derive.ProbeUndecided {
+	if news.Readiness != derive.ProbeUnknown {
 		after.Readiness = news.Readiness
 	}
 	if after == before {
 		return false
 	}
 	if e.facts == nil {
-		e.facts = derive.Probes{}
+		e.facts = derive.ProbeResults{}
 	}
 	e.facts[container] = after
 	return true

@@ -38,7 +38,7 @@ func (s shrinkage) apply(status v1.PodStatus) v1.PodStatus {
 	small := *status.DeepCopy()
 	shorten(&small.Message, limit)
 	for i := range small.Conditions {
-		if derive.IsOwned(small.Conditions[i].Type) {
+		if derive.IsOwnedCondition(small.Conditions[i].Type) {
 			shorten(&small.Conditions[i].Message, limit)
 		}
 	}

@@ -17,7 +17,7 @@ const maxRejections = 5
 // looked at, has its place.
 func (w *Workers) askAbout(ctx context.Context, t *turn) error {
 	runs := false
-	if t.life.Static() {
+	if t.life.IsStatic() {
 		seen, err := w.observe(ctx, t)
 		if err != nil {
 			return err
@@ -44,7 +44,7 @@ func (w *Workers) admit(r *record, pod *v1.Pod, placed bool) admission {
 	if got.err == nil {
 		delete(w.waiting, r.uid)
 	}
-	if got.err == nil || !r.life.Static() { // a static pod is asked about again
+	if got.err == nil || !r.life.IsStatic() { // a static pod is asked about again
 		r.admission = got
 	}
 	return got
@@ -54,7 +54,7 @@ func (w *Workers) admit(r *record, pod *v1.Pod, placed bool) admission {
 func (w *Workers) await(r *record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if r.life.Static() {
+	if r.life.IsStatic() {
 		w.waiting[r.uid] = true
 	}
 }
@@ -74,10 +74,10 @@ func (w *Workers) wakeWaitingLocked() {
 // is asked about again (BUG-29). Any other goes the way of all pods that end, at once (BUG-33).
 func (w *Workers) reject(t *turn) result {
 	reason, message := rejectionReason(t.admission.err), t.admission.err.Error()
-	status := derive.Rejected(t.life.Pod, reason, message)
+	status := derive.RejectedStatus(t.life.Pod, reason, message)
 	w.metrics.rejected(reason)
 	w.config.Events.Event(t.life.Pod, v1.EventTypeWarning, reason, message)
-	if !t.life.Static() {
+	if !t.life.IsStatic() {
 		w.config.Statuses.SetPodStatus(t.life.Pod, status)
 		w.move(t, plan.Lifecycle.Reject)
 		return result{}

@@ -73,7 +73,7 @@ type Probes interface {
 	// RemovePod ends all probing of the pod.
 	RemovePod(uid podid.UID)
 	// Results are the newest verdicts, and of containers whose liveness or startup probe gave up the message.
-	Results(uid podid.UID) (derive.Probes, map[observed.ContainerID]string)
+	Results(uid podid.UID) (derive.ProbeResults, map[observed.ContainerID]string)
 }
 
 // Config is what Workers need. Fields without a default are required.

@@ -20,6 +20,6 @@ type noProbes struct{}
 func (noProbes) AddPod(*v1.Pod)                 {}
 func (noProbes) StopLivenessAndStartup(*v1.Pod) {}
 func (noProbes) RemovePod(podid.UID)            {}
-func (noProbes) Results(podid.UID) (derive.Probes, map[observed.ContainerID]string) {
+func (noProbes) Results(podid.UID) (derive.ProbeResults, map[observed.ContainerID]string) {
 	return nil, nil
 }

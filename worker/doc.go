@@ -2,8 +2,8 @@
 // another but a static one for its predecessor of the same name.
 //
 //	UpdatePod ──┐   ┌──────────── one goroutine per live pod ────────────┐
-//	Wake ───────┼─> │ Lifecycle (plan) ─> sync        ─> plan.Next ──────┼──> Runtime, Volumes
-//	KillPod ────┤   │                     terminating ─> plan.Shutdown   │
+//	Wake ───────┼─> │ Lifecycle (plan) ─> sync        ─> plan.ComputeActions ──────┼──> Runtime, Volumes
+//	KillPod ────┤   │                     terminating ─> plan.TerminationOrder   │
 //	Housekeep ──┘   │                     terminated                     ├──> Statuses (derive.Status)
 //	                └───────────────^────────────────────────────────────┘
 //	                    PodCache: newer than the last thing that we did

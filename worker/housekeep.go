@@ -69,7 +69,7 @@ func (h *housekeeping) prune() {
 		r.orphan = r.life.Pod != nil && !wanted && h.mayEnd(r.life.Pod)
 		switch {
 		case h.haunts(r):
-			h.moveLocked(r, r.life.Relapse())
+			h.moveLocked(r, r.life.ResumeTerminating())
 		case !r.orphan:
 		case r.life.Stage == plan.Finished && r.life.Step() == plan.StepIdle && r.life.Deleted && !r.live:
 			delete(h.records, uid) // nobody has anything to tell of it any more
@@ -81,7 +81,7 @@ func (h *housekeeping) prune() {
 
 func (h *housekeeping) endOrphanLocked(r *record) {
 	next, effects := r.life.Orphan()
-	if effects.Ignored || (r.life.Deleted && r.life.Again == nil && r.life.Stage == next.Stage) {
+	if effects.Ignored || (r.life.Deleted && r.life.Recreated == nil && r.life.Stage == next.Stage) {
 		return // it is on its way
 	}
 	r.hurried = true
@@ -121,7 +121,7 @@ func (h *housekeeping) createMissing(pod *v1.Pod) {
 		h.metrics.restarted(pod)
 		h.UpdatePod(Update{Op: plan.OpCreate, Pod: pod})
 	case pod.DeletionTimestamp != nil || (h.held[uid] != nil && h.held[uid].Running()):
-		h.UpdatePod(Update{Op: plan.OpKill, Pod: pod, Kill: plan.Kill{Evict: pod.DeletionTimestamp == nil}})
+		h.UpdatePod(Update{Op: plan.OpKill, Pod: pod, Kill: plan.KillOptions{Evict: pod.DeletionTimestamp == nil}})
 	}
 }
 
@@ -133,7 +133,7 @@ func (h *housekeeping) endLeftover(seen *observed.Pod) {
 		return
 	}
 	h.metrics.orphaned()
-	h.UpdatePod(Update{Op: plan.OpKill, Leftover: seen})
+	h.UpdatePod(Update{Op: plan.OpKill, RunningPod: seen})
 }
 
 // concerns reports whether anything may still be to do with the pod.

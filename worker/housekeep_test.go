@@ -205,7 +205,7 @@ func TestWorkingPodsAreCountedByWhereTheyStand(t *testing.T) {
 		held, _ := w.sight.Pods()
 		held[0].UID = podid.UID(left.UID)
 		w.engine.Break(func(c engine.Call) bool { return c.Pod == held[0].UID }, engine.Fault{Delay: engine.Forever})
-		w.UpdatePod(worker.Update{Op: plan.OpKill, Leftover: held[0]})
+		w.UpdatePod(worker.Update{Op: plan.OpKill, RunningPod: held[0]})
 		synctest.Wait()
 		want := `
 			# HELP kubelet_working_pods Pods that the workers know, by where they stand, whether a source wants them, and whether they are static.

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/heraldtest/engine"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
@@ -67,7 +68,7 @@ func TestPW21AShorterGraceInterruptsALongerOne(t *testing.T) { // PW-20
 		w.after(5 * time.Second)
 		w.wantStage(web, "terminating")
 		short := time.Duration(0)
-		w.UpdatePod(worker.Update{Op: plan.OpKill, Pod: gone, Kill: plan.Kill{Grace: &short, Evict: true}})
+		w.UpdatePod(worker.Update{Op: plan.OpKill, Pod: gone, Kill: plan.KillOptions{GracePeriod: &short, Evict: true}})
 		w.after(3 * time.Second)
 		w.wantStage(web, "finished")
 	})
@@ -80,7 +81,7 @@ func TestPW20AGraceOnlyShrinks(t *testing.T) {
 		w.create(web)
 		gone := w.delete(web, 5)
 		long := time.Hour
-		w.UpdatePod(worker.Update{Op: plan.OpKill, Pod: gone, Kill: plan.Kill{Grace: &long}})
+		w.UpdatePod(worker.Update{Op: plan.OpKill, Pod: gone, Kill: plan.KillOptions{GracePeriod: &long}})
 		w.after(6 * time.Second)
 		w.wantStage(web, "finished")
 	})
@@ -105,7 +106,7 @@ func TestPW23AKillWaitsForTheEndButNotForEver(t *testing.T) {
 		web := apiPod("web")
 		w.create(web)
 		began := time.Now()
-		if err := w.KillPod(w.Context(), web, plan.Kill{Evict: true}); err != nil || time.Since(began) != 3*time.Second {
+		if err := w.KillPod(w.Context(), web, plan.KillOptions{Evict: true}); err != nil || time.Since(began) != 3*time.Second {
 			w.Fatalf("%v after %v", err, time.Since(began))
 		}
 
@@ -113,7 +114,7 @@ func TestPW23AKillWaitsForTheEndButNotForEver(t *testing.T) {
 		db := apiPod("db")
 		w.create(db)
 		began = time.Now()
-		err := w.KillPod(w.Context(), db, plan.Kill{Evict: true})
+		err := w.KillPod(w.Context(), db, plan.KillOptions{Evict: true})
 		if err == nil || !strings.Contains(err.Error(), "db_shop (uid-db)") || time.Since(began) != 45*time.Second {
 			w.Fatalf("%v after %v", err, time.Since(began))
 		}
@@ -129,7 +130,7 @@ func TestPW23AKillWaitsForTheEndButNotForEver(t *testing.T) {
 
 		ctx, cancel := context.WithCancel(w.Context())
 		cancel()
-		if err := w.KillPod(ctx, apiPod("other"), plan.Kill{}); err != nil && ctx.Err() == nil {
+		if err := w.KillPod(ctx, apiPod("other"), plan.KillOptions{}); err != nil && ctx.Err() == nil {
 			w.Fatal(err)
 		}
 	})
@@ -144,7 +145,7 @@ func TestPW9NobodyWaitsForAPodThatHasStopped(t *testing.T) { // PW-8
 		var waiters sync.WaitGroup
 		for range 5 {
 			waiters.Go(func() {
-				if err := w.KillPod(w.Context(), web, plan.Kill{Evict: true}); err != nil {
+				if err := w.KillPod(w.Context(), web, plan.KillOptions{Evict: true}); err != nil {
 					w.Error(err)
 				}
 			})
@@ -154,15 +155,15 @@ func TestPW9NobodyWaitsForAPodThatHasStopped(t *testing.T) { // PW-8
 			w.Fatalf("they waited %v", took)
 		}
 		synctest.Wait()
-		if err := w.KillPod(w.Context(), web, plan.Kill{}); err != nil || time.Since(began) != 4*time.Second {
+		if err := w.KillPod(w.Context(), web, plan.KillOptions{}); err != nil || time.Since(began) != 4*time.Second {
 			w.Fatalf("%v; waited for a pod that has stopped", err)
 		}
 	})
 }
 
 func TestPW28TheLastKillHasTheLastWordOnTheStatus(t *testing.T) {
-	say := func(reason string) plan.Kill {
-		return plan.Kill{Evict: true, Status: func(s *v1.PodStatus) { s.Phase, s.Reason = v1.PodFailed, reason }}
+	say := func(reason string) plan.KillOptions {
+		return plan.KillOptions{Evict: true, StatusFunc: func(s *v1.PodStatus) { s.Phase, s.Reason = v1.PodFailed, reason }}
 	}
 	inWorld(t, func(w *world) {
 		w.engine.Script("app", engine.Script{Ending: 5 * time.Second})
@@ -371,7 +372,7 @@ func (w *world) startLate(p *v1.Pod) {
 	w.engine.Script("app", engine.Script{})
 	sandbox, err := w.engine.StartSandbox(w.Context(), p, 7)
 	if err == nil {
-		late := plan.Start{Container: &p.Spec.Containers[0], Kind: plan.Regular, RestartCount: 7}
+		late := plan.Start{Container: &p.Spec.Containers[0], Kind: derive.RegularContainer, RestartCount: 7}
 		err = w.engine.StartContainer(w.Context(), p, sandbox, late)
 	}
 	if err != nil || !w.runs(p) {

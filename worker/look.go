@@ -19,7 +19,7 @@ type look struct {
 	pod       *v1.Pod
 	previous  *v1.PodStatus
 	seen      *observed.Pod
-	probes    derive.Probes
+	probes    derive.ProbeResults
 	unhealthy map[observed.ContainerID]string
 }
 
@@ -65,7 +65,7 @@ func (w *Workers) observe(ctx context.Context, t *turn) (*observed.Pod, error) {
 // has ended is only believed of an earlier agent, which said so: whoever else writes to a mirror has no say in what this node
 // runs.
 func withMirrorsStatus(life plan.Lifecycle, believed bool) *v1.Pod {
-	if !life.Static() || life.Mirror == nil {
+	if !life.IsStatic() || life.Mirror == nil {
 		return life.Pod
 	}
 	pod := *life.Pod
@@ -92,12 +92,12 @@ func (l *look) decide(t *turn) plan.Actions {
 		Started: map[observed.ContainerID]bool{},
 	}
 	for id, facts := range l.probes {
-		in.Started[id] = facts.Startup == derive.ProbePassed
+		in.Started[id] = facts.Startup == derive.ProbeSuccess
 	}
 	if start := pod.Status.StartTime; start != nil {
 		in.StartTime = start.Time
 	}
-	return plan.Next(in)
+	return plan.ComputeActions(in)
 }
 
 // input is what the pod's status follows from.
@@ -111,8 +111,8 @@ func (w *Workers) input(t *turn, l *look) derive.Input {
 // publish derives the status, with the last kill's word on it, and returns the one that is now kept.
 func (w *Workers) publish(t *turn, in derive.Input) v1.PodStatus {
 	status := derive.Status(in)
-	if t.life.Status != nil && !in.Terminating {
-		t.life.Status(&status)
+	if t.life.StatusFunc != nil && !in.Terminating {
+		t.life.StatusFunc(&status)
 	}
 	kept, _ := w.config.Statuses.SetPodStatus(t.life.Pod, status)
 	w.measureStart(t, in, kept.Phase)

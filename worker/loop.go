@@ -56,8 +56,8 @@ func (w *Workers) begin(r *record, interrupt context.CancelFunc) (*turn, bool) {
 	case <-r.inbox: // what it was about is seen by this step
 	default:
 	}
-	if r.life.NeverBegan() {
-		w.moveLocked(r, r.life.Forget())
+	if r.life.NeverStarted() {
+		w.moveLocked(r, r.life.FinishUnstarted())
 	}
 	if r.life.Step() == plan.StepIdle {
 		w.retireLocked(r)
@@ -65,11 +65,11 @@ func (w *Workers) begin(r *record, interrupt context.CancelFunc) (*turn, bool) {
 	}
 	t := &turn{record: r, step: r.life.Step(), hurried: r.hurried, admission: r.admission, now: time.Now()}
 	switch {
-	case t.step != plan.StepSync || r.life.Began:
+	case t.step != plan.StepSync || r.life.Started:
 	case rival:
 		t.waits = jittered(time.Second)
-	case !r.life.Static() || w.names.take(r.life.Name, r.uid):
-		r.life = r.life.Begin()
+	case !r.life.IsStatic() || w.names.take(r.life.Name, r.uid):
+		r.life = r.life.Start()
 		w.metrics.begun(t.now.Sub(r.since))
 	default:
 		t.waits = jittered(w.config.Backoff) // PW-16: in case that nobody wakes it
@@ -85,7 +85,7 @@ func (w *Workers) restart(r *record) {
 	if r.life.Step() != plan.StepRestart {
 		return
 	}
-	w.metrics.restarted(r.life.Again)
+	w.metrics.restarted(r.life.Recreated)
 	r.since, r.admission, r.orphan = time.Now(), admission{}, false
 	r.memory = memory{newerThan: r.since}
 	w.moveLocked(r, r.life.Restart())
@@ -107,7 +107,7 @@ func (w *Workers) rivalOf(r *record) bool {
 	w.mu.Lock()
 	life := r.life
 	w.mu.Unlock()
-	if life.Stage != plan.Syncing || life.Began || !life.Static() {
+	if life.Stage != plan.Syncing || life.Started || !life.IsStatic() {
 		return false
 	}
 	pods, at := w.config.PodCache.Pods()
@@ -124,7 +124,7 @@ func (w *Workers) rivalOf(r *record) bool {
 		if known && w.names.advance(life.Name, p.UID) {
 			w.wakeLocked(other)
 		}
-		if !known || other.life.CouldRun() {
+		if !known || other.life.CouldHaveRunningContainers() {
 			return true
 		}
 	}

@@ -170,7 +170,7 @@ var happenings = map[string]func(*life, string){
 		if old := l.desired[name]; old != nil && !podid.IsStatic(old) {
 			evicted := func(s *v1.PodStatus) { s.Phase, s.Reason = v1.PodFailed, "Evicted" }
 			workers, ctx := l.Workers, l.Context()
-			l.kills.Go(func() { _ = workers.KillPod(ctx, old, plan.Kill{Evict: true, Status: evicted}) })
+			l.kills.Go(func() { _ = workers.KillPod(ctx, old, plan.KillOptions{Evict: true, StatusFunc: evicted}) })
 		}
 	},
 	"exit 0":          func(l *life, name string) { l.exit(name, 0) },

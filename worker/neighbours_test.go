@@ -89,7 +89,7 @@ func (p *probes) AddPod(*v1.Pod)                 { p.ask("add") }
 func (p *probes) StopLivenessAndStartup(*v1.Pod) { p.ask("stop-liveness") }
 func (p *probes) RemovePod(podid.UID)            { p.ask("remove") }
 
-func (p *probes) Results(podid.UID) (derive.Probes, map[observed.ContainerID]string) {
+func (p *probes) Results(podid.UID) (derive.ProbeResults, map[observed.ContainerID]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return nil, p.unhealthy

@@ -17,7 +17,7 @@ func (w *Workers) PodCouldHaveRunningContainers(uid podid.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if r, known := w.records[uid]; known {
-		return r.life.CouldRun()
+		return r.life.CouldHaveRunningContainers()
 	}
 	return !w.housekept
 }
@@ -77,8 +77,8 @@ func (w *Workers) Pods() []PodState {
 	states := make([]PodState, 0, len(w.records))
 	for uid, r := range w.records {
 		states = append(states, PodState{
-			UID: uid, Name: r.life.Name, Stage: r.life.Stage, Began: r.life.Began, Admitted: r.admission.asked && r.admission.err == nil,
-			Acknowledged: r.life.Acknowledged, Pod: r.life.Pod, Since: r.since, Err: r.trouble,
+			UID: uid, Name: r.life.Name, Stage: r.life.Stage, Began: r.life.Started, Admitted: r.admission.asked && r.admission.err == nil,
+			Acknowledged: r.life.StartedTerminating, Pod: r.life.Pod, Since: r.since, Err: r.trouble,
 		})
 	}
 	w.mu.Unlock()

@@ -5,16 +5,17 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/plan"
 )
 
 // containerReference points an event to a container of the pod.
 func containerReference(pod *v1.Pod, name string) *v1.ObjectReference {
 	list := "containers"
-	switch _, kind := plan.Find(pod, name); kind {
-	case plan.Init, plan.Sidecar:
+	switch _, kind := plan.FindContainer(pod, name); kind {
+	case derive.InitContainer, derive.SidecarContainer:
 		list = "initContainers"
-	case plan.Ephemeral:
+	case derive.EphemeralContainer:
 		list = "ephemeralContainers"
 	}
 	return &v1.ObjectReference{

@@ -16,7 +16,7 @@ import (
 func (w *Workers) stopAll(ctx context.Context, t *turn, seen *observed.Pod, grace time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, grace+w.config.StopTimeout, errStopSlow)
 	defer cancel()
-	if err := joined(w.endEach(ctx, t, plan.Shutdown(t.life.Pod, seen, grace))); err != nil {
+	if err := joined(w.endEach(ctx, t, plan.TerminationOrder(t.life.Pod, seen, grace))); err != nil {
 		return err
 	}
 	for _, s := range seen.Sandboxes {
@@ -31,7 +31,7 @@ var errStopSlow = errors.New("the containers took longer to stop than their grac
 
 // endEach stops the instances, each when those have ended that it waits for or when its grace is over (PW-25). It returns
 // what went wrong with each.
-func (w *Workers) endEach(ctx context.Context, t *turn, endings []plan.Ending) map[observed.ContainerID]error {
+func (w *Workers) endEach(ctx context.Context, t *turn, endings []plan.OrderedStop) map[observed.ContainerID]error {
 	ended := map[observed.ContainerID]chan struct{}{}
 	for _, ending := range endings {
 		ended[ending.Stop.ID] = make(chan struct{})
@@ -44,7 +44,7 @@ func (w *Workers) endEach(ctx context.Context, t *turn, endings []plan.Ending) m
 			await(ctx, ending, ended)
 			stop := ending.Stop
 			if spent := time.Since(began); spent > 0 {
-				stop = stop.Later(spent)
+				stop = stop.AfterWaiting(spent)
 			}
 			failures[i] = w.config.Runtime.StopContainer(ctx, t.life.Pod, stop)
 			if failures[i] == nil {
@@ -64,7 +64,7 @@ func (w *Workers) endEach(ctx context.Context, t *turn, endings []plan.Ending) m
 }
 
 // await waits until all that the instance comes after have ended, or its grace is over.
-func await(ctx context.Context, ending plan.Ending, ended map[observed.ContainerID]chan struct{}) {
+func await(ctx context.Context, ending plan.OrderedStop, ended map[observed.ContainerID]chan struct{}) {
 	if len(ending.After) == 0 {
 		return
 	}

@@ -66,7 +66,7 @@ func TestPW17AStaticPodThatIsRemovedBeforeItsTurnNeverBegins(t *testing.T) { // 
 		w.create(third)
 		began := time.Now()
 		w.remove(second)
-		if err := w.KillPod(w.Context(), second, plan.Kill{}); err != nil || time.Since(began) > 0 {
+		if err := w.KillPod(w.Context(), second, plan.KillOptions{}); err != nil || time.Since(began) > 0 {
 			w.Fatalf("%v after %v", err, time.Since(began))
 		}
 		w.wantStage(second, "finished")
@@ -284,7 +284,7 @@ func TestBUG29ARejectionByAnEarlierAgentIsForgotten(t *testing.T) {
 	inWorld(t, func(w *world) {
 		etcd := staticPod("etcd", "u1")
 		mirror := staticPod("etcd", "mirror")
-		mirror.Status = derive.Rejected(etcd, "OutOfmemory", "there is no room")
+		mirror.Status = derive.RejectedStatus(etcd, "OutOfmemory", "there is no room")
 		mirror.Status.Phase = v1.PodPending
 		w.book.AddPod(etcd)
 		w.UpdatePod(worker.Update{Op: plan.OpCreate, Pod: etcd, Mirror: mirror})

@@ -76,9 +76,9 @@ func (w *Workers) sandbox(ctx context.Context, t *turn, seen *observed.Pod, want
 
 // stopSome stops single instances side by side. It returns the names of those that could not be stopped.
 func (w *Workers) stopSome(ctx context.Context, t *turn, seen *observed.Pod, stops []plan.Stop) (map[string]bool, error) {
-	endings := make([]plan.Ending, 0, len(stops))
+	endings := make([]plan.OrderedStop, 0, len(stops))
 	for _, stop := range stops {
-		endings = append(endings, plan.Ending{Stop: stop})
+		endings = append(endings, plan.OrderedStop{Stop: stop})
 	}
 	failures := w.endEach(ctx, t, endings)
 	stuck := map[string]bool{}
@@ -111,7 +111,7 @@ func (w *Workers) start(ctx context.Context, t *turn, sandbox string, starts []p
 			got.after = after
 		}
 		got.err = errors.Join(got.err, failure.err)
-		if start.Kind == plan.Init {
+		if start.Kind == derive.InitContainer {
 			break
 		}
 	}

@@ -36,25 +36,25 @@ func (w *Workers) sync(ctx context.Context, t *turn) result {
 	status := w.publish(t, w.syncInput(t, l, actions))
 	t.memory.rejections = 0
 	w.tellCrashLoops(t, actions.Waiting)
-	if actions.Fail != nil {
-		w.config.Events.Event(t.life.Pod, v1.EventTypeNormal, actions.Fail.Reason, actions.Fail.Message)
+	if actions.Evict != nil {
+		w.config.Events.Event(t.life.Pod, v1.EventTypeNormal, actions.Evict.Reason, actions.Evict.Message)
 	}
-	if actions.Done || actions.Fail != nil || derive.IsTerminal(status.Phase) {
-		w.move(t, plan.Lifecycle.End) // PW-27
+	if actions.Done || actions.Evict != nil || derive.IsTerminal(status.Phase) {
+		w.move(t, plan.Lifecycle.CompleteSync) // PW-27
 		return result{}
 	}
 	got, rests := t.resting()
 	if !rests {
 		got = w.converge(ctx, t, l, actions)
 	}
-	if !actions.Wake.IsZero() {
-		got.after = min(got.after, max(0, time.Until(actions.Wake)))
+	if !actions.RequeueAt.IsZero() {
+		got.after = min(got.after, max(0, time.Until(actions.RequeueAt)))
 	}
 	return got
 }
 
 // tellCrashLoops tells once of each time that a container has to wait until it is started again.
-func (w *Workers) tellCrashLoops(t *turn, waiting map[string]plan.Waiting) {
+func (w *Workers) tellCrashLoops(t *turn, waiting map[string]derive.Waiting) {
 	for name, why := range waiting {
 		if t.memory.waits[name].Equal(why.Until) {
 			continue
@@ -71,13 +71,13 @@ func (w *Workers) tellCrashLoops(t *turn, waiting map[string]plan.Waiting) {
 func (w *Workers) syncInput(t *turn, l *look, actions plan.Actions) derive.Input {
 	in := w.input(t, l)
 	for name, waiting := range actions.Waiting {
-		in.Waiting[name] = derive.Waiting{Reason: waiting.Reason, Message: waiting.Message}
+		in.Waiting[name] = waiting
 	}
 	keepWaiting(in.Waiting, actions.Start, l.status())
-	if actions.Fail != nil {
-		in.Evict = &derive.Eviction{Reason: actions.Fail.Reason, Message: actions.Fail.Message}
+	if actions.Evict != nil {
+		in.Eviction = actions.Evict
 	}
-	if t.life.Static() {
+	if t.life.IsStatic() {
 		in.Pod, in.Previous = withoutRejection(in.Pod, in.Previous)
 	}
 	return in
@@ -93,7 +93,7 @@ func keepWaiting(waiting map[string]derive.Waiting, starts []plan.Start, shown *
 		if _, known := waiting[name]; known || at < 0 {
 			continue
 		}
-		if was := all[at].State.Waiting; was != nil && was.Reason == plan.CrashLoopBackOff {
+		if was := all[at].State.Waiting; was != nil && was.Reason == plan.ReasonCrashLoopBackOff {
 			waiting[name] = derive.Waiting{Reason: was.Reason, Message: was.Message}
 		}
 	}
@@ -102,7 +102,7 @@ func keepWaiting(waiting map[string]derive.Waiting, starts []plan.Start, shown *
 // withoutRejection forgets why a pod was rejected that is admitted now: the status would carry it along (PH-18). Its mirror
 // may say it for a while yet, and that of an earlier agent's pod from the beginning.
 func withoutRejection(pod *v1.Pod, previous *v1.PodStatus) (*v1.Pod, *v1.PodStatus) {
-	word := derive.Rejected(pod, "", "").Message
+	word := derive.RejectedStatus(pod, "", "").Message
 	if strings.HasPrefix(pod.Status.Message, word) {
 		admitted := *pod
 		admitted.Status.Reason, admitted.Status.Message = "", ""

@@ -17,13 +17,13 @@ func (w *Workers) cleanUp(ctx context.Context, t *turn) result {
 		return w.failed(err)
 	}
 	if l.seen.Running() {
-		w.move(t, plan.Lifecycle.Relapse)
+		w.move(t, plan.Lifecycle.ResumeTerminating)
 		return result{}
 	}
 	if w.hasStatus(t, l) {
 		w.publishEnd(t, l)
 	}
-	if t.life.RemovesContent() {
+	if t.life.ShouldRemoveContent() {
 		if err := w.removeContent(ctx, t); err != nil {
 			return w.failed(err)
 		}
@@ -32,7 +32,7 @@ func (w *Workers) cleanUp(ctx context.Context, t *turn) result {
 		return w.failed(err)
 	}
 	// Whoever hears of the end may ask at once whether all is released, so the answer must be there first.
-	w.move(t, func(l plan.Lifecycle) plan.Lifecycle { return l.Clean(t.life.RemovesContent()) })
+	w.move(t, func(l plan.Lifecycle) plan.Lifecycle { return l.CompleteTerminated(t.life.ShouldRemoveContent()) })
 	w.config.Statuses.TerminatePod(t.life.Pod)
 	return result{}
 }
@@ -42,7 +42,7 @@ func (w *Workers) remove(ctx context.Context, t *turn) result {
 	if err := w.removeContent(ctx, t); err != nil {
 		return w.failed(err)
 	}
-	w.move(t, func(l plan.Lifecycle) plan.Lifecycle { return l.Clean(true) })
+	w.move(t, func(l plan.Lifecycle) plan.Lifecycle { return l.CompleteTerminated(true) })
 	w.config.Statuses.TerminatePod(t.life.Pod)
 	return result{}
 }

@@ -31,7 +31,7 @@ func (w *Workers) terminate(ctx context.Context, t *turn) result {
 	if w.hasStatus(t, l) {
 		w.publishEnd(t, l)
 	}
-	w.move(t, plan.Lifecycle.Stop)
+	w.move(t, plan.Lifecycle.CompleteTerminating)
 	w.config.OnPodStopped(t.life.Name)
 	return result{}
 }
@@ -39,7 +39,7 @@ func (w *Workers) terminate(ctx context.Context, t *turn) result {
 func (w *Workers) acknowledge(t *turn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t.record.life = t.record.life.Acknowledge()
+	t.record.life = t.record.life.StartTerminating()
 	t.life = t.record.life
 }
 
@@ -52,7 +52,7 @@ func (w *Workers) hasStatus(t *turn, l *look) bool {
 // Interrupted by a shorter grace, it goes on with what that leaves; failed, it gives the whole grace again, for nobody
 // knows whether the containers heard of it.
 func (w *Workers) stopForGood(ctx context.Context, t *turn, l *look) error {
-	if by := time.Now().Add(t.life.Grace); t.memory.stopBy.IsZero() || by.Before(t.memory.stopBy) {
+	if by := time.Now().Add(t.life.GracePeriod); t.memory.stopBy.IsZero() || by.Before(t.memory.stopBy) {
 		t.memory.stopBy = by
 	}
 	err := w.stopAll(ctx, t, l.seen, max(0, time.Until(t.memory.stopBy)))
@@ -90,6 +90,6 @@ func (w *Workers) terminateLeftover(ctx context.Context, t *turn, l *look) resul
 	if err := w.config.Runtime.RemovePod(ctx, t.uid); err != nil {
 		return w.failed(fmt.Errorf("remove pod %s: %w", t.identity(), err))
 	}
-	w.move(t, plan.Lifecycle.Stop)
+	w.move(t, plan.Lifecycle.CompleteTerminating)
 	return result{}
 }

@@ -223,11 +223,11 @@ func TestACrashLoopIsNeverShownAsAnEndThatIsOld(t *testing.T) {
 		cancel()
 		listening.Wait()
 		for i, state := range shown[1:] {
-			if shown[i] == plan.CrashLoopBackOff && state == "ended" {
+			if shown[i] == plan.ReasonCrashLoopBackOff && state == "ended" {
 				w.Fatalf("after its back-off it was shown as ended again: %s", strings.Join(shown, ", "))
 			}
 		}
-		if !slices.Contains(shown, plan.CrashLoopBackOff) {
+		if !slices.Contains(shown, plan.ReasonCrashLoopBackOff) {
 			w.Errorf("there was no back-off: %s", strings.Join(shown, ", "))
 		}
 	})

@@ -43,7 +43,7 @@ func (w *Workers) update(u Update, done chan<- struct{}) {
 	if !known {
 		r = newRecord(uid, time.Now())
 	}
-	next, effects := r.life.Accept(u, seen)
+	next, effects := r.life.Apply(u, seen)
 	if done != nil {
 		r.waiters = append(r.waiters, done)
 	}
@@ -54,7 +54,7 @@ func (w *Workers) update(u Update, done chan<- struct{}) {
 		w.mu.Unlock()
 		return
 	}
-	asks := !known && next.Stage == plan.Syncing && !next.Static()
+	asks := !known && next.Stage == plan.Syncing && !next.IsStatic()
 	r.held = r.held || asks
 	r.hurried = r.hurried || u.Op != plan.OpSync || effects.Interrupt
 	w.records[uid] = r
@@ -72,8 +72,8 @@ func identify(u Update) (podid.UID, bool) {
 	switch {
 	case u.Pod != nil:
 		return podid.UID(u.Pod.UID), true
-	case u.Leftover != nil:
-		return u.Leftover.UID, true
+	case u.RunningPod != nil:
+		return u.RunningPod.UID, true
 	default:
 		return "", false
 	}
@@ -98,7 +98,7 @@ func (w *Workers) moveLocked(r *record, next plan.Lifecycle) {
 		r.releaseLocked()
 	}
 	switch {
-	case next.Stage == plan.Syncing && next.Static() && !next.Began:
+	case next.Stage == plan.Syncing && next.IsStatic() && !next.Started:
 		w.names.queue(next.Name, r.uid)
 	case next.Stage != plan.Syncing:
 		w.names.leave(next.Name, r.uid)
@@ -122,12 +122,12 @@ func (w *Workers) wakeFirstLocked(name podid.FullName) {
 
 // KillPod ends the pod and waits until its containers have stopped: at least 10 s, at most one and a half times its
 // grace. The error tells that they have not, and the kill goes on (PW-23).
-func (w *Workers) KillPod(ctx context.Context, pod *v1.Pod, kill plan.Kill) error {
+func (w *Workers) KillPod(ctx context.Context, pod *v1.Pod, kill plan.KillOptions) error {
 	done := make(chan struct{})
 	w.update(Update{Op: plan.OpKill, Pod: pod, Kill: kill}, done)
 	grace := plan.GracePeriod(pod)
-	if kill.Grace != nil {
-		grace = *kill.Grace
+	if kill.GracePeriod != nil {
+		grace = *kill.GracePeriod
 	}
 	limit := max(minPatience, grace+grace/2)
 	timer := time.NewTimer(limit)

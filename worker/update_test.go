@@ -56,14 +56,14 @@ func TestPW3AnUpdateWithoutASpecIsOnlyAcceptedAsAKill(t *testing.T) {
 		w.restartAgent()
 		held, _ := w.sight.Pods()
 		for _, op := range []plan.Op{plan.OpCreate, plan.OpUpdate, plan.OpSync} {
-			w.UpdatePod(worker.Update{Op: op, Leftover: held[0]})
+			w.UpdatePod(worker.Update{Op: op, RunningPod: held[0]})
 		}
 		w.UpdatePod(worker.Update{Op: plan.OpKill})
 		synctest.Wait()
 		if len(w.Pods()) != 0 {
 			w.Fatalf("the workers know %v", w.Pods())
 		}
-		w.UpdatePod(worker.Update{Op: plan.OpKill, Leftover: held[0]}) // PW-39
+		w.UpdatePod(worker.Update{Op: plan.OpKill, RunningPod: held[0]}) // PW-39
 		synctest.Wait()
 		if left, _ := w.sight.Pods(); len(left) != 0 {
 			w.Fatalf("the runtime still holds %v", left)

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/heraldtest/engine"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
@@ -49,7 +50,7 @@ func onBench(t *testing.T, story func(*bench)) {
 
 func (b *bench) start(ctx context.Context, restarts int) error {
 	return b.StartContainer(ctx, web, b.sandbox, plan.Start{
-		Container: &web.Spec.Containers[0], Kind: plan.Regular, RestartCount: restarts,
+		Container: &web.Spec.Containers[0], Kind: derive.RegularContainer, RestartCount: restarts,
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
@@ -77,7 +78,7 @@ func (s *scene) startSandbox() {
 func (s *scene) tryStart(program []string, restarts int) error {
 	s.container().Command = program
 	return s.Runtime.StartContainer(s.Context(), s.pod, s.sandbox,
-		plan.Start{Container: s.container(), Kind: plan.Regular, RestartCount: restarts})
+		plan.Start{Container: s.container(), Kind: derive.RegularContainer, RestartCount: restarts})
 }
 
 func (s *scene) stop(ctx context.Context, id observed.ContainerID, grace time.Duration) error {

@@ -55,7 +55,7 @@ var Layout = []Package{
 		Purpose: "computes v1.PodStatus from spec, runtime state, probe results and the previous status",
 	},
 	{
-		Path: "plan", Layer: Decisions, MayImport: []string{"internal/restart"},
+		Path: "plan", Layer: Decisions, MayImport: []string{"derive", "internal/restart"},
 		Purpose: "computes pod actions: containers to start and stop, restart back-off, the pod lifecycle",
 	},
 	{

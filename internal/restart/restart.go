@@ -11,8 +11,8 @@ import (
 
 // After reports whether a container that ended with this code is started again (SM-43). The container's rules and policy come
 // first, and override the pod's in both directions.
-func After(spec *v1.PodSpec, container *v1.Container, exitCode int32) bool {
-	switch Rule(container, exitCode) {
+func ShouldRestart(spec *v1.PodSpec, container *v1.Container, exitCode int32) bool {
+	switch RuleAction(container, exitCode) {
 	case v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers:
 		return true
 	}
@@ -28,7 +28,7 @@ func After(spec *v1.PodSpec, container *v1.Container, exitCode int32) bool {
 
 // WhenKilled reports whether a container that is killed, or was lost, is started again. Rules are not asked: there is no exit
 // code of its own that they could judge (PRB-41).
-func WhenKilled(spec *v1.PodSpec, container *v1.Container) bool {
+func ShouldRestartKilled(spec *v1.PodSpec, container *v1.Container) bool {
 	return policyOf(spec, container) != v1.ContainerRestartPolicyNever
 }
 
@@ -55,7 +55,7 @@ func isKnown(policy v1.ContainerRestartPolicy) bool {
 
 // Rule is the action of the container's first rule that matches the exit code, or "". A rule without exit codes matches
 // nothing, and rules without a policy of the container's own are not asked.
-func Rule(container *v1.Container, exitCode int32) v1.ContainerRestartRuleAction {
+func RuleAction(container *v1.Container, exitCode int32) v1.ContainerRestartRuleAction {
 	if container.RestartPolicy == nil {
 		return ""
 	}
@@ -83,7 +83,7 @@ func matches(on *v1.ContainerRestartRuleOnExitCodes, exitCode int32) bool {
 }
 
 // LastOfAll is when a container last ended with a code for which its rule restarts the whole pod in place; zero if none did.
-func LastOfAll(spec *v1.PodSpec, seen *observed.Pod) time.Time {
+func LastRestartAll(spec *v1.PodSpec, seen *observed.Pod) time.Time {
 	var last time.Time
 	for i := range seen.Containers {
 		instance := &seen.Containers[i]
@@ -91,7 +91,7 @@ func LastOfAll(spec *v1.PodSpec, seen *observed.Pod) time.Time {
 			continue
 		}
 		container := find(spec, instance.Name)
-		if container != nil && Rule(container, int32(instance.Exit.Code)) == v1.ContainerRestartRuleActionRestartAllContainers {
+		if container != nil && RuleAction(container, int32(instance.Exit.Code)) == v1.ContainerRestartRuleActionRestartAllContainers {
 			last = instance.Exit.FinishedAt
 		}
 	}

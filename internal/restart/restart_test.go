@@ -42,7 +42,7 @@ func TestSM43ARestartIsDecidedByTheFirstMatchingRuleThenTheContainerThenThePod(t
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := restart.After(&v1.PodSpec{RestartPolicy: test.policy}, &test.container, test.code); got != test.want {
+			if got := restart.ShouldRestart(&v1.PodSpec{RestartPolicy: test.policy}, &test.container, test.code); got != test.want {
 				t.Fatalf("restart %v, want %v", got, test.want)
 			}
 		})

@@ -148,7 +148,7 @@ func startHeraldProber(ctx context.Context, p *v1.Pod) (func(), error) {
 			ID: observed.ParseContainerID(c.ContainerID), Name: c.Name, State: observed.Running, StartedAt: c.State.Running.StartedAt.Time,
 		})
 	}
-	ours, err := probe.New(probe.Config{Observations: node, Statuses: node, Metrics: prometheus.NewRegistry()})
+	ours, err := probe.New(probe.Config{PodCache: node, Statuses: node, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		return nil, fmt.Errorf("make a prober: %w", err)
 	}

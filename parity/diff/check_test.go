@@ -95,7 +95,7 @@ func (c *checked) ask(ctx context.Context) finding {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	found := check.New(c.runs).Check(ctx, &c.Probe, check.Target{
-		Container: &c.Container, Address: netip.MustParseAddr(podAddress), OwnNetwork: c.OwnNetwork,
+		Container: &c.Container, Address: netip.MustParseAddr(podAddress), PodNetwork: c.OwnNetwork,
 	})
 	switch {
 	case found.Warning:
@@ -104,7 +104,7 @@ func (c *checked) ask(ctx context.Context) finding {
 		return finding{Verdict: succeeds}
 	case found.Result == probejudge.Failure:
 		return finding{fails, found.Message}
-	case found.Result == probejudge.Gone:
+	case found.Result == probejudge.NotFound:
 		return finding{isGone, found.Message}
 	default:
 		return finding{errs, found.Message}
@@ -430,7 +430,7 @@ func TestPRB30APodWithoutAnAddressIsNotProbed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, ours, _ := probejudge.New(probejudge.RulesOf(probejudge.Readiness, spec)).Look(probejudge.Container{
+	_, ours, _ := probejudge.New(probejudge.NewParams(probejudge.Readiness, spec)).Due(probejudge.Container{
 		ID: containerID("app", 1), State: observed.Running, Started: true, Reachable: !check.NeedsAddress(spec),
 	}, time.Now())
 	expect(t, "the process on the node is asked", pair(string(theirs) == succeeds, ours), pair(true, false))

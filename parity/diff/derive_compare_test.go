@@ -74,12 +74,12 @@ var compareConditions = compared(
 			status.GeneratePodReadyToStartContainersCondition(pod, c.Old, seen),
 		}
 		ours := []v1.PodCondition{
-			derive.ContainersReady(pod, statuses, phase),
-			derive.Ready(pod, now, statuses, phase),
-			derive.Initialized(pod, c.Old.Conditions, statuses, phase),
-			derive.ReadyToStartContainers(pod, c.Observed),
+			derive.ContainersReadyCondition(pod, statuses, phase),
+			derive.ReadyCondition(pod, now, statuses, phase),
+			derive.InitializedCondition(pod, c.Old.Conditions, statuses, phase),
+			derive.ReadyToStartContainersCondition(pod, c.Observed),
 		}
-		if restarting, ok := derive.AllContainersRestarting(pod, c.Observed, c.Old, phase); ok {
+		if restarting, ok := derive.AllContainersRestartingCondition(pod, c.Observed, c.Old, phase); ok {
 			ours = append(ours, restarting)
 			old := c.Old
 			if restartIsDone(pod, c.Observed) {
@@ -98,7 +98,7 @@ var compareConditions = compared(
 func staleReadiness(pod *v1.Pod) string {
 	whole := *pod
 	whole.Status.ContainerStatuses = slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
-	theirs, ours := status.NeedToReconcilePodReadiness(&whole), derive.ReadinessStale(pod)
+	theirs, ours := status.NeedToReconcilePodReadiness(&whole), derive.NeedToReconcileReadiness(pod)
 	if theirs != ours {
 		return "readiness is stale: " + unlike(theirs, ours)
 	}
@@ -228,7 +228,7 @@ func published(pod *v1.Pod, old *v1.PodStatus, next v1.PodStatus) *v1.PodStatus 
 	if derive.CheckTransition(pod, old, &next) != nil {
 		return nil
 	}
-	normal, _ := derive.Normalize(pod, derive.Continue(old, next, heraldNow))
+	normal, _ := derive.Normalize(pod, derive.CarryOver(old, next, heraldNow))
 	settleNow(&normal)
 	return &normal
 }
@@ -333,17 +333,17 @@ type resizeAnswer struct {
 
 func heraldStep(resize derive.Resize, step resizeStep) (derive.Resize, resizeAnswer) {
 	var answer resizeAnswer
-	why := derive.ResizeVerdict{Reason: step.Reason, Message: step.Message, Generation: step.Generation}
+	why := derive.ResizeCondition{Reason: step.Reason, Message: step.Message, Generation: step.Generation}
 	switch step.Do {
 	case "pend":
-		resize, answer.News = resize.Pend(why, heraldNow)
+		resize, answer.News = resize.WithPending(why, heraldNow)
 	case "progress":
-		resize, answer.News = resize.Progress(why, heraldNow)
+		resize, answer.News = resize.WithInProgress(why, heraldNow)
 		answer.Generation, _ = resize.InProgress()
 	case "accept":
-		resize = resize.Accept()
+		resize = resize.WithoutPending()
 	case "finish":
-		resize, answer.Generation, answer.News = resize.Finish()
+		resize, answer.Generation, answer.News = resize.WithoutInProgress()
 	}
 	answer.Conditions = resize.Conditions()
 	for i := range answer.Conditions {

@@ -300,7 +300,7 @@ func TestSM24NoTimeMovesBackwardsWithTheClock(t *testing.T) {
 	next := v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionFalse}}}
 	manager := newKubeletStatuses()
 	theirs, _ := manager.SetPodStatus(pod, *next.DeepCopy())
-	ours := derive.Continue(&pod.Status, next, now)
+	ours := derive.CarryOver(&pod.Status, next, now)
 	moved := func(s *v1.PodStatus) bool {
 		return s.Conditions[0].LastTransitionTime.Before(&pod.Status.Conditions[0].LastTransitionTime)
 	}
@@ -363,7 +363,7 @@ func TestSM92ResizeConditionsKeepTheirTimesAcrossARestart(t *testing.T) {
 	manager := newKubeletStatuses()
 	manager.BackfillPodResizeConditions([]*v1.Pod{pod})
 	theirs := manager.GetPodResizeConditions(pod.UID)[0]
-	ours := derive.ResizeOf(pod.Status.Conditions).Conditions()[0]
+	ours := derive.ResizeFromConditions(pod.Status.Conditions).Conditions()[0]
 	expect(t, "time kept", pair(theirs.LastTransitionTime.Time.Equal(firstDay), ours.LastTransitionTime.Time.Equal(firstDay)), pair(false, true))
 }
 
@@ -376,5 +376,5 @@ func TestSM97SidecarsDoNotMakeReadinessLookStale(t *testing.T) {
 	pod.Status = *before(v1.PodRunning, main)
 	pod.Status.InitContainerStatuses = []v1.ContainerStatus{proxy}
 	pod.Status.Conditions = []v1.PodCondition{trueSince("gate/a", firstDay), trueSince(v1.PodReady, firstDay)}
-	expect(t, "stale", pair(status.NeedToReconcilePodReadiness(pod), derive.ReadinessStale(pod)), pair(true, false))
+	expect(t, "stale", pair(status.NeedToReconcilePodReadiness(pod), derive.NeedToReconcileReadiness(pod)), pair(true, false))
 }

@@ -394,19 +394,19 @@ func drawEnforced(d *drawer) *observed.Resources {
 }
 
 // drawProbes draws results for containers that are probed.
-func drawProbes(d *drawer, pod *v1.Pod, seen *observed.Pod) derive.Probes {
-	probes := derive.Probes{}
-	verdict := func(probe *v1.Probe) derive.Verdict {
+func drawProbes(d *drawer, pod *v1.Pod, seen *observed.Pod) derive.ProbeResults {
+	probes := derive.ProbeResults{}
+	verdict := func(probe *v1.Probe) derive.ProbeResult {
 		if probe == nil {
-			return derive.ProbeUndecided
+			return derive.ProbeUnknown
 		}
-		return oneOf(d, derive.ProbeUndecided, derive.ProbePassed, derive.ProbePassed, derive.ProbeFailed)
+		return oneOf(d, derive.ProbeUnknown, derive.ProbeSuccess, derive.ProbeSuccess, derive.ProbeFailure)
 	}
 	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
 			for _, c := range seen.Instances(containers[i].Name) {
-				facts := derive.ProbeFacts{Startup: verdict(containers[i].StartupProbe), Readiness: verdict(containers[i].ReadinessProbe)}
-				if facts != (derive.ProbeFacts{}) {
+				facts := derive.ContainerProbeResults{Startup: verdict(containers[i].StartupProbe), Readiness: verdict(containers[i].ReadinessProbe)}
+				if facts != (derive.ContainerProbeResults{}) {
 					probes[c.ID] = facts
 				}
 			}

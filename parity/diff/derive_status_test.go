@@ -27,7 +27,7 @@ type statusCase struct {
 	Pod         *v1.Pod
 	Previous    *v1.PodStatus
 	Observed    *observed.Pod
-	Probes      derive.Probes `json:"-"`
+	Probes      derive.ProbeResults `json:"-"`
 	Waiting     map[string]derive.Waiting
 	Resize      []v1.PodCondition
 	Evict       *derive.Eviction
@@ -82,7 +82,7 @@ func nodeAddresses(written ...string) []v1.NodeAddress {
 func (c statusCase) herald() v1.PodStatus {
 	return derive.Status(derive.Input{
 		Pod: c.Pod, Previous: c.Previous, Observed: c.Observed, Probes: c.Probes, Waiting: c.Waiting,
-		Resize: derive.ResizeOf(c.Resize), Evict: c.Evict, Terminating: c.Terminating, Now: heraldNow,
+		Resize: derive.ResizeFromConditions(c.Resize), Eviction: c.Evict, Terminating: c.Terminating, Now: heraldNow,
 		Node: derive.NodeInfo{HostIPs: derive.HostIPs(c.Addresses), IPv6First: c.IPv6First, PodResources: c.PodResources},
 	})
 }
@@ -119,7 +119,7 @@ func untimed(status *v1.PodStatus) {
 	for i := range status.Conditions {
 		condition := &status.Conditions[i]
 		resize := condition.Type == v1.PodResizePending || condition.Type == v1.PodResizeInProgress
-		if derive.IsOwned(condition.Type) && !resize || condition.Type == derive.SharedCondition {
+		if derive.IsOwnedCondition(condition.Type) && !resize || condition.Type == v1.DisruptionTarget {
 			condition.LastTransitionTime = metav1.Time{}
 		}
 	}
@@ -187,11 +187,11 @@ func lookOf(c statusCase) kubelet.Look {
 	return look
 }
 
-func setVerdict(known map[kubecontainer.ContainerID]results.Result, id kubecontainer.ContainerID, verdict derive.Verdict) {
+func setVerdict(known map[kubecontainer.ContainerID]results.Result, id kubecontainer.ContainerID, verdict derive.ProbeResult) {
 	switch verdict {
-	case derive.ProbePassed:
+	case derive.ProbeSuccess:
 		known[id] = results.Success
-	case derive.ProbeFailed:
+	case derive.ProbeFailure:
 		known[id] = results.Failure
 	}
 }
@@ -355,6 +355,6 @@ func statusNamed(statuses []v1.ContainerStatus, name string) *v1.ContainerStatus
 }
 
 func canRestartAll(pod *v1.Pod) bool {
-	_, ok := derive.AllContainersRestarting(pod, &observed.Pod{}, &v1.PodStatus{}, "")
+	_, ok := derive.AllContainersRestartingCondition(pod, &observed.Pod{}, &v1.PodStatus{}, "")
 	return ok
 }

@@ -248,7 +248,7 @@ func (w *ward) newHerald(before *heraldAgent) *heraldAgent {
 	}
 	a.chart = newChart(w, a.level)
 	var err error
-	if a.Prober, err = probe.New(probe.Config{Observations: a, Statuses: a, Runtime: a, Wake: a.wake}); err != nil {
+	if a.Prober, err = probe.New(probe.Config{PodCache: a, Statuses: a, Runtime: a, Wake: a.wake}); err != nil {
 		w.t.Fatal(err)
 	}
 	var ctx context.Context
@@ -323,11 +323,11 @@ func (a *heraldAgent) level(id string, kind probejudge.Kind) level {
 	_, failed := unhealthy[of]
 	switch kind {
 	case probejudge.Readiness:
-		return level{Passed: facts[of].Readiness == derive.ProbePassed}
+		return level{Passed: facts[of].Readiness == derive.ProbeSuccess}
 	case probejudge.Startup:
-		return level{Passed: facts[of].Startup == derive.ProbePassed, Failed: facts[of].Startup == derive.ProbeFailed}
+		return level{Passed: facts[of].Startup == derive.ProbeSuccess, Failed: facts[of].Startup == derive.ProbeFailure}
 	}
-	return level{Failed: failed && facts[of].Startup != derive.ProbeFailed}
+	return level{Failed: failed && facts[of].Startup != derive.ProbeFailure}
 }
 
 // isTold says what was decided about a running container and not told.

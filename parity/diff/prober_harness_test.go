@@ -179,7 +179,7 @@ func (w *ward) probeOf(p *patient, kind probejudge.Kind) *v1.Probe {
 	for _, list := range [][]v1.Container{w.pod.Spec.InitContainers, w.pod.Spec.Containers} {
 		for i := range list {
 			if list[i].Name == p.name {
-				return kind.Of(&list[i])
+				return kind.ProbeOf(&list[i])
 			}
 		}
 	}

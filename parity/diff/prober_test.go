@@ -261,7 +261,7 @@ var compareGrace = compared(
 		if c.Startup {
 			reason = plan.StopStartupProbe
 		}
-		ours := plan.Next(plan.Input{
+		ours := plan.ComputeActions(plan.Input{
 			Pod: c.Pod, Observed: seen, Now: time.Now(), Unhealthy: map[observed.ContainerID]string{containerID("app", 1): ""},
 		}).Stop
 		if len(ours) != 1 || ours[0].Reason != reason {

@@ -529,7 +529,7 @@ func TestSM94AResizeOfAPodWithoutStatusIsForgottenWithThePod(t *testing.T) {
 			t.Fatal(err)
 		}
 		theirs.SetPodResizePendingCondition("gone", v1.PodReasonDeferred, "", 1)
-		ours.SetPodResizePendingCondition("gone", derive.ResizeVerdict{Reason: v1.PodReasonDeferred, Generation: 1})
+		ours.SetPodResizePendingCondition("gone", derive.ResizeCondition{Reason: v1.PodReasonDeferred, Generation: 1})
 		theirs.RemoveOrphanedStatuses(nil)
 		ours.RemoveOrphanedPods(nil)
 		if left := theirs.GetPodResizeConditions("gone"); len(left) == 0 {

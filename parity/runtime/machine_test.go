@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/heraldnode/herald/cri"
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/parity/containerd"
 	"github.com/heraldnode/herald/plan"
@@ -194,7 +195,7 @@ func TestAContainerIsWhoItsSpecSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := plan.Start{Container: &pod.Spec.Containers[0], Kind: plan.Regular}
+	start := plan.Start{Container: &pod.Spec.Containers[0], Kind: derive.RegularContainer}
 	if err := r.StartContainer(t.Context(), pod, sandbox, start); err == nil || !strings.Contains(err.Error(), "image will run as root") {
 		t.Fatalf("root is let in: %v", err)
 	}

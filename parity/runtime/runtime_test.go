@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/heraldnode/herald/cri"
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/heraldtest/runtimesuite"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/parity/containerd"
@@ -60,7 +61,7 @@ func run(t *testing.T, r *cri.Runtime, pod *v1.Pod) *observed.Pod {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.StartContainer(t.Context(), pod, sandbox, plan.Start{Container: &pod.Spec.Containers[0], Kind: plan.Regular}); err != nil {
+	if err := r.StartContainer(t.Context(), pod, sandbox, plan.Start{Container: &pod.Spec.Containers[0], Kind: derive.RegularContainer}); err != nil {
 		t.Fatal(err)
 	}
 	return inspect(t, r, pod)

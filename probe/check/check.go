@@ -38,11 +38,11 @@ type Target struct {
 	Address netip.Addr
 	// OwnNetwork tells that the node's loopback and link-local addresses are not the pod's, so that a probe that names
 	// them is refused: it would reach what the pod itself must not.
-	OwnNetwork bool
+	PodNetwork bool
 	// Patient tells that the container may not have opened its ports yet: a connection that is refused is tried again until
 	// the check's time is over. No request has reached the container by then, so it is not asked more often than its
 	// period (BUG-36), and need not wait for the next one.
-	Patient bool
+	RetryRefused bool
 }
 
 // Outcome is what a check found.
@@ -105,7 +105,7 @@ func (c *Checker) Check(ctx context.Context, probe *v1.Probe, target Target) Out
 // web leads to the pod's own network, or to any that the spec names; names given by pods with a network of their own are
 // guarded.
 func (c *Checker) web(host string, target Target) *web {
-	return c.webs[network{guarded: host != "" && target.OwnNetwork, patient: target.Patient}]
+	return c.webs[network{guarded: host != "" && target.PodNetwork, patient: target.RetryRefused}]
 }
 
 func failed(message string) Outcome { return Outcome{Result: judge.Failure, Message: message} }

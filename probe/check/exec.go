@@ -31,7 +31,7 @@ func (c *Checker) exec(ctx context.Context, probe *v1.Probe, target Target) Outc
 		return Outcome{Result: judge.Failure, TimedOut: true, Message: fmt.Sprintf(
 			"command timed out: %q timed out after %s", strings.Join(command, " "), judge.Timeout(probe))}
 	case status.Code(err) == codes.NotFound:
-		return Outcome{Result: judge.Gone, Message: err.Error()} // BUG-24
+		return Outcome{Result: judge.NotFound, Message: err.Error()} // BUG-24
 	default:
 		return unknown(err)
 	}

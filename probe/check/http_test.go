@@ -251,7 +251,7 @@ func TestPRB24NoProxyIsUsed(t *testing.T) {
 
 func TestProbesDoNotReachTheNodesOwnAddresses(t *testing.T) {
 	target, port := served(t, func(http.ResponseWriter, *http.Request) {})
-	target.OwnNetwork = true
+	target.PodNetwork = true
 	for _, host := range []string{"127.0.0.1", "localhost", "::1", "0.0.0.0", "169.254.169.254", "fe80::1%lo", "::ffff:127.0.0.1"} {
 		for _, scheme := range []v1.URIScheme{v1.URISchemeHTTP, v1.URISchemeHTTPS} {
 			found := ask(t, httpGet(intstr.FromInt32(port), func(a *v1.HTTPGetAction) { a.Host, a.Scheme = host, scheme }), target)

@@ -147,7 +147,7 @@ func TestPRB23ACommandsExitCodeDecides(t *testing.T) {
 		},
 		"BUG-24: the container is gone": {
 			answers("", 0, fmt.Errorf("exec: %w", status.Error(codes.NotFound, "gone"))),
-			check.Outcome{Result: judge.Gone, Message: "exec: rpc error: code = NotFound desc = gone"},
+			check.Outcome{Result: judge.NotFound, Message: "exec: rpc error: code = NotFound desc = gone"},
 		},
 		"no runtime": {nil, check.Outcome{Result: judge.Error, Message: "there is no runtime to run a command in"}},
 	}

@@ -55,7 +55,7 @@ func TestBUG36APortThatIsNotOpenYetIsWaitedForAndNotAskedTwice(t *testing.T) {
 			socket, port := boundPort(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			target := check.Target{Address: loopback, Container: &v1.Container{}, Patient: true}
+			target := check.Target{Address: loopback, Container: &v1.Container{}, RetryRefused: true}
 			before, found := refusals(t), make(chan check.Outcome, 1)
 			go func() { found <- check.New(nil).Check(ctx, &v1.Probe{ProbeHandler: handler(port)}, target) }()
 			for refusals(t) == before && ctx.Err() == nil {
@@ -112,7 +112,7 @@ func TestAPatientCheckEndsWithItsTimeAndSaysWhy(t *testing.T) {
 		"tcp":  {TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(port)}},
 		"grpc": {GRPC: &v1.GRPCAction{Port: port}},
 	} {
-		target := check.Target{Address: loopback, Container: &v1.Container{}, Patient: true}
+		target := check.Target{Address: loopback, Container: &v1.Container{}, RetryRefused: true}
 		want := fmt.Sprintf("dial tcp 127.0.0.1:%d: connect: connection refused", port)
 		var found check.Outcome
 		// In a machine that is busy, the time may be over before it was refused once.

@@ -22,26 +22,26 @@ func running(id string) judge.Container {
 	}
 }
 
-func rules(kind judge.Kind) judge.Rules {
-	return judge.Rules{Kind: kind, Period: 10 * time.Second, FailureThreshold: 3, SuccessThreshold: 1}
+func rules(kind judge.Kind) judge.Params {
+	return judge.Params{Kind: kind, Period: 10 * time.Second, FailureThreshold: 3, SuccessThreshold: 1}
 }
 
 // seeing is a probe that has seen the container. That of a startup probe has not started.
-func seeing(r judge.Rules, id string) judge.Probe {
+func seeing(r judge.Params, id string) judge.Probe {
 	c := running(id)
 	c.Started = r.Kind != judge.Startup
-	p, _, _ := judge.New(r).Look(c, noon)
+	p, _, _ := judge.New(r).Due(c, noon)
 	return p
 }
 
 // learn feeds results, one letter each, and shows the verdicts after each.
 func learn(p judge.Probe, id, results string) (judge.Probe, string) {
-	found := map[rune]judge.Result{'+': judge.Success, '-': judge.Failure, 'e': judge.Error, 'g': judge.Gone}
-	verdicts := map[derive.Verdict]byte{derive.ProbeUndecided: '?', derive.ProbePassed: 'P', derive.ProbeFailed: 'F'}
+	found := map[rune]judge.Result{'+': judge.Success, '-': judge.Failure, 'e': judge.Error, 'g': judge.NotFound}
+	verdicts := map[derive.ProbeResult]byte{derive.ProbeUnknown: '?', derive.ProbeSuccess: 'P', derive.ProbeFailure: 'F'}
 	var shown []byte
 	for _, letter := range results {
-		p, _ = p.Learn(named(id), found[letter])
-		shown = append(shown, verdicts[p.Verdict(named(id))])
+		p, _ = p.Record(named(id), found[letter])
+		shown = append(shown, verdicts[p.Result(named(id))])
 	}
 	return p, string(shown)
 }
@@ -71,7 +71,7 @@ func TestPRB19AVerdictNeedsItsThresholdInARow(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := judge.Rules{
+			r := judge.Params{
 				Kind: test.kind, Period: time.Second, FailureThreshold: test.failure, SuccessThreshold: test.success,
 			}
 			if _, got := learn(seeing(r, "a"), "a", test.results); got != test.want {
@@ -110,7 +110,7 @@ func TestPRB12WhatIsSeenDecidesWhetherToCheck(t *testing.T) {
 			if test.seen != nil {
 				test.seen(&c)
 			}
-			_, check, again := judge.New(r).Look(c, noon)
+			_, check, again := judge.New(r).Due(c, noon)
 			if check != test.check || (!check && again.Sub(noon) != test.again) {
 				t.Fatalf("check %v, again after %v; want %v, %v", check, again.Sub(noon), test.check, test.again)
 			}
@@ -122,18 +122,18 @@ func TestPRB14AContainerThatEndedIsNotReady(t *testing.T) {
 	p, _ := learn(seeing(rules(judge.Readiness), "a"), "a", "+")
 	c := running("a")
 	c.State = observed.Exited
-	p, _, _ = p.Look(c, noon)
-	if p.Verdict(named("a")) != derive.ProbeFailed {
+	p, _, _ = p.Due(c, noon)
+	if p.Result(named("a")) != derive.ProbeFailure {
 		t.Fatal("it is")
 	}
-	if p, changed := p.Learn(named("a"), judge.Success); changed || p.Verdict(named("a")) != derive.ProbeFailed {
+	if p, changed := p.Record(named("a"), judge.Success); changed || p.Result(named("a")) != derive.ProbeFailure {
 		t.Fatal("a check that was under way when it ended has made it ready")
 	}
 }
 
 func TestPRB12AContainerThatHadStartedUnderAnotherAgentHasStarted(t *testing.T) {
-	p, _, _ := judge.New(rules(judge.Startup)).Look(running("a"), noon)
-	if p.Verdict(named("a")) != derive.ProbePassed {
+	p, _, _ := judge.New(rules(judge.Startup)).Due(running("a"), noon)
+	if p.Result(named("a")) != derive.ProbeSuccess {
 		t.Fatal("it has not")
 	}
 }
@@ -142,8 +142,8 @@ func TestBUG22ANewContainerIsCountedAnew(t *testing.T) {
 	r := rules(judge.Readiness)
 	r.SuccessThreshold = 4
 	p, _ := learn(seeing(r, "a"), "a", "++++")
-	p, check, _ := p.Look(running("b"), noon)
-	if !check || p.Verdict(named("a")) != derive.ProbeUndecided || p.Verdict(named("b")) != derive.ProbeUndecided {
+	p, check, _ := p.Due(running("b"), noon)
+	if !check || p.Result(named("a")) != derive.ProbeUnknown || p.Result(named("b")) != derive.ProbeUnknown {
 		t.Fatal("something was carried over")
 	}
 	if _, got := learn(p, "b", "++++"); got != "???P" {
@@ -160,18 +160,18 @@ func TestSM14AResultOfAContainerThatWasReplacedMeansNothing(t *testing.T) {
 
 func TestBUG36LookingOftenDoesNotCheckOften(t *testing.T) {
 	p := seeing(rules(judge.Readiness), "a")
-	_, check, again := p.Look(running("a"), noon.Add(3*time.Second))
+	_, check, again := p.Due(running("a"), noon.Add(3*time.Second))
 	if check || !again.Equal(noon.Add(10*time.Second)) {
 		t.Fatalf("check %v, again at %v", check, again)
 	}
-	if _, check, _ = p.Look(running("a"), noon.Add(10*time.Second)); !check {
+	if _, check, _ = p.Due(running("a"), noon.Add(10*time.Second)); !check {
 		t.Fatal("not checked after a period")
 	}
 }
 
 func TestPRB3UnderOtherRulesTheVerdictStandsAndCountingStartsAnew(t *testing.T) {
 	p, _ := learn(seeing(rules(judge.Readiness), "a"), "a", "+--")
-	if _, got := learn(p.Under(rules(judge.Readiness)), "a", "---"); got != "PPF" {
+	if _, got := learn(p.WithParams(rules(judge.Readiness)), "a", "---"); got != "PPF" {
 		t.Fatalf("verdicts %s, want PPF", got)
 	}
 }
@@ -179,8 +179,8 @@ func TestPRB3UnderOtherRulesTheVerdictStandsAndCountingStartsAnew(t *testing.T) 
 func TestPRB3UnderAnotherPeriodTheNextCheckComesAfterThat(t *testing.T) {
 	slow, fast := rules(judge.Readiness), rules(judge.Readiness)
 	slow.Period = time.Hour
-	p := seeing(slow, "a").Under(fast)
-	_, check, again := p.Look(running("a"), noon.Add(3*time.Second))
+	p := seeing(slow, "a").WithParams(fast)
+	_, check, again := p.Due(running("a"), noon.Add(3*time.Second))
 	if check || !again.Equal(noon.Add(10*time.Second)) {
 		t.Fatalf("check %v, again at %v", check, again)
 	}
@@ -192,11 +192,11 @@ func TestF14AClockThatIsSetBackHoldsNoProbeBack(t *testing.T) {
 	r.InitialDelay = 5 * time.Second
 	p, c := judge.New(r), running("a")
 	c.StartedAt = noon.Add(time.Hour)
-	p, check, again := p.Look(c, noon)
+	p, check, again := p.Due(c, noon)
 	if check || !again.Equal(noon.Add(5*time.Second)) {
 		t.Fatalf("check %v, again at %v: want the whole delay, from when it was first seen to run", check, again)
 	}
-	if _, check, again = p.Look(c, noon.Add(5*time.Second)); !check {
+	if _, check, again = p.Due(c, noon.Add(5*time.Second)); !check {
 		t.Fatalf("not checked when the delay was over, but at %v", again)
 	}
 }
@@ -206,17 +206,17 @@ func TestPRB15TheDelayIsCountedFromTheStartNotFromTheCreation(t *testing.T) {
 	r.InitialDelay = 5 * time.Second
 	p, c := judge.New(r), running("a")
 	c.State, c.StartedAt = observed.Created, time.Time{}
-	p, _, _ = p.Look(c, noon)
+	p, _, _ = p.Due(c, noon)
 	c.State, c.StartedAt = observed.Running, noon.Add(time.Minute)
-	_, check, again := p.Look(c, noon.Add(time.Minute+time.Second))
+	_, check, again := p.Due(c, noon.Add(time.Minute+time.Second))
 	if check || !again.Equal(noon.Add(time.Minute+5*time.Second)) {
 		t.Fatalf("check %v, again at %v", check, again)
 	}
 }
 
 func TestRulesAreFilledInAsTheAPIServerWould(t *testing.T) {
-	want := judge.Rules{Kind: judge.Liveness, Period: 10 * time.Second, FailureThreshold: 3, SuccessThreshold: 1}
-	if got := judge.RulesOf(judge.Liveness, &v1.Probe{}); got != want {
+	want := judge.Params{Kind: judge.Liveness, Period: 10 * time.Second, FailureThreshold: 3, SuccessThreshold: 1}
+	if got := judge.NewParams(judge.Liveness, &v1.Probe{}); got != want {
 		t.Fatalf("%+v", got)
 	}
 	if got := judge.Timeout(&v1.Probe{}); got != time.Second {

@@ -16,7 +16,7 @@ const (
 	// Error tells that nobody knows: it could not be checked.
 	Error
 	// Gone tells that there is no such container any more.
-	Gone
+	NotFound
 )
 
 // erringRounds is how many rounds in a row may find nothing out before a container does not count as ready.
@@ -24,13 +24,13 @@ const erringRounds = 3
 
 // Learn takes the result of a round about that container, and reports whether it changed the verdict. A result about
 // another container than the one that was seen last means nothing.
-func (p Probe) Learn(about observed.ContainerID, found Result) (next Probe, changed bool) {
+func (p Probe) Record(about observed.ContainerID, found Result) (next Probe, changed bool) {
 	if about != p.container || p.held || p.ended {
 		return p, false
 	}
 	before := p.verdict
 	switch found {
-	case Gone:
+	case NotFound:
 		p = p.unready()
 	case Error:
 		if p.errors++; p.errors >= max(erringRounds, p.rules.FailureThreshold) {
@@ -46,7 +46,7 @@ func (p Probe) Learn(about observed.ContainerID, found Result) (next Probe, chan
 // the trouble may be the runtime's, and would be every container's.
 func (p Probe) unready() Probe {
 	if p.rules.Kind == Readiness {
-		p.verdict, p.last, p.streak = derive.ProbeFailed, Failure, p.rules.FailureThreshold
+		p.verdict, p.last, p.streak = derive.ProbeFailure, Failure, p.rules.FailureThreshold
 	}
 	return p
 }
@@ -60,10 +60,10 @@ func (p Probe) count(found Result) Probe {
 	p.streak++
 	switch {
 	case found == Failure && p.streak >= p.rules.FailureThreshold:
-		p.verdict = derive.ProbeFailed
+		p.verdict = derive.ProbeFailure
 		p.held = p.rules.Kind != Readiness // PRB-20
 	case found == Success && p.streak >= p.rules.SuccessThreshold:
-		p.verdict = derive.ProbePassed
+		p.verdict = derive.ProbeSuccess
 		p.held = p.rules.Kind == Startup
 	}
 	return p

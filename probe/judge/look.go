@@ -24,7 +24,7 @@ type Container struct {
 
 // Look decides what to do about the container as it is now: to check it, or to look again at that time, if nothing is
 // heard of it before.
-func (p Probe) Look(c Container, now time.Time) (next Probe, check bool, again time.Time) {
+func (p Probe) Due(c Container, now time.Time) (next Probe, check bool, again time.Time) {
 	later := now.Add(p.rules.Period)
 	if c.ID == (observed.ContainerID{}) { // PRB-11
 		return p, false, later
@@ -34,7 +34,7 @@ func (p Probe) Look(c Container, now time.Time) (next Probe, check bool, again t
 	}
 	p.ended = c.State == observed.Exited
 	if p.ended && p.rules.Kind == Readiness { // PRB-14
-		p.verdict = derive.ProbeFailed
+		p.verdict = derive.ProbeFailure
 	}
 	if c.State == observed.Running && p.began.IsZero() {
 		p.began = now.Add(-max(0, now.Sub(c.StartedAt))) // once, so that no clock that is set changes it (F14)
@@ -61,7 +61,7 @@ func (p Probe) meet(c Container, now time.Time) Probe {
 		next.earliest = now.Add(c.Delay)
 	}
 	if p.rules.Kind == Startup && c.Started && c.State == observed.Running {
-		next.verdict, next.held = derive.ProbePassed, true
+		next.verdict, next.held = derive.ProbeSuccess, true
 	}
 	return next
 }
@@ -74,4 +74,4 @@ func (p Probe) rests(c Container) bool {
 }
 
 // Next is when to look again after a check.
-func (p Probe) Next() time.Time { return p.earliest }
+func (p Probe) NextCheck() time.Time { return p.earliest }

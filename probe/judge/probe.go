@@ -23,7 +23,7 @@ const (
 func (k Kind) String() string { return [...]string{"Startup", "Readiness", "Liveness"}[k] }
 
 // Of is the container's probe of that kind, or nil.
-func (k Kind) Of(c *v1.Container) *v1.Probe {
+func (k Kind) ProbeOf(c *v1.Container) *v1.Probe {
 	switch k {
 	case Startup:
 		return c.StartupProbe
@@ -35,17 +35,17 @@ func (k Kind) Of(c *v1.Container) *v1.Probe {
 }
 
 // Rules are what the spec says about a probe.
-type Rules struct {
+type Params struct {
 	Kind                               Kind
 	InitialDelay, Period               time.Duration
 	FailureThreshold, SuccessThreshold int
 	// AfterStartup tells that a startup probe has the first word.
-	AfterStartup bool
+	HasStartupProbe bool
 }
 
 // RulesOf reads a spec. What the API server would have filled in counts where nothing, or nonsense, stands.
-func RulesOf(kind Kind, spec *v1.Probe) Rules {
-	return Rules{
+func NewParams(kind Kind, spec *v1.Probe) Params {
+	return Params{
 		Kind:             kind,
 		InitialDelay:     seconds(spec.InitialDelaySeconds, 0),
 		Period:           seconds(spec.PeriodSeconds, 10),
@@ -56,8 +56,8 @@ func RulesOf(kind Kind, spec *v1.Probe) Rules {
 
 // firstAfter is how long a container runs before it is first checked (PRB-15). Liveness gives it a period where the spec gives
 // it neither a delay nor a startup probe: to ask at once could only end what is still starting.
-func (r Rules) firstAfter() time.Duration {
-	if r.Kind == Liveness && r.InitialDelay == 0 && !r.AfterStartup {
+func (r Params) firstAfter() time.Duration {
+	if r.Kind == Liveness && r.InitialDelay == 0 && !r.HasStartupProbe {
 		return r.Period
 	}
 	return r.InitialDelay
@@ -79,11 +79,11 @@ func positive(n, otherwise int32) int32 {
 
 // Probe is what is known of one probe. It is a value: methods return the next one. Make one with New.
 type Probe struct {
-	rules Rules
+	rules Params
 
 	// About the container that was seen last:
 	container observed.ContainerID
-	verdict   derive.Verdict
+	verdict   derive.ProbeResult
 	// held: nothing is checked until another container is seen.
 	held bool
 	// ended: the container was seen to have exited, so that a check that was under way speaks of nothing.
@@ -98,23 +98,23 @@ type Probe struct {
 }
 
 // New is a probe that has seen no container.
-func New(rules Rules) Probe { return Probe{rules: rules} }
+func New(rules Params) Probe { return Probe{rules: rules} }
 
 // Verdict is what the probe says of that container.
-func (p Probe) Verdict(of observed.ContainerID) derive.Verdict {
+func (p Probe) Result(of observed.ContainerID) derive.ProbeResult {
 	if of != p.container {
-		return derive.ProbeUndecided
+		return derive.ProbeUnknown
 	}
 	return p.verdict
 }
 
 // Decided is the container that the probe has a verdict about, if any.
-func (p Probe) Decided() (observed.ContainerID, derive.Verdict) {
+func (p Probe) LastResult() (observed.ContainerID, derive.ProbeResult) {
 	return p.container, p.verdict
 }
 
 // Under is the probe under other rules: what was decided stands, counting starts anew.
-func (p Probe) Under(rules Rules) Probe {
+func (p Probe) WithParams(rules Params) Probe {
 	p.earliest = p.earliest.Add(rules.Period - p.rules.Period)
 	p.rules, p.last, p.streak, p.errors = rules, 0, 0, 0
 	return p

@@ -16,7 +16,7 @@ import (
 // history is a probe's whole life as an observer would write it down.
 type history struct {
 	*rapid.T
-	rules     judge.Rules
+	rules     judge.Params
 	probe     judge.Probe
 	now       time.Time
 	container judge.Container
@@ -35,7 +35,7 @@ func (h *history) replace() {
 
 // look is followed by what a check finds.
 func (h *history) look() {
-	next, check, again := h.probe.Look(h.container, h.now)
+	next, check, again := h.probe.Due(h.container, h.now)
 	h.probe = next
 	if !check {
 		if !again.After(h.now) {
@@ -47,7 +47,7 @@ func (h *history) look() {
 	h.checked = append(h.checked, h.now)
 	found := rapid.SampledFrom([]judge.Result{judge.Success, judge.Success, judge.Failure, judge.Failure, judge.Error}).Draw(h.T, "found")
 	before := h.verdict()
-	next, changed := h.probe.Learn(h.container.ID, found)
+	next, changed := h.probe.Record(h.container.ID, found)
 	h.probe = next
 	if changed != (h.verdict() != before) {
 		h.Fatalf("changed %v, but the verdict went from %v to %v", changed, before, h.verdict())
@@ -58,7 +58,7 @@ func (h *history) look() {
 	h.explained(before)
 }
 
-func (h *history) verdict() derive.Verdict { return h.probe.Verdict(h.container.ID) }
+func (h *history) verdict() derive.ProbeResult { return h.probe.Result(h.container.ID) }
 
 func (h *history) mayCheck() {
 	switch verdict := h.verdict(); {
@@ -68,7 +68,7 @@ func (h *history) mayCheck() {
 		h.Fatal("checked before its delay was over")
 	case h.rules.Kind != judge.Startup && !h.container.Started:
 		h.Fatal("checked before it had started")
-	case h.rules.Kind == judge.Startup && verdict != derive.ProbeUndecided, h.rules.Kind == judge.Liveness && verdict == derive.ProbeFailed:
+	case h.rules.Kind == judge.Startup && verdict != derive.ProbeUnknown, h.rules.Kind == judge.Liveness && verdict == derive.ProbeFailure:
 		h.Fatal("checked although all was said")
 	case len(h.checked) > 0 && h.now.Sub(h.checked[len(h.checked)-1]) < h.rules.Period:
 		h.Fatalf("checked %v after the last time", h.now.Sub(h.checked[len(h.checked)-1]))
@@ -76,23 +76,23 @@ func (h *history) mayCheck() {
 }
 
 // explained: a verdict that came by results has its threshold of them at the end.
-func (h *history) explained(before derive.Verdict) {
+func (h *history) explained(before derive.ProbeResult) {
 	ends := func(n int, with judge.Result) bool {
 		return len(h.results) >= n && !slices.ContainsFunc(h.results[len(h.results)-n:], func(r judge.Result) bool { return r != with })
 	}
 	passes, fails := ends(h.rules.SuccessThreshold, judge.Success), ends(h.rules.FailureThreshold, judge.Failure)
 	switch verdict := h.verdict(); {
 	case verdict == before:
-	case verdict == derive.ProbePassed && !passes:
+	case verdict == derive.ProbeSuccess && !passes:
 		h.Fatalf("passed after %v", h.results)
-	case verdict == derive.ProbeFailed && !fails && h.rules.Kind != judge.Readiness:
+	case verdict == derive.ProbeFailure && !fails && h.rules.Kind != judge.Readiness:
 		h.Fatalf("failed after %v", h.results)
 	}
 }
 
 func TestBUG36WhateverHappensNoProbeIsCheckedTooOftenOrDecidesTooEarly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h := &history{T: t, now: noon, rules: judge.Rules{
+		h := &history{T: t, now: noon, rules: judge.Params{
 			Kind:             rapid.SampledFrom([]judge.Kind{judge.Startup, judge.Readiness, judge.Liveness}).Draw(t, "kind"),
 			InitialDelay:     time.Duration(rapid.IntRange(0, 5).Draw(t, "delay")) * time.Second,
 			Period:           time.Duration(rapid.IntRange(1, 5).Draw(t, "period")) * time.Second,

@@ -53,7 +53,7 @@ func misdeeds(before, after *v1.Pod, now time.Time) (wrong []string) {
 		conditionMisdeeds(was.Conditions[i], ConditionOf(is, was.Conditions[i].Type), say)
 	}
 	for _, c := range is.Conditions {
-		if derive.IsOwned(c.Type) && c.LastTransitionTime.After(now.Add(time.Second)) {
+		if derive.IsOwnedCondition(c.Type) && c.LastTransitionTime.After(now.Add(time.Second)) {
 			say("I6, a transition is in the future", c, now)
 		}
 	}
@@ -119,10 +119,10 @@ func containerMisdeeds(before, after *v1.Pod, say func(string, any, any)) {
 func mayRunAgain(pod *v1.Pod, name string, exitCode int32) bool {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		if c.Name == name {
-			return restart.After(&pod.Spec, &c, exitCode)
+			return restart.ShouldRestart(&pod.Spec, &c, exitCode)
 		}
 	}
-	return restart.After(&pod.Spec, &v1.Container{}, exitCode)
+	return restart.ShouldRestart(&pod.Spec, &v1.Container{}, exitCode)
 }
 
 // ConditionOf is the condition of that type, or an empty one.
@@ -138,7 +138,7 @@ func ConditionOf(status *v1.PodStatus, kind v1.PodConditionType) v1.PodCondition
 func conditionMisdeeds(was, is v1.PodCondition, say func(string, any, any)) {
 	isResize := was.Type == v1.PodResizePending || was.Type == v1.PodResizeInProgress
 	switch {
-	case !derive.IsOwned(was.Type) && was.Type != derive.SharedCondition && was != is:
+	case !derive.IsOwnedCondition(was.Type) && was.Type != v1.DisruptionTarget && was != is:
 		say("I7, a foreign condition", was, is)
 	case isResize || is.Type == "":
 	case was.Status == is.Status && !was.LastTransitionTime.Equal(&is.LastTransitionTime):
