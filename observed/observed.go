@@ -1,7 +1,7 @@
-// Package observed holds what a runtime reported of one pod at one moment: its sandboxes and its containers.
+// Package observed holds the state of a pod as the container runtime reported it: its sandboxes and its containers.
 //
-// The values are facts, not verdicts: nothing here knows what the pod should be. They are immutable once handed on, so
-// readers share them without copying.
+// The types hold facts only and carry no desired state. Values are immutable once published, so readers share them
+// without copying.
 package observed
 
 import (
@@ -14,45 +14,45 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// Pod is all that a runtime holds under one pod UID, dead instances included.
+// Pod is everything that the runtime holds under one pod UID, exited instances included.
 type Pod struct {
 	UID  podid.UID
 	Name podid.FullName
-	// Sandboxes, newest first: by attempt.
+	// Sandboxes are sorted by attempt, newest first.
 	Sandboxes []Sandbox
-	// Containers of every sandbox and every attempt, those of one name newest first: by restart count.
+	// Containers of every sandbox and every attempt. Those of one name are sorted by restart count, newest first.
 	Containers []Container
-	// IPs of the newest ready sandbox, the primary one first. They outlive the sandbox: a pod that ended keeps the
-	// addresses that it had (PLEG-10).
+	// IPs of the newest ready sandbox, the primary address first. A pod that ended keeps the addresses of its last
+	// sandbox (PLEG-10).
 	IPs []netip.Addr
-	// Resources are those of the pod's own cgroup, around its containers; nil when nobody read them.
+	// Resources of the pod's own cgroup. Nil if they were not read.
 	Resources *Resources
-	// At is when the inspection began: whatever happened later may be missing.
+	// At is when the inspection began. Later changes may be missing.
 	At time.Time
 }
 
-// Sandbox is one attempt at a pod's environment: its namespaces and its network.
+// Sandbox is one attempt at creating the pod's environment: its namespaces and its network.
 type Sandbox struct {
 	ID        string
 	Attempt   uint32
 	Ready     bool
 	CreatedAt time.Time
-	// HostNetwork tells that it shares the node's network namespace.
+	// HostNetwork reports whether the sandbox shares the node's network namespace.
 	HostNetwork bool
-	// Network is nil when the runtime leaves networking to others. Not nil and without addresses means that the
-	// network's set-up failed half-way (GEN-28).
+	// Network is nil if the runtime does not manage networking. A network without addresses means that its setup failed
+	// halfway (GEN-28).
 	Network *Network
 }
 
-// Network is what a runtime says about a sandbox's own network.
+// Network is the runtime's report on a sandbox's own network.
 type Network struct {
 	IPs []netip.Addr
 }
 
-// State is a container's state in the runtime's words.
+// State is the state of a container.
 type State int
 
-// The states of a container. Unknown is the zero value, so that a forgotten state is never taken for a good one.
+// Container states. Unknown is the zero value, so that a missing state is never mistaken for a healthy one.
 const (
 	Unknown State = iota
 	Created
@@ -73,9 +73,8 @@ func (s State) String() string {
 	}
 }
 
-// Container is one instance of a container: a restart makes a new one.
+// Container is one instance of a container. A restart creates a new instance.
 type Container struct {
-	// ID is <runtime>://<id>, as the API shows it.
 	ID           ContainerID
 	Name         string
 	SandboxID    string
@@ -86,15 +85,15 @@ type Container struct {
 	// Exit is nil until the container has exited.
 	Exit  *Exit
 	Image Image
-	// Resources is nil when the runtime does not report them.
+	// Resources is nil if the runtime does not report them.
 	Resources *Resources
-	// User is who the first process runs as; nil when the runtime does not report it.
+	// User is the identity of the first process. Nil if the runtime does not report it.
 	User *User
-	// SpecHash tells which version of the container's spec this instance was made from, or 0.
+	// SpecHash identifies the version of the container's spec that this instance was created from. Zero if unknown.
 	SpecHash uint64
 }
 
-// Exit is how a container ended.
+// Exit describes how a container ended.
 type Exit struct {
 	Code       int
 	Reason     string
@@ -102,32 +101,33 @@ type Exit struct {
 	FinishedAt time.Time
 }
 
-// Image is what a container was made from.
+// Image is the image that a container was created from.
 type Image struct {
-	// Name as the spec asked for it, with its tag.
+	// Name as requested in the spec, including the tag.
 	Name string
-	// Ref is the runtime's reference by digest: what the API shows as imageID (PH-37).
+	// Ref is the runtime's reference by digest, which the API shows as imageID (PH-37).
 	Ref string
 }
 
-// Resources are what a runtime enforces on a running container now. A field is nil when the runtime does not say.
+// Resources are the limits that the runtime enforces on a running container. A field is nil if the runtime does not report
+// it.
 type Resources struct {
 	MilliCPURequest, MilliCPULimit       *int64
 	MemoryRequestBytes, MemoryLimitBytes *int64
 }
 
-// User is the identity of a container's first process on Linux, with the groups that the image and the runtime added.
+// User is the Linux identity of a container's first process, including the groups that the image and the runtime added.
 type User struct {
 	UID, GID           int64
 	SupplementalGroups []int64
 }
 
-// ContainerID names a container and the runtime that has it.
+// ContainerID identifies a container and its runtime.
 type ContainerID struct {
 	Runtime, ID string
 }
 
-// String is the API's form, <runtime>://<id>; empty for no container.
+// String returns the form that the API uses, <runtime>://<id>. It returns an empty string for the zero ID.
 func (id ContainerID) String() string {
 	if id == (ContainerID{}) {
 		return ""
@@ -135,19 +135,19 @@ func (id ContainerID) String() string {
 	return id.Runtime + "://" + id.ID
 }
 
-// ParseContainerID reads the API's form. Anything else is no container.
-func ParseContainerID(written string) ContainerID {
-	runtime, id, ok := strings.Cut(written, "://")
+// ParseContainerID parses the form that the API uses. It returns the zero ID for any other input.
+func ParseContainerID(text string) ContainerID {
+	runtime, id, ok := strings.Cut(text, "://")
 	if !ok || runtime == "" || id == "" {
 		return ContainerID{}
 	}
 	return ContainerID{Runtime: runtime, ID: id}
 }
 
-// Sort puts sandboxes and containers in the order that the fields promise. Whoever fills a Pod calls it once.
+// Sort establishes the order that the fields Sandboxes and Containers promise. Producers of a Pod call it once.
 //
-// Attempts and restart counts only rise. The kubelet goes by the times of creation, which a clock that is set back turns
-// around: what runs would be taken for old, and stopped (F14). Here they decide only where the numbers do not.
+// Attempts and restart counts only increase, so they decide. The kubelet sorts by creation time, which a clock that is set
+// back reverses: the running instance would be taken for an old one and stopped (F14). Here creation times only break ties.
 func (p *Pod) Sort() {
 	slices.SortFunc(p.Sandboxes, func(a, b Sandbox) int {
 		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
@@ -155,4 +155,56 @@ func (p *Pod) Sort() {
 	slices.SortFunc(p.Containers, func(a, b Container) int {
 		return cmp.Or(cmp.Compare(b.RestartCount, a.RestartCount), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID.ID, b.ID.ID))
 	})
+}
+
+// NewestSandbox returns the latest sandbox, ready or not.
+func (p *Pod) NewestSandbox() (Sandbox, bool) {
+	if len(p.Sandboxes) == 0 {
+		return Sandbox{}, false
+	}
+	return p.Sandboxes[0], true
+}
+
+// ReadySandboxes returns the number of ready sandboxes. More than one means that sandbox creations raced (GEN-25).
+func (p *Pod) ReadySandboxes() int {
+	ready := 0
+	for _, sandbox := range p.Sandboxes {
+		if sandbox.Ready {
+			ready++
+		}
+	}
+	return ready
+}
+
+// Instances returns the instances of the named container, newest first. The first one determines the container's status,
+// the second one its last termination state (PH-24).
+func (p *Pod) Instances(name string) []Container {
+	var instances []Container
+	for _, container := range p.Containers {
+		if container.Name == name {
+			instances = append(instances, container)
+		}
+	}
+	return instances
+}
+
+// ActiveContainers returns the containers of the newest sandbox. Containers of an older sandbox, for example from before a
+// reboot, say nothing about the present (PH-15).
+func (p *Pod) ActiveContainers() []Container {
+	newest, ok := p.NewestSandbox()
+	if !ok {
+		return nil
+	}
+	var active []Container
+	for _, container := range p.Containers {
+		if container.SandboxID == newest.ID {
+			active = append(active, container)
+		}
+	}
+	return active
+}
+
+// Running reports whether any container is running.
+func (p *Pod) Running() bool {
+	return slices.ContainsFunc(p.Containers, func(container Container) bool { return container.State == Running })
 }

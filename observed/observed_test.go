@@ -18,7 +18,8 @@ func container(name, id, sandbox string, age time.Duration, state observed.State
 	}
 }
 
-func rebooted() *observed.Pod {
+// newRebootedPod returns a pod with an old and a new sandbox.
+func newRebootedPod() *observed.Pod {
 	pod := &observed.Pod{
 		Sandboxes: []observed.Sandbox{
 			{ID: "old", CreatedAt: noon.Add(-time.Hour)},
@@ -43,54 +44,53 @@ func ids(containers []observed.Container) []string {
 	return ids
 }
 
-func TestPH24InstancesOfANameComeNewestFirst(t *testing.T) {
+func TestPH24_Instances(t *testing.T) {
 	want := []string{"test://3", "test://2", "test://1"}
-	if diff := cmp.Diff(want, ids(rebooted().Instances("web"))); diff != "" {
+	if diff := cmp.Diff(want, ids(newRebootedPod().Instances("web"))); diff != "" {
 		t.Fatal(diff)
 	}
-	if got := rebooted().Instances("unknown"); got != nil {
-		t.Fatalf("a name that never ran has instances: %v", got)
+	if got := newRebootedPod().Instances("unknown"); got != nil {
+		t.Fatalf("Instances of an unknown name: got %v, want nil", got)
 	}
 }
 
-func TestPH15OnlyTheNewestSandboxIsActive(t *testing.T) {
-	pod := rebooted()
+func TestPH15_ActiveContainers(t *testing.T) {
+	pod := newRebootedPod()
 	if diff := cmp.Diff([]string{"test://3", "test://4"}, ids(pod.ActiveContainers())); diff != "" {
 		t.Fatal(diff)
 	}
 	if newest, ok := pod.NewestSandbox(); !ok || newest.ID != "new" {
-		t.Fatalf("newest sandbox is %v, %v", newest.ID, ok)
+		t.Fatalf("NewestSandbox: got %v, %v, want new, true", newest.ID, ok)
 	}
 }
 
-func TestAPodThatWasNeverSeenHasNothing(t *testing.T) {
+func TestPod_Empty(t *testing.T) {
 	pod := &observed.Pod{}
 	pod.Sort()
 	if _, ok := pod.NewestSandbox(); ok || pod.ActiveContainers() != nil || pod.Running() || pod.ReadySandboxes() != 0 {
-		t.Fatalf("an empty pod answers as if it had something: %+v", pod)
+		t.Fatalf("got %+v, want an empty pod", pod)
 	}
 }
 
-func TestRunningAndReadyAreCounted(t *testing.T) {
-	pod := rebooted()
+func TestPod_Running(t *testing.T) {
+	pod := newRebootedPod()
 	if !pod.Running() || pod.ReadySandboxes() != 1 {
-		t.Fatalf("running %v, ready sandboxes %d", pod.Running(), pod.ReadySandboxes())
+		t.Fatalf("got running %v, ready sandboxes %d, want true, 1", pod.Running(), pod.ReadySandboxes())
 	}
 }
 
-func TestOrderDoesNotDependOnTheRuntimesWhenTimesAreEqual(t *testing.T) {
-	one := &observed.Pod{Containers: []observed.Container{
+func TestPod_SortEqualTimes(t *testing.T) {
+	pod := &observed.Pod{Containers: []observed.Container{
 		container("web", "b", "s", 0, observed.Created), container("web", "a", "s", 0, observed.Created),
 	}}
-	one.Sort()
-	if diff := cmp.Diff([]string{"test://a", "test://b"}, ids(one.Containers)); diff != "" {
+	pod.Sort()
+	if diff := cmp.Diff([]string{"test://a", "test://b"}, ids(pod.Containers)); diff != "" {
 		t.Fatal(diff)
 	}
 }
 
-// TestF14AClockThatIsSetBackDoesNotMakeTheOldNew has what followed each sandbox and container an hour before it, by the
-// wall clock.
-func TestF14AClockThatIsSetBackDoesNotMakeTheOldNew(t *testing.T) {
+// TestF14_SortClockSetBack sorts a pod whose newer sandbox and container were created an hour earlier by the wall clock.
+func TestF14_SortClockSetBack(t *testing.T) {
 	first := container("web", "1", "old", 0, observed.Exited)
 	second := container("web", "2", "new", time.Hour, observed.Running)
 	second.RestartCount = 1
@@ -105,46 +105,48 @@ func TestF14AClockThatIsSetBackDoesNotMakeTheOldNew(t *testing.T) {
 		t.Error(diff)
 	}
 	if newest, _ := pod.NewestSandbox(); newest.ID != "new" {
-		t.Errorf("the newest sandbox is %q", newest.ID)
+		t.Errorf("NewestSandbox: got %q, want new", newest.ID)
 	}
 }
 
-func TestStatesAndIDsAreWrittenAsTheAPIShowsThem(t *testing.T) {
-	var forgotten observed.State
-	if forgotten.String() != "unknown" || observed.Exited.String() != "exited" || observed.Created.String() != "created" {
-		t.Fatal("a state is not written in the runtime's words")
+func TestState_String(t *testing.T) {
+	var zero observed.State
+	for state, want := range map[observed.State]string{zero: "unknown", observed.Exited: "exited", observed.Created: "created"} {
+		if got := state.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 	if got := (observed.ContainerID{}).String(); got != "" {
-		t.Fatalf("no container is written as %q", got)
+		t.Errorf("zero ContainerID: got %q, want an empty string", got)
 	}
 }
 
-func TestAContainerIDSurvivesWritingAndReading(t *testing.T) {
+func TestParseContainerID(t *testing.T) {
 	tests := map[string]struct {
-		written string
-		want    observed.ContainerID
+		text string
+		want observed.ContainerID
 	}{
-		"runtime and id":      {"containerd://abc", observed.ContainerID{Runtime: "containerd", ID: "abc"}},
-		"none":                {"", observed.ContainerID{}},
-		"no runtime":          {"://abc", observed.ContainerID{}},
-		"no id":               {"containerd://", observed.ContainerID{}},
-		"not of the API form": {"abc", observed.ContainerID{}},
+		"runtime and id": {"containerd://abc", observed.ContainerID{Runtime: "containerd", ID: "abc"}},
+		"none":           {"", observed.ContainerID{}},
+		"no runtime":     {"://abc", observed.ContainerID{}},
+		"no id":          {"containerd://", observed.ContainerID{}},
+		"other form":     {"abc", observed.ContainerID{}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := observed.ParseContainerID(test.written)
+			got := observed.ParseContainerID(test.text)
 			if got != test.want {
-				t.Fatalf("ParseContainerID(%q) = %+v, want %+v", test.written, got, test.want)
+				t.Fatalf("ParseContainerID(%q) = %+v, want %+v", test.text, got, test.want)
 			}
-			if got != (observed.ContainerID{}) && got.String() != test.written {
-				t.Fatalf("%q was written back as %q", test.written, got)
+			if got != (observed.ContainerID{}) && got.String() != test.text {
+				t.Fatalf("String: got %q, want %q", got, test.text)
 			}
 		})
 	}
 }
 
-func TestReadingAContainerIDAllocatesNothing(t *testing.T) {
+func TestParseContainerID_Allocations(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { observed.ParseContainerID("containerd://abc") }); n != 0 {
-		t.Fatalf("%v allocations", n)
+		t.Fatalf("got %v allocations, want 0", n)
 	}
 }
