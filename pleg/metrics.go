@@ -9,82 +9,85 @@ import (
 	"github.com/heraldnode/herald/observed"
 )
 
-// metrics are the kubelet's series, by their names. One goroutine lists, so last needs no lock.
+// metrics holds the kubelet's PLEG metrics under the kubelet's names.
 type metrics struct {
 	relistDuration, relistInterval, podRelistDuration prometheus.Histogram
 	streamErrors                                      prometheus.Counter
-	last                                              time.Time
+	lastRelist                                        time.Time // used by the relisting goroutine only
 }
 
 func newMetrics(registry prometheus.Registerer, p *PLEG) (*metrics, error) {
-	histogram := func(name, help string) prometheus.Histogram {
+	newHistogram := func(name, help string) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.DefBuckets})
 	}
 	m := &metrics{
-		relistDuration:    histogram("kubelet_pleg_relist_duration_seconds", "How long it takes to list all pods."),
-		relistInterval:    histogram("kubelet_pleg_relist_interval_seconds", "The time from one list to the next."),
-		podRelistDuration: histogram("kubelet_pleg_pod_relist_duration_seconds", "How long it takes to inspect one pod."),
+		relistDuration:    newHistogram("kubelet_pleg_relist_duration_seconds", "Duration of listing all pods."),
+		relistInterval:    newHistogram("kubelet_pleg_relist_interval_seconds", "Interval between relists."),
+		podRelistDuration: newHistogram("kubelet_pleg_pod_relist_duration_seconds", "Duration of inspecting one pod."),
 		streamErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubelet_evented_pleg_connection_error_count", Help: "How often the runtime's event stream ended.",
+			Name: "kubelet_evented_pleg_connection_error_count", Help: "Number of times the runtime's event stream ended.",
 		}),
 	}
 	if registry == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{
-		m.relistDuration, m.relistInterval, m.podRelistDuration, m.streamErrors, tally{pleg: p},
+	for _, collector := range []prometheus.Collector{
+		m.relistDuration, m.relistInterval, m.podRelistDuration, m.streamErrors, listCollector{pleg: p},
 	} {
-		if err := registry.Register(c); err != nil {
+		if err := registry.Register(collector); err != nil {
 			return nil, fmt.Errorf("pleg: register metrics: %w", err)
 		}
 	}
 	return m, nil
 }
 
-func (m *metrics) relisted(began time.Time) {
-	m.relistDuration.Observe(time.Since(began).Seconds())
-	if !m.last.IsZero() {
-		m.relistInterval.Observe(began.Sub(m.last).Seconds())
+func (m *metrics) observeRelist(begin time.Time) {
+	m.relistDuration.Observe(time.Since(begin).Seconds())
+	if !m.lastRelist.IsZero() {
+		m.relistInterval.Observe(begin.Sub(m.lastRelist).Seconds())
 	}
-	m.last = began
+	m.lastRelist = begin
 }
 
-func (m *metrics) inspected(began time.Time) {
-	m.podRelistDuration.Observe(time.Since(began).Seconds())
+func (m *metrics) observeInspection(begin time.Time) {
+	m.podRelistDuration.Observe(time.Since(begin).Seconds())
 }
-func (m *metrics) streamEnded() { m.streamErrors.Inc() }
 
-// tally counts the newest list whenever it is asked, so that no number outlives what it counted (PLEG-21).
-type tally struct{ pleg *PLEG }
+// listCollector counts the pods of the last list at scrape time, so its values never go stale (PLEG-21).
+type listCollector struct{ pleg *PLEG }
 
 var (
-	lastSeen = prometheus.NewDesc("kubelet_pleg_last_seen_seconds", "When the newest list was begun, in Unix seconds.", nil, nil)
-	pods     = prometheus.NewDesc("kubelet_running_pods", "Pods with a ready sandbox.", nil, nil)
-	members  = prometheus.NewDesc("kubelet_running_containers", "Containers by state.", []string{"container_state"}, nil)
+	lastSeenDesc   = prometheus.NewDesc("kubelet_pleg_last_seen_seconds", "Unix time at which the last successful relist began.", nil, nil)
+	podsDesc       = prometheus.NewDesc("kubelet_running_pods", "Number of pods with a ready sandbox.", nil, nil)
+	containersDesc = prometheus.NewDesc("kubelet_running_containers", "Number of containers by state.", []string{"container_state"}, nil)
 )
 
-func (t tally) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(t, out) }
+// Describe implements prometheus.Collector.
+func (c listCollector) Describe(descs chan<- *prometheus.Desc) {
+	prometheus.DescribeByCollect(c, descs)
+}
 
-func (t tally) Collect(out chan<- prometheus.Metric) {
-	list, at := t.pleg.Pods()
+// Collect implements prometheus.Collector.
+func (c listCollector) Collect(metrics chan<- prometheus.Metric) {
+	pods, listedAt := c.pleg.Pods()
 	running := 0
 	states := map[observed.State]int{observed.Created: 0, observed.Running: 0, observed.Exited: 0, observed.Unknown: 0}
-	for _, pod := range list {
+	for _, pod := range pods {
 		if pod.ReadySandboxes() > 0 {
 			running++
 		}
-		for _, c := range pod.Containers {
-			states[c.State]++
+		for _, container := range pod.Containers {
+			states[container.State]++
 		}
 	}
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
-	gauge(pods, float64(running))
+	gauge(podsDesc, float64(running))
 	for state, count := range states {
-		gauge(members, float64(count), state.String())
+		gauge(containersDesc, float64(count), state.String())
 	}
-	if !at.IsZero() {
-		gauge(lastSeen, float64(at.UnixNano())/1e9)
+	if !listedAt.IsZero() {
+		gauge(lastSeenDesc, float64(listedAt.UnixNano())/1e9)
 	}
 }

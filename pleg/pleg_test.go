@@ -20,426 +20,427 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-func TestPLEG1TheFirstListIsMadeAtOnceAndTheNextASecondAfterItEnded(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
-		if n := w.runtime.count(&w.runtime.lists); n != 1 {
-			t.Fatalf("%d lists at the start", n)
+func TestPLEG1_RelistPeriod(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
+		if n := h.runtime.read(&h.runtime.lists); n != 1 {
+			t.Fatalf("at the start: got %d lists, want 1", n)
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if n := w.runtime.count(&w.runtime.lists); n != 6 {
-			t.Errorf("%d lists after 5 s", n)
+		if n := h.runtime.read(&h.runtime.lists); n != 6 {
+			t.Errorf("after 5s: got %d lists, want 6", n)
 		}
 	})
 }
 
-func TestPLEG2AFailedListChangesNothing(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
-		w.runtime.has("a", observed.Running)
-		w.tick()
-		w.wantChanges("a")
-		w.runtime.set(func() { w.runtime.listErr = errors.New("busy"); clear(w.runtime.pods) })
-		w.tick()
-		if w.stateOf("a") != observed.Running {
-			t.Error("a hiccup of the runtime looks like death")
+func TestPLEG2_ListFails(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
+		h.runtime.setPod("a", observed.Running)
+		h.relist()
+		h.wantChanges("a")
+		h.runtime.update(func() { h.runtime.listErr = errors.New("busy"); clear(h.runtime.pods) })
+		h.relist()
+		if h.stateOf("a") != observed.Running {
+			t.Errorf("state of a: got %v, want running", h.stateOf("a"))
 		}
-		w.wantChanges()
+		h.wantChanges()
 	})
 }
 
-func TestPLEG3WhatIsAChange(t *testing.T) {
-	running := func(r *runtime) { r.has("a", observed.Running) }
+func TestPLEG3_Changes(t *testing.T) {
+	running := func(r *fakeRuntime) { r.setPod("a", observed.Running) }
 	tests := map[string]struct {
-		before, after func(*runtime)
+		before, after func(*fakeRuntime)
 		changed       bool
 	}{
-		"nothing happened":         {running, running, false},
-		"PLEG-3 it died":           {running, func(r *runtime) { r.has("a", observed.Exited) }, true},
-		"PLEG-3 it is not known":   {running, func(r *runtime) { r.has("a", observed.Unknown) }, true},
-		"PLEG-3 created":           {func(*runtime) {}, func(r *runtime) { r.has("a", observed.Created) }, true},
-		"PLEG-3 gone while it ran": {running, func(r *runtime) { r.set(func() { delete(r.pods, "a") }) }, true},
-		"PLEG-4 the sandbox died": {running, func(r *runtime) {
-			r.has("a", observed.Running, func(p *observed.Pod) { p.Sandboxes[0].Ready = false })
+		"unchanged":                  {running, running, false},
+		"PLEG-3 exited":              {running, func(r *fakeRuntime) { r.setPod("a", observed.Exited) }, true},
+		"PLEG-3 unknown":             {running, func(r *fakeRuntime) { r.setPod("a", observed.Unknown) }, true},
+		"PLEG-3 created":             {func(*fakeRuntime) {}, func(r *fakeRuntime) { r.setPod("a", observed.Created) }, true},
+		"PLEG-3 running pod removed": {running, func(r *fakeRuntime) { r.update(func() { delete(r.pods, "a") }) }, true},
+		"PLEG-4 sandbox not ready": {running, func(r *fakeRuntime) {
+			r.setPod("a", observed.Running, func(p *observed.Pod) { p.Sandboxes[0].Ready = false })
 		}, true},
-		"PLEG-17 removed after its end": {
-			func(r *runtime) { r.has("a", observed.Exited, func(p *observed.Pod) { p.Sandboxes[0].Ready = false }) },
-			func(r *runtime) { r.set(func() { delete(r.pods, "a") }) }, false,
+		"PLEG-17 exited pod removed": {
+			func(r *fakeRuntime) {
+				r.setPod("a", observed.Exited, func(p *observed.Pod) { p.Sandboxes[0].Ready = false })
+			},
+			func(r *fakeRuntime) { r.update(func() { delete(r.pods, "a") }) }, false,
 		},
-		"PLEG-12 died and replaced within one period": {running, func(r *runtime) {
-			r.has("a", observed.Running, func(p *observed.Pod) { p.Containers[0].ID.ID = "its successor" })
+		"PLEG-12 replaced within one period": {running, func(r *fakeRuntime) {
+			r.setPod("a", observed.Running, func(p *observed.Pod) { p.Containers[0].ID.ID = "its successor" })
 		}, true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			within(t, newRuntime, func(w *world) {
-				test.before(w.runtime)
-				w.tick()
-				w.changes()
-				test.after(w.runtime)
-				w.tick()
-				if got := len(w.changes()) > 0; got != test.changed {
+			run(t, newFakeRuntime, func(h *harness) {
+				test.before(h.runtime)
+				h.relist()
+				h.changes()
+				test.after(h.runtime)
+				h.relist()
+				if got := len(h.changes()) > 0; got != test.changed {
 					t.Errorf("changed: %v, want %v", got, test.changed)
 				}
-				if got, held := w.Get("a"), w.runtime.pods["a"]; held != nil && !cmp.Equal(got.Containers, held.Containers) {
-					t.Errorf("known is %v", got)
+				if got, held := h.Get("a"), h.runtime.pods["a"]; held != nil && !cmp.Equal(got.Containers, held.Containers) {
+					t.Errorf("Get: got %v, want %v", got, held)
 				}
 			})
 		})
 	}
 }
 
-func TestPLEG5NobodyHearsOfAChangeBeforeItsData(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
-		w.runtime.set(func() { w.runtime.takes = 300 * time.Millisecond })
-		w.runtime.has("a", observed.Running)
-		time.Sleep(1100 * time.Millisecond) // the list is made, the inspection is under way
-		w.wantChanges()
+func TestPLEG5_CacheUpdatedFirst(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
+		h.runtime.update(func() { h.runtime.inspectDelay = 300 * time.Millisecond })
+		h.runtime.setPod("a", observed.Running)
+		time.Sleep(1100 * time.Millisecond) // the relist is done, the inspection is running
+		h.wantChanges()
 		time.Sleep(300 * time.Millisecond)
-		w.wantChanges("a")
-		if w.stateOf("a") != observed.Running {
-			t.Error("told before it was known")
+		h.wantChanges("a")
+		if h.stateOf("a") != observed.Running {
+			t.Errorf("state of a: got %v, want running", h.stateOf("a"))
 		}
 	})
 }
 
-func TestPLEG6AFailedInspectionIsRepeatedAndNoDeathIsLost(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
-		w.runtime.has("a", observed.Running)
-		w.tick()
-		w.changes()
-		w.runtime.has("a", observed.Exited)
-		w.runtime.set(func() { w.runtime.failing["a"] = errors.New("no answer") })
-		w.tick()
-		w.wantChanges()
-		if w.stateOf("a") != observed.Running {
-			t.Error("the last known state does not stand")
+func TestPLEG6_InspectionFails(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
+		h.runtime.setPod("a", observed.Running)
+		h.relist()
+		h.changes()
+		h.runtime.setPod("a", observed.Exited)
+		h.runtime.update(func() { h.runtime.inspectErrs["a"] = errors.New("no answer") })
+		h.relist()
+		h.wantChanges()
+		if h.stateOf("a") != observed.Running {
+			t.Errorf("state of a: got %v, want running", h.stateOf("a"))
 		}
-		w.runtime.set(func() { delete(w.runtime.failing, "a") })
-		w.tick()
-		w.wantChanges("a")
+		h.runtime.update(func() { delete(h.runtime.inspectErrs, "a") })
+		h.relist()
+		h.wantChanges("a")
 	})
 }
 
-func TestPLEG7APodThatVanishedIsForgotten(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
-		w.runtime.has("a", observed.Running)
-		w.tick()
-		w.runtime.set(func() { delete(w.runtime.pods, "a") })
-		w.tick()
-		if pod := w.Get("a"); len(pod.Containers)+len(pod.Sandboxes) > 0 {
-			t.Errorf("still known: %v", pod)
+func TestPLEG7_PodVanishes(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
+		h.runtime.setPod("a", observed.Running)
+		h.relist()
+		h.runtime.update(func() { delete(h.runtime.pods, "a") })
+		h.relist()
+		if pod := h.Get("a"); len(pod.Containers)+len(pod.Sandboxes) > 0 {
+			t.Errorf("Get: got %v, want an empty pod", pod)
 		}
 	})
 }
 
-func TestPLEG8AndBUG28ASlowConsumerLosesNothing(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
+func TestPLEG8_BUG28_SlowConsumer(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
 		const pods = 3000
 		for _, state := range []observed.State{observed.Running, observed.Exited} {
 			for i := range pods {
-				w.runtime.has(podid.UID(fmt.Sprint(i)), state)
+				h.runtime.setPod(podid.UID(fmt.Sprint(i)), state)
 			}
-			w.tick()
+			h.relist()
 		}
-		if got := w.changes(); len(got) != pods {
-			t.Errorf("%d pods changed, want %d", len(got), pods)
+		if got := h.changes(); len(got) != pods {
+			t.Errorf("got %d changes, want %d", len(got), pods)
 		}
 	})
 }
 
-func TestPLEG9AndPLEG15WhoWaitsForAPodThatIsNotThereIsAnswered(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
-		began := time.Now()
-		pod, err := w.GetNewerThan(w.t.Context(), "unknown", began.Add(-time.Second))
+func TestPLEG9_PLEG15_UnknownPod(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
+		pod, err := h.GetNewerThan(h.t.Context(), "unknown", time.Now().Add(-time.Second))
 		if err != nil || pod == nil || len(pod.Containers) > 0 {
-			t.Errorf("%v, %v", pod, err)
+			t.Errorf("got %v, %v, want an empty pod", pod, err)
 		}
 	})
 }
 
-func TestPLEG10APodThatEndedKeepsItsAddresses(t *testing.T) {
+func TestPLEG10_IPsOfEndedPod(t *testing.T) {
 	addresses := []netip.Addr{netip.MustParseAddr("10.0.0.7")}
-	within(t, newRuntime, func(w *world) {
-		w.runtime.has("a", observed.Running, func(p *observed.Pod) { p.IPs = addresses })
-		w.tick()
-		w.runtime.has("a", observed.Exited, func(p *observed.Pod) { p.Sandboxes[0].Ready = false })
-		w.tick()
-		if got := w.Get("a").IPs; len(got) != 1 || got[0] != addresses[0] {
-			t.Errorf("addresses: %v", got)
+	run(t, newFakeRuntime, func(h *harness) {
+		h.runtime.setPod("a", observed.Running, func(p *observed.Pod) { p.IPs = addresses })
+		h.relist()
+		h.runtime.setPod("a", observed.Exited, func(p *observed.Pod) { p.Sandboxes[0].Ready = false })
+		h.relist()
+		if got := h.Get("a").IPs; len(got) != 1 || got[0] != addresses[0] {
+			t.Errorf("IPs: got %v, want %v", got, addresses)
 		}
-		w.runtime.has("a", observed.Running, func(p *observed.Pod) { p.Sandboxes[0].ID = "new" }) // a new one has none yet
-		w.tick()
-		if got := w.Get("a").IPs; len(got) != 0 {
-			t.Errorf("a new sandbox shows the old one's addresses: %v", got)
+		h.runtime.setPod("a", observed.Running, func(p *observed.Pod) { p.Sandboxes[0].ID = "new" }) // has no address yet
+		h.relist()
+		if got := h.Get("a").IPs; len(got) != 0 {
+			t.Errorf("IPs of a new sandbox: got %v, want none", got)
 		}
 	})
 }
 
-func TestPLEG11AHungRuntimeIsNoticedAndSurvived(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
-		if err := w.Healthy(); err != nil {
+func TestPLEG11_RuntimeHangs(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
+		if err := h.Healthy(); err != nil {
 			t.Fatal(err)
 		}
-		w.runtime.set(func() { w.runtime.hung = true })
+		h.runtime.update(func() { h.runtime.hangingLists = true })
 		time.Sleep(2 * time.Minute)
-		if err := w.Healthy(); err != nil {
-			t.Errorf("after 2 min: %v", err)
+		if err := h.Healthy(); err != nil {
+			t.Errorf("after 2m: got %v, want nil", err)
 		}
 		time.Sleep(2 * time.Minute)
-		if err := w.Healthy(); err == nil || !strings.Contains(err.Error(), "last heard of 4m0s ago") {
-			t.Errorf("after 4 min: %v", err)
+		if err := h.Healthy(); err == nil || !strings.Contains(err.Error(), "last listed its pods 4m0s ago") {
+			t.Errorf("after 4m: got %v, want an error with the age", err)
 		}
-		w.runtime.set(func() { w.runtime.hung = false })
-		w.runtime.has("a", observed.Running)
+		h.runtime.update(func() { h.runtime.hangingLists = false })
+		h.runtime.setPod("a", observed.Running)
 		time.Sleep(2*time.Minute + time.Second)
 		synctest.Wait()
-		if err := w.Healthy(); err != nil || w.stateOf("a") != observed.Running {
-			t.Errorf("it is back: %v, %v", err, w.stateOf("a"))
+		if err := h.Healthy(); err != nil || h.stateOf("a") != observed.Running {
+			t.Errorf("after recovery: got %v, %v, want nil, running", err, h.stateOf("a"))
 		}
 	})
 }
 
-func TestPLEG11BeforeTheFirstListNothingIsHealthy(t *testing.T) {
-	p, err := pleg.New(pleg.Config{Runtime: newRuntime()})
+func TestPLEG11_BeforeFirstRelist(t *testing.T) {
+	p, err := pleg.New(pleg.Config{Runtime: newFakeRuntime()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p.Healthy() == nil {
-		t.Error("healthy before the runtime was heard of")
+		t.Error("Healthy: got nil, want an error")
 	}
 	if pods, at := p.Pods(); len(pods) > 0 || !at.IsZero() {
-		t.Errorf("a list before the first one: %v, %v", pods, at)
+		t.Errorf("Pods: got %v, %v, want none", pods, at)
 	}
 }
 
-func TestPLEG13ARefreshShowsWhatNoListTells(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
-		w.runtime.has("a", observed.Running)
-		w.tick()
+func TestPLEG13_RefreshDetails(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
+		h.runtime.setPod("a", observed.Running)
+		h.relist()
 		limit := int64(500)
-		w.runtime.has("a", observed.Running, func(p *observed.Pod) {
+		h.runtime.setPod("a", observed.Running, func(p *observed.Pod) {
 			p.Containers[0].Resources = &observed.Resources{MilliCPULimit: &limit}
 		})
-		w.tick()
-		if w.Get("a").Containers[0].Resources != nil {
-			t.Fatal("a list tells of resources")
+		h.relist()
+		if h.Get("a").Containers[0].Resources != nil {
+			t.Fatal("resources: got some from a list, want nil")
 		}
-		w.Refresh("a")
+		h.Refresh("a")
 		synctest.Wait()
-		if got := w.Get("a").Containers[0].Resources; got == nil || *got.MilliCPULimit != limit {
-			t.Errorf("resources: %v", got)
+		if got := h.Get("a").Containers[0].Resources; got == nil || *got.MilliCPULimit != limit {
+			t.Errorf("resources: got %v, want %d", got, limit)
 		}
 	})
 }
 
-func TestPLEG14AndBUG27NobodyWaitsForTheNextTick(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
+func TestPLEG14_BUG27_InspectedAtOnce(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
 		time.Sleep(100 * time.Millisecond)
-		w.runtime.has("a", observed.Running)
-		asked := time.Now()
+		h.runtime.setPod("a", observed.Running)
+		requested := time.Now()
 		time.Sleep(time.Millisecond)
-		pod, err := w.GetNewerThan(w.t.Context(), "a", asked)
+		pod, err := h.GetNewerThan(h.t.Context(), "a", requested)
 		if err != nil || len(pod.Containers) != 1 {
-			t.Fatalf("%v, %v", pod, err)
+			t.Fatalf("got %v, %v, want one container", pod, err)
 		}
-		if waited := time.Since(asked); waited > time.Millisecond {
-			t.Errorf("waited %v", waited)
+		if waited := time.Since(requested); waited > time.Millisecond {
+			t.Errorf("got a wait of %v, want at most 1ms", waited)
 		}
-		w.wantChanges("a")
+		h.wantChanges("a")
 	})
 }
 
-func TestPLEG14ManyRequestsAreOneLook(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
-		w.runtime.set(func() { w.runtime.takes = 10 * time.Millisecond })
+func TestPLEG14_RequestsCoalesce(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
+		h.runtime.update(func() { h.runtime.inspectDelay = 10 * time.Millisecond })
 		for range 1000 {
-			w.Refresh("a")
+			h.Refresh("a")
 		}
 		time.Sleep(100 * time.Millisecond)
-		if n := w.runtime.inspections("a"); n > 2 {
-			t.Errorf("%d inspections", n)
+		if n := h.runtime.inspectionsOf("a"); n > 2 {
+			t.Errorf("got %d inspections, want at most 2", n)
 		}
 	})
 }
 
-// A look that had begun before somebody asked may have missed what the question is about.
-func TestPLEG15AnAnswerIsNeverOlderThanTheQuestion(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
-		w.runtime.set(func() { w.runtime.takes = 400 * time.Millisecond })
-		w.Refresh("a")
+// An inspection that began before the request may have missed the change that the caller is interested in.
+func TestPLEG15_InspectionBeforeRequest(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
+		h.runtime.update(func() { h.runtime.inspectDelay = 400 * time.Millisecond })
+		h.Refresh("a")
 		time.Sleep(100 * time.Millisecond)
-		asked := time.Now()
-		pod, err := w.GetNewerThan(w.t.Context(), "a", asked)
-		if err != nil || !pod.At.After(asked) {
-			t.Errorf("asked at %v, answered with %v, %v", asked, pod.At, err)
+		requested := time.Now()
+		pod, err := h.GetNewerThan(h.t.Context(), "a", requested)
+		if err != nil || !pod.At.After(requested) {
+			t.Errorf("got state of %v, %v, want newer than %v", pod.At, err, requested)
 		}
 	})
 }
 
-// A look that began before a list and ends after it may show what the list no longer found.
-func TestPLEG15AnAnswerIsNeverOlderThanAListThatDidNotShowThePod(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
-		w.runtime.has("a", observed.Running)
-		w.tick()
-		w.runtime.set(func() { w.runtime.takes = 2 * time.Second })
-		w.runtime.set(func() { w.runtime.looksFirst = true })
+// An inspection that began before a relist and ends after it may show what the list no longer contains.
+func TestPLEG15_InspectionBeforeRelist(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
+		h.runtime.setPod("a", observed.Running)
+		h.relist()
+		h.runtime.update(func() { h.runtime.inspectDelay = 2 * time.Second })
+		h.runtime.update(func() { h.runtime.readsFirst = true })
 		time.Sleep(900 * time.Millisecond)
-		w.Refresh("a")
+		h.Refresh("a")
 		synctest.Wait()
-		w.runtime.set(func() { delete(w.runtime.pods, "a"); w.runtime.takes = 0 })
-		gone := time.Now()
-		time.Sleep(2 * time.Second) // meanwhile there were lists without it, and now the look ends
+		h.runtime.update(func() { delete(h.runtime.pods, "a"); h.runtime.inspectDelay = 0 })
+		removed := time.Now()
+		time.Sleep(2 * time.Second) // relists without the pod, then the inspection ends
 		synctest.Wait()
-		pod, err := w.GetNewerThan(w.t.Context(), "a", gone)
+		pod, err := h.GetNewerThan(h.t.Context(), "a", removed)
 		if err != nil || len(pod.Containers) > 0 {
-			t.Errorf("it is gone since %v, and at %v it has %d containers, %v", gone, pod.At, len(pod.Containers), err)
+			t.Errorf("removed at %v: got %d containers at %v, %v, want none", removed, len(pod.Containers), pod.At, err)
 		}
 	})
 }
 
-// Every look lasts from one list to the next, and a pod that needed another for each list that it met would never be left alone.
-func TestBUG38ARuntimeThatIsSlowToInspectIsNotAskedAgainAndAgain(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
-		w.runtime.set(func() { w.runtime.takes = 2500 * time.Millisecond })
-		w.runtime.has("stays", observed.Running)
-		w.runtime.has("goes", observed.Running)
+// Each inspection spans several relists. If every relist requested another one, inspections would never end.
+func TestBUG38_SlowInspections(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
+		h.runtime.update(func() { h.runtime.inspectDelay = 2500 * time.Millisecond })
+		h.runtime.setPod("stays", observed.Running)
+		h.runtime.setPod("goes", observed.Running)
 		time.Sleep(10 * time.Second)
-		w.runtime.set(func() { delete(w.runtime.pods, "goes") })
-		w.Refresh("goes")
+		h.runtime.update(func() { delete(h.runtime.pods, "goes") })
+		h.Refresh("goes")
 		time.Sleep(time.Minute)
 		for _, uid := range []podid.UID{"stays", "goes"} {
-			if n := w.runtime.inspections(uid); n > 3 {
-				t.Errorf("%s was inspected %d times", uid, n)
+			if n := h.runtime.inspectionsOf(uid); n > 3 {
+				t.Errorf("inspections of %s: got %d, want at most 3", uid, n)
 			}
 		}
-		if w.stateOf("stays") != observed.Running || len(w.Get("goes").Containers) != 0 {
-			t.Errorf("what stays is %v, and what went has %d containers", w.stateOf("stays"), len(w.Get("goes").Containers))
+		if h.stateOf("stays") != observed.Running || len(h.Get("goes").Containers) != 0 {
+			t.Errorf("got stays %v, goes with %d containers, want running, 0", h.stateOf("stays"), len(h.Get("goes").Containers))
 		}
 	})
 }
 
-func TestPLEG15WhatNobodyHasLookedAtIsNotSaidToBeEmpty(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
-		w.runtime.set(func() { w.runtime.hanging["a"] = true })
-		w.runtime.has("a", observed.Running)
-		w.tick()
-		if pod := w.Get("a"); !pod.At.IsZero() {
-			t.Errorf("a list shows it, nobody has inspected it, and at %v it has %d containers", pod.At, len(pod.Containers))
+func TestPLEG15_ListedButNotInspected(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
+		h.runtime.update(func() { h.runtime.hangingPods["a"] = true })
+		h.runtime.setPod("a", observed.Running)
+		h.relist()
+		if pod := h.Get("a"); !pod.At.IsZero() {
+			t.Errorf("listed pod: got %d containers at %v, want zero time", len(pod.Containers), pod.At)
 		}
-		if pod := w.Get("b"); pod.At.IsZero() {
-			t.Error("no list shows it, and nobody is said to have looked")
+		if pod := h.Get("b"); pod.At.IsZero() {
+			t.Error("unlisted pod: got zero time, want the time of the list")
 		}
 	})
 }
 
-func TestPLEG15WaitingEndsWithItsContext(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
-		w.runtime.set(func() { w.runtime.hanging["a"] = true; w.runtime.hung = true })
-		ctx, cancel := context.WithTimeout(w.t.Context(), 3*time.Second)
+func TestPLEG15_ContextEnds(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
+		h.runtime.update(func() { h.runtime.hangingPods["a"] = true; h.runtime.hangingLists = true })
+		ctx, cancel := context.WithTimeout(h.t.Context(), 3*time.Second)
 		defer cancel()
-		if _, err := w.GetNewerThan(ctx, "a", time.Now()); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the error is %v", err)
+		if _, err := h.GetNewerThan(ctx, "a", time.Now()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 		}
 	})
 }
 
-func TestPLEG15ARuntimeThatCannotTellIsAnError(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
-		w.runtime.set(func() { w.runtime.failing["a"] = errors.New("no answer") })
+func TestPLEG15_InspectionError(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
+		h.runtime.update(func() { h.runtime.inspectErrs["a"] = errors.New("no answer") })
 		time.Sleep(time.Millisecond)
-		if _, err := w.GetNewerThan(w.t.Context(), "a", time.Now().Add(-time.Microsecond)); err == nil || !strings.Contains(err.Error(), "no answer") {
-			t.Errorf("the error is %v", err)
+		if _, err := h.GetNewerThan(h.t.Context(), "a", time.Now().Add(-time.Microsecond)); err == nil || !strings.Contains(err.Error(), "no answer") {
+			t.Errorf("got %v, want the error of the inspection", err)
 		}
 	})
 }
 
-func TestPLEG16AListThatIsOlderThanAnInspectionChangesNothing(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
-		w.runtime.has("old", observed.Running)
-		w.runtime.set(func() { w.runtime.listTakes = 500 * time.Millisecond })
-		time.Sleep(1100 * time.Millisecond) // a list has begun
-		w.runtime.has("new", observed.Running)
-		w.runtime.has("old", observed.Exited)
-		w.Refresh("new")
-		w.Refresh("old")
-		w.wantChanges("new", "old")
-		time.Sleep(500 * time.Millisecond) // the list is there, without them
+func TestPLEG16_OlderList(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
+		h.runtime.setPod("old", observed.Running)
+		h.runtime.update(func() { h.runtime.listDelay = 500 * time.Millisecond })
+		time.Sleep(1100 * time.Millisecond) // a relist has begun
+		h.runtime.setPod("new", observed.Running)
+		h.runtime.setPod("old", observed.Exited)
+		h.Refresh("new")
+		h.Refresh("old")
+		h.wantChanges("new", "old")
+		time.Sleep(500 * time.Millisecond) // the relist ends with the old state
 		synctest.Wait()
-		if w.stateOf("new") != observed.Running || w.stateOf("old") != observed.Exited {
-			t.Errorf("new is %v, old is %v", w.stateOf("new"), w.stateOf("old"))
+		if h.stateOf("new") != observed.Running || h.stateOf("old") != observed.Exited {
+			t.Errorf("got new %v, old %v, want running, exited", h.stateOf("new"), h.stateOf("old"))
 		}
-		w.wantChanges()
+		h.wantChanges()
 	})
 }
 
-func TestPLEG19AndBUG39EventsAreHints(t *testing.T) {
-	within(t, func() *runtime {
-		r := newRuntime()
-		r.events, r.broken = make(chan podid.UID), make(chan struct{})
+func TestPLEG19_BUG39_EventsAreHints(t *testing.T) {
+	run(t, func() *fakeRuntime {
+		r := newFakeRuntime()
+		r.events, r.streamFailures = make(chan podid.UID), make(chan struct{})
 		return r
-	}, func(w *world) {
-		w.runtime.has("a", observed.Running)
-		w.runtime.events <- "a"
-		w.wantChanges("a")
-		w.runtime.events <- "a" // again, and nothing happened
-		w.wantChanges()
+	}, func(h *harness) {
+		h.runtime.setPod("a", observed.Running)
+		h.runtime.events <- "a"
+		h.wantChanges("a")
+		h.runtime.events <- "a" // an event without a change
+		h.wantChanges()
 		for range 20 {
-			w.runtime.broken <- struct{}{}
+			h.runtime.streamFailures <- struct{}{}
 			time.Sleep(2 * time.Minute)
 		}
-		w.runtime.has("a", observed.Exited)
-		w.runtime.events <- "a"
-		w.wantChanges("a")
+		h.runtime.setPod("a", observed.Exited)
+		h.runtime.events <- "a"
+		h.wantChanges("a")
 	})
 }
 
-func TestPLEG19AStreamThatKeepsBreakingIsOpenedLessOften(t *testing.T) {
-	within(t, func() *runtime {
-		r := newRuntime()
-		r.events, r.broken = make(chan podid.UID), make(chan struct{})
-		close(r.broken)
+func TestPLEG19_StreamBackoff(t *testing.T) {
+	run(t, func() *fakeRuntime {
+		r := newFakeRuntime()
+		r.events, r.streamFailures = make(chan podid.UID), make(chan struct{})
+		close(r.streamFailures)
 		return r
-	}, func(w *world) {
+	}, func(h *harness) {
 		time.Sleep(time.Hour)
-		if n := w.runtime.count(&w.runtime.streams); n > 100 {
-			t.Errorf("%d streams in an hour", n)
+		if n := h.runtime.read(&h.runtime.streams); n > 100 {
+			t.Errorf("got %d streams in an hour, want at most 100", n)
 		}
-		if err := w.Healthy(); err != nil {
+		if err := h.Healthy(); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-func TestPLEG20AndF23EventsThatAreLostAreMadeUpForByTheNextList(t *testing.T) {
-	within(t, func() *runtime {
-		r := newRuntime()
+func TestPLEG20_F23_LostEvents(t *testing.T) {
+	run(t, func() *fakeRuntime {
+		r := newFakeRuntime()
 		r.events = make(chan podid.UID)
 		return r
-	}, func(w *world) {
-		w.runtime.has("a", observed.Running)
-		w.tick()
-		w.runtime.has("a", observed.Exited)
-		w.changes()
-		w.tick()
-		w.wantChanges("a")
+	}, func(h *harness) {
+		h.runtime.setPod("a", observed.Running)
+		h.relist()
+		h.runtime.setPod("a", observed.Exited)
+		h.changes()
+		h.relist()
+		h.wantChanges("a")
 	})
 }
 
-func TestPLEG21NumbersFollowWhatThereIs(t *testing.T) {
+func TestPLEG21_Metrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	within(t, newRuntime, func(w *world) {
-		w.runtime.has("a", observed.Running)
-		w.tick()
-		w.runtime.has("a", observed.Exited, func(p *observed.Pod) { p.Sandboxes[0].Ready = false })
-		w.tick()
+	run(t, newFakeRuntime, func(h *harness) {
+		h.runtime.setPod("a", observed.Running)
+		h.relist()
+		h.runtime.setPod("a", observed.Exited, func(p *observed.Pod) { p.Sandboxes[0].Ready = false })
+		h.relist()
 		want := `
-# HELP kubelet_running_containers Containers by state.
+# HELP kubelet_running_containers Number of containers by state.
 # TYPE kubelet_running_containers gauge
 kubelet_running_containers{container_state="created"} 0
 kubelet_running_containers{container_state="exited"} 1
 kubelet_running_containers{container_state="running"} 0
 kubelet_running_containers{container_state="unknown"} 0
-# HELP kubelet_running_pods Pods with a ready sandbox.
+# HELP kubelet_running_pods Number of pods with a ready sandbox.
 # TYPE kubelet_running_pods gauge
 kubelet_running_pods 0
 `
@@ -448,43 +449,43 @@ kubelet_running_pods 0
 		}
 		for _, name := range []string{"kubelet_pleg_relist_duration_seconds", "kubelet_pleg_relist_interval_seconds", "kubelet_pleg_last_seen_seconds"} {
 			if n, err := testutil.GatherAndCount(registry, name); n != 1 || err != nil {
-				t.Errorf("%s: %d, %v", name, n, err)
+				t.Errorf("%s: got %d, %v, want 1", name, n, err)
 			}
 		}
 	}, func(c *pleg.Config) { c.Metrics = registry })
 }
 
-func TestPLEG22AndBUG38InspectionsAreParallelAndBoundedAndOneThatHangsHoldsUpNobody(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
-		w.runtime.set(func() { w.runtime.takes = 100 * time.Millisecond; w.runtime.hanging["stuck"] = true })
-		w.runtime.has("stuck", observed.Running)
-		w.tick()
+func TestPLEG22_BUG38_ConcurrentInspections(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
+		h.runtime.update(func() { h.runtime.inspectDelay = 100 * time.Millisecond; h.runtime.hangingPods["stuck"] = true })
+		h.runtime.setPod("stuck", observed.Running)
+		h.relist()
 		for i := range 70 {
-			w.runtime.has(podid.UID(fmt.Sprint(i)), observed.Running)
+			h.runtime.setPod(podid.UID(fmt.Sprint(i)), observed.Running)
 		}
 		time.Sleep(2 * time.Second)
-		if got := len(w.changes()); got != 70 {
-			t.Errorf("%d pods are known", got)
+		if got := len(h.changes()); got != 70 {
+			t.Errorf("got %d changes, want 70", got)
 		}
-		if n := w.runtime.count(&w.runtime.busiest); n != 8 {
-			t.Errorf("%d inspections at a time", n)
+		if n := h.runtime.read(&h.runtime.maxConcurrent); n != 8 {
+			t.Errorf("got %d concurrent inspections, want 8", n)
 		}
-		if err := w.Healthy(); err != nil {
-			t.Errorf("one slow pod: %v", err)
+		if err := h.Healthy(); err != nil {
+			t.Errorf("Healthy with one hanging pod: got %v, want nil", err)
 		}
 	})
 }
 
-func TestManyWaitersAreEachWokenByTheirPod(t *testing.T) {
-	within(t, newRuntime, func(w *world) {
-		w.runtime.set(func() { w.runtime.takes = 10 * time.Millisecond })
+func TestPLEG_ManyWaiters(t *testing.T) {
+	run(t, newFakeRuntime, func(h *harness) {
+		h.runtime.update(func() { h.runtime.inspectDelay = 10 * time.Millisecond })
 		var waiting sync.WaitGroup
 		for i := range 500 {
 			uid := podid.UID(fmt.Sprint(i))
-			w.runtime.has(uid, observed.Running)
+			h.runtime.setPod(uid, observed.Running)
 			waiting.Go(func() {
-				if pod, err := w.GetNewerThan(w.t.Context(), uid, time.Now()); err != nil || pod.UID != uid {
-					t.Errorf("%v, %v", pod, err)
+				if pod, err := h.GetNewerThan(h.t.Context(), uid, time.Now()); err != nil || pod.UID != uid {
+					t.Errorf("got %v, %v, want pod %s", pod, err, uid)
 				}
 			})
 		}
@@ -492,9 +493,10 @@ func TestManyWaitersAreEachWokenByTheirPod(t *testing.T) {
 	})
 }
 
-func TestTheConfigErrorNamesTheField(t *testing.T) {
+func TestConfig_Invalid(t *testing.T) {
 	if _, err := pleg.New(pleg.Config{RelistPeriod: -1}); err == nil ||
-		!strings.Contains(err.Error(), "Runtime is required") || !strings.Contains(err.Error(), "must not be negative") {
-		t.Errorf("the error is %v", err)
+		!strings.Contains(err.Error(), "pleg.Config: Runtime is required") ||
+		!strings.Contains(err.Error(), "pleg.Config: RelistPeriod must not be negative") {
+		t.Errorf("got %v, want an error that names Runtime and RelistPeriod", err)
 	}
 }
