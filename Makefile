@@ -1,4 +1,4 @@
-# Herald's commands. Bare `make` explains them.
+# Bare `make` lists the targets.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -11,59 +11,63 @@ DIR ?= /tmp/herald
 
 .PHONY: help run build test check fmt lint unit controlplane containerd e2e bench fuzz update rules
 
-help: ## this list
-	@echo 'Herald: the pods of a node, and what the cluster is told about them.'
+help: ## list the targets
+	@echo 'Herald runs the pods of a node and reports their status.'
 	@echo
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo '  FUZZTIME=30s    how long make fuzz spends on each target'
+	@echo '  FUZZTIME=30s    duration of each target of make fuzz'
 	@echo '  BENCH=short     a quick make bench'
-	@echo '  DIR=/tmp/herald where make controlplane and make containerd keep what they have, while they run'
+	@echo '  DIR=/tmp/herald data of make controlplane and make containerd while they run'
 
-run: ## the main job: an agent and four pods as plain processes, live, until Ctrl-C; no root, no containers
+run: ## run the demo: an agent and four pods as host processes until Ctrl-C; no root, no containers
 	@hack/build
 	@.build/herald demo
 
-build: ## the herald command, as .build/herald
+build: ## build .build/herald
 	@hack/build
 
-test: ## everything: sets up what is missing, then unit, API server and container tests
+test: ## run all tests; installs what is missing
 	@hack/test
 
-check: fmt lint unit ## the inner loop: formatting, lint, the plan of the house, unit tests
+check: ## format, lint and short tests of the main module: the inner loop
+	@$(tool) golangci-lint fmt --diff ./...
+	@$(tool) golangci-lint run ./...
+	@go test -short ./...
 
-fmt: ## fail on unformatted code
+fmt: ## fail on unformatted code, in both modules
 	@$(tool) golangci-lint fmt --diff ./... && cd parity && $(tool) golangci-lint fmt --diff ./...
 
-lint: ## the rules of .golangci.yml, on both modules
+lint: ## run the linters of .golangci.yml, on both modules
 	@$(tool) golangci-lint run ./...
 	@cd parity && $(tool) golangci-lint run --config ../.golangci.yml ./...
 
-unit: ## the lean module's tests, with the race detector
+unit: ## run all tests of the main module with the race detector
 	@go test -race -shuffle=on ./...
 
-controlplane: ## a real etcd and kube-apiserver in the foreground, until Ctrl-C
+controlplane: ## run etcd and kube-apiserver in the foreground until Ctrl-C
 	@cd parity && go build -o ../.build/controlplane ./cmd/controlplane && ../.build/controlplane -dir $(DIR)/controlplane
 
-containerd: ## a real containerd of its own in the foreground, until Ctrl-C; needs root
+containerd: ## run a separate containerd in the foreground until Ctrl-C; needs root
 	@hack/install-containers
 	@cd parity && go build -o ../.build/containerd ./cmd/containerd && ../.build/containerd -dir $(DIR)/containerd
 
-e2e: ## the tests against real parts only
+e2e: ## run the tests against real components only
 	@hack/install-containers
 	@PATH=$$PATH:$$(hack/install-kubectl); cd parity && go test -p 1 -shuffle=on -count=1 ./...
 
-bench: ## beside the kubelet's own code, in one run: tables and RATIO lines
+bench: ## benchmark against the kubelet's code in one run: tables and RATIO lines
 	@cd parity && go run ./cmd/bench -mode=$(BENCH)
 
-fuzz: ## every fuzz target, FUZZTIME each
+fuzz: ## run every fuzz target for FUZZTIME
 	@hack/fuzz $(FUZZTIME)
 
-update: ## rewrite what is generated: docs/deps.txt, the table of rooms, docs/rules.md, config.md, differences.md
+update: ## regenerate docs: deps.txt, the package table, rules.md, config.md, process.md, differences.md
 	@go test ./internal/arch -update
 	@go test ./internal/rules -update
 	@go test ./cmd/herald/internal/cli -update
+	@go test ./process -update
 	@cd parity && go test ./diff -run Document -update
 
-rules: ## the rules of docs/behaviour.md that no test names
-	@go test -count=1 -v -run TheListOfRules ./internal/rules | grep 'not named'
+rules: ## list the rules of docs/behaviour.md that no test names
+	@go test -count=1 -v ./internal/rules | grep 'not named'

@@ -1,42 +1,41 @@
-// Package herald is the tour of the house; the code is in the rooms below it.
+// Package herald documents the module; see the subpackages.
 //
-// Herald keeps a node's pods and what the cluster is told about them in agreement: the kubelet's pod-status pipeline as
-// importable packages, and as an agent that one runs.
-//
-// The way of a pod through the house:
+// Herald is the kubelet's pod-status pipeline as importable packages and as a node agent. A pod passes through it like this:
 //
 //	manifest folder ─┐
 //	URL ─────────────┼─> source ──> pod ──> worker ──> derive ──> status ──> API server
-//	API server ──────┘    merge     address    │ ▲                               │
-//	      ▲                         book       ▼ │ pleg                          │
-//	      │                                 runtime                              │
+//	API server ──────┘                        │ ▲                               │
+//	      ▲                                   ▼ │ pleg                          │
+//	      │                                runtime                              │
 //	      └──────────── watch ──────── mirror pods <────────────────────────────┘
 //
-// Start with the words: [github.com/heraldnode/herald/podid] has the names by which a node knows its pods, and
-// [github.com/heraldnode/herald/observed] what a runtime says about them.
+// # Vocabulary
 //
-// Pods come in through [github.com/heraldnode/herald/source], which reads a folder, a URL and the API server and merges
-// them into one stream of changes. What the author of a manifest wrote becomes a pod in
-// [github.com/heraldnode/herald/source/manifest], without I/O, so that it can be used alone to check manifests.
+// Package [github.com/heraldnode/herald/podid] defines typed pod identities, and package
+// [github.com/heraldnode/herald/observed] the runtime state of a pod.
 //
-// [github.com/heraldnode/herald/pod] is the address book: which pods this node should run, which of them are static, and
-// which object in the API server reflects each. It also keeps those reflections, the mirror pods, in being.
+// # Decisions
 //
-// What the API should say about a pod is computed in [github.com/heraldnode/herald/derive], as pure functions, and reported
-// by [github.com/heraldnode/herald/status], one request for each change. Small state that must survive a crash is kept by
-// [github.com/heraldnode/herald/checkpoint].
+// Pure packages map values to values. [github.com/heraldnode/herald/source/manifest] decodes manifests into static pods.
+// [github.com/heraldnode/herald/derive] computes the status of a pod, and [github.com/heraldnode/herald/plan] the containers
+// to start and stop.
 //
-// Between them, [github.com/heraldnode/herald/worker] brings each pod from what is to what should be, step by step, as
-// [github.com/heraldnode/herald/plan] decides. What runs is seen by [github.com/heraldnode/herald/pleg] and done by
-// [github.com/heraldnode/herald/cri], in containerd, CRI-O or plain processes ([github.com/heraldnode/herald/process]).
+// # Components
 //
-// [github.com/heraldnode/herald/agent] is where all of them meet, [github.com/heraldnode/herald/assembly] a whole node of one
-// flat configuration, and cmd/herald the program.
+// [github.com/heraldnode/herald/source] merges the pods of a folder, a URL and the API server into one stream of updates.
+// [github.com/heraldnode/herald/pod] is the pod manager, and [github.com/heraldnode/herald/pod/mirror] maintains mirror pods.
+// [github.com/heraldnode/herald/worker] syncs each pod, [github.com/heraldnode/herald/pleg] observes the runtime,
+// [github.com/heraldnode/herald/cri] drives containerd, CRI-O or host processes ([github.com/heraldnode/herald/process]), and
+// [github.com/heraldnode/herald/probe] runs probes. [github.com/heraldnode/herald/status] is the status manager, which sends
+// one request per change. [github.com/heraldnode/herald/allocation] keeps allocated resources,
+// [github.com/heraldnode/herald/checkpoint] stores state on disk, [github.com/heraldnode/herald/kubeapi] is the API client.
 //
-// [github.com/heraldnode/herald/kubeapi] is the API server as Herald talks to it, and
-// [github.com/heraldnode/herald/heraldtest] is what you need to test your own agent: an API server in memory, and faults
-// for HTTP traffic.
+// # Composition
 //
-// Where a line of code belongs is written in docs/architecture.md, and checked by internal/arch. Rule and bug numbers in
-// comments (PM-5, CFG-18, BUG-30) are those of docs/behaviour.md.
+// [github.com/heraldnode/herald/agent] connects the components, [github.com/heraldnode/herald/nodeagent] builds a complete
+// node from a flat configuration, and cmd/herald is the program. [github.com/heraldnode/herald/heraldtest] helps to test
+// agents: an in-memory API server, an in-memory runtime, and HTTP faults.
+//
+// docs/architecture.md says where code belongs, and internal/arch checks it. Rule and bug numbers in comments (PM-5, CFG-18,
+// BUG-30) refer to docs/behaviour.md.
 package herald
