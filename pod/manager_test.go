@@ -8,13 +8,47 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/pod"
 	"github.com/heraldnode/herald/podid"
 )
 
-func holding(pods ...*v1.Pod) *pod.Manager {
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newPod returns a pod with annotations given as key, value, key, value.
+func newPod(name string, uid types.UID, annotations ...string) *v1.Pod {
+	return heraldtest.NewPod(name, func(pod *v1.Pod) {
+		pod.UID = uid
+		for i := 0; i < len(annotations); i += 2 {
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, annotations[i], annotations[i+1])
+		}
+	})
+}
+
+func newAPIPod(name string, uid types.UID) *v1.Pod {
+	return newPod(name, uid, podid.SourceAnnotation, "api")
+}
+
+// newStaticPod returns a static pod whose UID is its hash, as the sources compute it (CFG-6).
+func newStaticPod(name string, uid types.UID) *v1.Pod {
+	return newPod(name, uid, podid.SourceAnnotation, "file", podid.HashAnnotation, string(uid))
+}
+
+// newMirrorPod returns the mirror of a static pod with this hash, as the API source delivers it.
+func newMirrorPod(name string, uid types.UID, hash string) *v1.Pod {
+	return newPod(name, uid, podid.SourceAnnotation, "api", podid.HashAnnotation, hash, podid.MirrorAnnotation, hash)
+}
+
+func fullName(name string) podid.FullName {
+	return podid.FullName{Namespace: metav1.NamespaceDefault, Name: name}
+}
+
+func newManager(pods ...*v1.Pod) *pod.Manager {
 	manager := pod.NewManager()
 	for _, pod := range pods {
 		manager.AddPod(pod)
@@ -22,141 +56,141 @@ func holding(pods ...*v1.Pod) *pod.Manager {
 	return manager
 }
 
-func TestPM1AStaticPodAndItsMirrorAreKeptApartUnderOneName(t *testing.T) {
-	static, mirror := staticPod("web", "s1"), mirrorPod("web", "m1", "s1")
-	manager := holding(static, mirror)
-	if byName, _ := manager.GetPodByFullName(fullName("web")); byName != static {
-		t.Errorf("the name finds %v among the pods to run", byName)
+func TestPM1_StaticAndMirrorPodShareName(t *testing.T) {
+	static, mirror := newStaticPod("web", "s1"), newMirrorPod("web", "m1", "s1")
+	manager := newManager(static, mirror)
+	if got, _ := manager.GetPodByFullName(fullName("web")); got != static {
+		t.Errorf("got %v, want the static pod", got)
 	}
 	if _, found := manager.GetPodByUID(podid.UID(mirror.UID)); found {
-		t.Error("the mirror is found among the pods to run")
+		t.Error("got the mirror pod as a pod to run")
 	}
 	manager.RemovePod(static)
 	if _, mirrors, _ := manager.GetPodsAndMirrorPods(); len(mirrors) != 1 {
-		t.Errorf("removing the static pod left the mirrors %v", mirrors)
+		t.Errorf("got mirror pods %v, want one", mirrors)
 	}
 }
 
-func TestPM2AndPM3AStaticPodAndItsMirrorMeetInEitherOrder(t *testing.T) {
-	static, mirror := staticPod("web", "s1"), mirrorPod("web", "m1", "s1")
+func TestPM2PM3_EitherOrder(t *testing.T) {
+	static, mirror := newStaticPod("web", "s1"), newMirrorPod("web", "m1", "s1")
 	tests := map[string]*pod.Manager{
-		"static first": holding(static, mirror),
-		"mirror first": holding(mirror, static),
+		"static first": newManager(static, mirror),
+		"mirror first": newManager(mirror, static),
 	}
 	for name, manager := range tests {
 		t.Run(name, func(t *testing.T) {
 			if got := manager.TranslatePodUID("m1"); got != "s1" {
-				t.Errorf("the mirror's UID became %q, want s1", got)
+				t.Errorf("got UID %q, want s1", got)
 			}
 			if got, _ := manager.GetMirrorPodByPod(static); got != mirror {
-				t.Errorf("mirror of the static pod: %v", got)
+				t.Errorf("got %v, want the mirror pod", got)
 			}
 			if got, _ := manager.GetPodByMirrorPod(mirror); got != static {
-				t.Errorf("static pod of the mirror: %v", got)
+				t.Errorf("got %v, want the static pod", got)
 			}
 		})
 	}
 }
 
-func TestPM4AMirrorWithoutStaticPodIsAnOrphanAndNeverAPodToRun(t *testing.T) {
-	manager := holding(mirrorPod("web", "m1", "s1"))
+func TestPM4_OrphanedMirrorPod(t *testing.T) {
+	manager := newManager(newMirrorPod("web", "m1", "s1"))
 	if got := manager.GetPods(); len(got) != 0 {
-		t.Errorf("pods to run: %v", got)
+		t.Errorf("got pods %v, want none", got)
 	}
 	if _, found := manager.GetPodByUID("m1"); found {
-		t.Error("the mirror was found by UID as a pod to run (PM-12)")
+		t.Error("PM-12: got the mirror pod by UID")
 	}
 	if _, found := manager.GetPodByFullName(fullName("web")); found {
-		t.Error("the mirror was found by name as a pod to run (PM-12)")
+		t.Error("PM-12: got the mirror pod by name")
 	}
 	_, mirrors, orphans := manager.GetPodsAndMirrorPods()
 	if len(mirrors) != 1 || !slices.Equal(orphans, []podid.FullName{fullName("web")}) {
-		t.Errorf("mirrors %v, orphans %v", mirrors, orphans)
+		t.Errorf("got mirror pods %v and orphans %v, want one each", mirrors, orphans)
 	}
 }
 
-func TestPM5ARemovedStaticPodLeavesNoTranslation(t *testing.T) {
-	static := staticPod("web", "s1")
-	manager := holding(static, mirrorPod("web", "m1", "s1"))
+func TestPM5_StaticPodRemoved(t *testing.T) {
+	static := newStaticPod("web", "s1")
+	manager := newManager(static, newMirrorPod("web", "m1", "s1"))
 	manager.RemovePod(static)
 	podToMirror, mirrorToPod := manager.GetUIDTranslations()
 	if len(podToMirror)+len(mirrorToPod) != 0 || manager.TranslatePodUID("m1") != "m1" {
-		t.Errorf("still translated: %v, %v", podToMirror, mirrorToPod)
+		t.Errorf("got translations %v, %v, want none", podToMirror, mirrorToPod)
 	}
 }
 
-func TestPM6TheLateRemovalOfAnOldMirrorKeepsTheNewOne(t *testing.T) {
-	static := staticPod("web", "s1")
-	before, after := mirrorPod("web", "m1", "s1"), mirrorPod("web", "m2", "s1")
-	manager := holding(static, before, after)
+func TestPM6_OldMirrorRemovedLate(t *testing.T) {
+	static := newStaticPod("web", "s1")
+	before, after := newMirrorPod("web", "m1", "s1"), newMirrorPod("web", "m2", "s1")
+	manager := newManager(static, before, after)
 	manager.RemovePod(before)
 	if got, _ := manager.GetMirrorPodByPod(static); got != after {
-		t.Errorf("mirror by name: %v, want m2", got)
+		t.Errorf("got mirror pod %v, want m2", got)
 	}
 	podToMirror, mirrorToPod := manager.GetUIDTranslations()
 	want := map[podid.MirrorUID]podid.UID{"m2": "s1"}
 	if podToMirror["s1"] != "m2" || !cmp.Equal(mirrorToPod, want) {
-		t.Errorf("translations %v, %v", podToMirror, mirrorToPod)
+		t.Errorf("got translations %v, %v, want s1 and m2", podToMirror, mirrorToPod)
 	}
 }
 
-func TestBUG8TheTranslationFollowsAMirrorThatWasMadeAnew(t *testing.T) {
-	static, before := staticPod("web", "s1"), mirrorPod("web", "m1", "s1")
-	manager := holding(static, before)
+func TestBUG8_MirrorRecreated(t *testing.T) {
+	static, before := newStaticPod("web", "s1"), newMirrorPod("web", "m1", "s1")
+	manager := newManager(static, before)
 	manager.RemovePod(before)
 	if podToMirror, _ := manager.GetUIDTranslations(); podToMirror["s1"] != "" {
-		t.Errorf("without a mirror the static pod became %q", podToMirror["s1"])
+		t.Errorf("got mirror UID %q, want none", podToMirror["s1"])
 	}
-	manager.AddPod(mirrorPod("web", "m2", "s1"))
+	manager.AddPod(newMirrorPod("web", "m2", "s1"))
 	podToMirror, _ := manager.GetUIDTranslations()
 	if podToMirror["s1"] != "m2" || manager.TranslatePodUID("m2") != "s1" || manager.TranslatePodUID("m1") != "m1" {
-		t.Errorf("translation did not follow: %v", podToMirror)
+		t.Errorf("got translations %v, want s1 and m2", podToMirror)
 	}
 }
 
-func TestPM7ANameBelongsToTheNewestPodThatIsHeld(t *testing.T) {
-	before, after := apiPod("web", "a1"), apiPod("web", "a2")
+func TestPM7_LastArrivalHasName(t *testing.T) {
+	before, after := newAPIPod("web", "a1"), newAPIPod("web", "a2")
 	tests := map[string]struct {
 		change func(*pod.Manager)
 		want   *v1.Pod
 	}{
-		"the newer one arrived":          {func(*pod.Manager) {}, after},
-		"the older one is removed late":  {func(m *pod.Manager) { m.RemovePod(before) }, after},
-		"the older one is updated":       {func(m *pod.Manager) { m.UpdatePod(before) }, after},
-		"the newer one is removed first": {func(m *pod.Manager) { m.RemovePod(after) }, before},
-		"both are removed":               {func(m *pod.Manager) { m.RemovePod(after); m.RemovePod(before) }, nil},
+		"both stored":   {func(*pod.Manager) {}, after},
+		"older removed": {func(m *pod.Manager) { m.RemovePod(before) }, after},
+		"older updated": {func(m *pod.Manager) { m.UpdatePod(before) }, after},
+		"newer removed": {func(m *pod.Manager) { m.RemovePod(after) }, before},
+		"both removed":  {func(m *pod.Manager) { m.RemovePod(after); m.RemovePod(before) }, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			manager := holding(before, after)
+			manager := newManager(before, after)
 			test.change(manager)
-			if got, _ := manager.GetPodByName("shop", "web"); got != test.want {
-				t.Errorf("the name finds %v, want %v", got, test.want)
+			if got, _ := manager.GetPodByName(metav1.NamespaceDefault, "web"); got != test.want {
+				t.Errorf("got %v, want %v", got, test.want)
 			}
 		})
 	}
 }
 
-func TestPM8SetPodsReplacesEverything(t *testing.T) {
-	manager := holding(staticPod("web", "s1"), mirrorPod("web", "m1", "s1"), apiPod("db", "a1"))
-	kept := apiPod("cache", "a2")
-	manager.SetPods([]*v1.Pod{kept})
+func TestPM8_SetPods(t *testing.T) {
+	manager := newManager(newStaticPod("web", "s1"), newMirrorPod("web", "m1", "s1"), newAPIPod("db", "a1"))
+	remaining := newAPIPod("cache", "a2")
+	manager.SetPods([]*v1.Pod{remaining})
 	pods, mirrors, _ := manager.GetPodsAndMirrorPods()
-	if !slices.Equal(pods, []*v1.Pod{kept}) || len(mirrors) != 0 || manager.TranslatePodUID("m1") != "m1" {
-		t.Errorf("pods %v, mirrors %v", pods, mirrors)
+	if !slices.Equal(pods, []*v1.Pod{remaining}) || len(mirrors) != 0 || manager.TranslatePodUID("m1") != "m1" {
+		t.Errorf("got pods %v and mirror pods %v, want only %v", pods, mirrors, remaining)
 	}
 }
 
-func TestPM9TheNumbersFollowWhatIsHeld(t *testing.T) {
+func TestPM9_Metrics(t *testing.T) {
 	withEphemeral := func(count int) *v1.Pod {
-		pod := apiPod("web", "a1")
+		pod := newAPIPod("web", "a1")
 		pod.Spec.EphemeralContainers = make([]v1.EphemeralContainer, count)
 		return pod
 	}
-	manager := holding(withEphemeral(1), staticPod("db", "s1"), mirrorPod("db", "m1", "s1"))
+	manager := newManager(withEphemeral(1), newStaticPod("db", "s1"), newMirrorPod("db", "m1", "s1"))
 	manager.UpdatePod(withEphemeral(3))
 	manager.UpdatePod(withEphemeral(2))
-	manager.RemovePod(apiPod("gone", "never-held"))
+	manager.RemovePod(newAPIPod("gone", "unknown"))
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(manager.Collector())
 	want := `
@@ -176,95 +210,95 @@ kubelet_mirror_pods 1
 	}
 }
 
-func TestPM10OnlyAMirrorsUIDIsTranslated(t *testing.T) {
-	manager := holding(staticPod("web", "s1"), mirrorPod("web", "m1", "s1"), apiPod("db", "a1"),
-		staticPod("odd", "s2"), mirrorPod("odd", "", "s2"))
-	for given, want := range map[string]podid.UID{"m1": "s1", "s1": "s1", "a1": "a1", "stranger": "stranger", "": ""} {
-		if got := manager.TranslatePodUID(podUID(given)); got != want {
-			t.Errorf("%q became %q, want %q", given, got, want)
+func TestPM10_TranslatePodUID(t *testing.T) {
+	manager := newManager(newStaticPod("web", "s1"), newMirrorPod("web", "m1", "s1"), newAPIPod("db", "a1"),
+		newStaticPod("odd", "s2"), newMirrorPod("odd", "", "s2"))
+	for given, want := range map[types.UID]podid.UID{"m1": "s1", "s1": "s1", "a1": "a1", "unknown": "unknown", "": ""} {
+		if got := manager.TranslatePodUID(given); got != want {
+			t.Errorf("%q: got %q, want %q", given, got, want)
 		}
 	}
 }
 
-func TestPM11TranslationsTellStaticWithoutMirrorFromNotStatic(t *testing.T) {
-	manager := holding(staticPod("web", "s1"), mirrorPod("web", "m1", "s1"), staticPod("db", "s2"), apiPod("cache", "a1"))
+func TestPM11_GetUIDTranslations(t *testing.T) {
+	manager := newManager(newStaticPod("web", "s1"), newMirrorPod("web", "m1", "s1"), newStaticPod("db", "s2"), newAPIPod("cache", "a1"))
 	podToMirror, mirrorToPod := manager.GetUIDTranslations()
 	if want := map[podid.UID]podid.MirrorUID{"s1": "m1", "s2": ""}; !cmp.Equal(podToMirror, want) {
-		t.Errorf("pod to mirror: %v, want %v", podToMirror, want)
+		t.Errorf("podToMirror: got %v, want %v", podToMirror, want)
 	}
 	if want := map[podid.MirrorUID]podid.UID{"m1": "s1"}; !cmp.Equal(mirrorToPod, want) {
-		t.Errorf("mirror to pod: %v, want %v", mirrorToPod, want)
+		t.Errorf("mirrorToPod: got %v, want %v", mirrorToPod, want)
 	}
 }
 
-func TestPM13AnAPIPodIsNeverTakenForTheCounterpartOfAMirror(t *testing.T) {
-	static, mirror, intruder := staticPod("web", "s1"), mirrorPod("web", "m1", "s1"), apiPod("web", "a1")
-	alone := holding(mirror, intruder)
-	if got, found := alone.GetPodByMirrorPod(mirror); found {
-		t.Errorf("the mirror's counterpart is %v", got)
+func TestPM13_APIPodWithSameName(t *testing.T) {
+	static, mirror, apiPod := newStaticPod("web", "s1"), newMirrorPod("web", "m1", "s1"), newAPIPod("web", "a1")
+	manager := newManager(mirror, apiPod)
+	if got, found := manager.GetPodByMirrorPod(mirror); found {
+		t.Errorf("got %v for an orphaned mirror pod, want none", got)
 	}
-	if got, found := alone.GetMirrorPodByPod(intruder); found {
-		t.Errorf("the API pod has mirror %v", got)
+	if got, found := manager.GetMirrorPodByPod(apiPod); found {
+		t.Errorf("got mirror pod %v of an API pod, want none", got)
 	}
-	if _, _, orphans := alone.GetPodsAndMirrorPods(); len(orphans) != 1 {
-		t.Errorf("orphans: %v, want the mirror's name", orphans)
+	if _, _, orphans := manager.GetPodsAndMirrorPods(); len(orphans) != 1 {
+		t.Errorf("got orphans %v, want the mirror pod's name", orphans)
 	}
-	beside := holding(static, mirror, intruder)
-	if got, _ := beside.GetPodByMirrorPod(mirror); got != static || beside.TranslatePodUID("m1") != "s1" {
-		t.Errorf("beside a newer API pod the mirror's counterpart is %v", got)
+	manager = newManager(static, mirror, apiPod)
+	if got, _ := manager.GetPodByMirrorPod(mirror); got != static || manager.TranslatePodUID("m1") != "s1" {
+		t.Errorf("got %v beside a newer API pod, want the static pod", got)
 	}
 }
 
-func TestPM14EitherHalfIsCompletedToThePair(t *testing.T) {
-	static, mirror := staticPod("web", "s1"), mirrorPod("web", "m1", "s1")
-	lonely, orphan, ordinary := staticPod("db", "s2"), mirrorPod("old", "m2", "s0"), apiPod("cache", "a1")
-	manager := holding(static, mirror, lonely, orphan, ordinary)
+func TestPM14_GetPodAndMirrorPod(t *testing.T) {
+	static, mirror := newStaticPod("web", "s1"), newMirrorPod("web", "m1", "s1")
+	unmirrored, orphan, apiPod := newStaticPod("db", "s2"), newMirrorPod("old", "m2", "s0"), newAPIPod("cache", "a1")
+	manager := newManager(static, mirror, unmirrored, orphan, apiPod)
 	tests := map[string]struct {
 		given, pod, mirror *v1.Pod
 		wasMirror          bool
 	}{
 		"static pod":                {static, static, mirror, false},
-		"mirror":                    {mirror, static, mirror, true},
-		"static pod without mirror": {lonely, lonely, nil, false},
-		"mirror without static pod": {orphan, nil, orphan, true},
-		"ordinary pod":              {ordinary, ordinary, nil, false},
+		"mirror pod":                {mirror, static, mirror, true},
+		"static pod without mirror": {unmirrored, unmirrored, nil, false},
+		"orphaned mirror pod":       {orphan, nil, orphan, true},
+		"API pod":                   {apiPod, apiPod, nil, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			pod, mirror, wasMirror := manager.GetPodAndMirrorPod(test.given)
 			if pod != test.pod || mirror != test.mirror || wasMirror != test.wasMirror {
-				t.Errorf("got %v, %v, %v", pod, mirror, wasMirror)
+				t.Errorf("got %v, %v, %v, want %v, %v, %v", pod, mirror, wasMirror, test.pod, test.mirror, test.wasMirror)
 			}
 		})
 	}
 }
 
-func TestPM15StaticPodsAreListedWithTheirMirrors(t *testing.T) {
-	static, mirror, lonely := staticPod("web", "s1"), mirrorPod("web", "m1", "s1"), staticPod("db", "s2")
-	manager := holding(static, mirror, lonely, apiPod("cache", "a1"), mirrorPod("old", "m2", "s0"))
+func TestPM15_Lists(t *testing.T) {
+	static, mirror, unmirrored := newStaticPod("web", "s1"), newMirrorPod("web", "m1", "s1"), newStaticPod("db", "s2")
+	manager := newManager(static, mirror, unmirrored, newAPIPod("cache", "a1"), newMirrorPod("old", "m2", "s0"))
 	got := manager.GetStaticPodToMirrorPodMap()
-	if len(got) != 2 || got[static] != mirror || got[lonely] != nil {
-		t.Errorf("static pods with mirrors: %v", got)
+	if len(got) != 2 || got[static] != mirror || got[unmirrored] != nil {
+		t.Errorf("got %v, want two static pods, one with a mirror pod", got)
 	}
 	names := manager.GetMirroredNames()
 	slices.SortFunc(names, func(a, b podid.FullName) int { return strings.Compare(a.Name, b.Name) })
 	if want := []podid.FullName{fullName("db"), fullName("old"), fullName("web")}; !slices.Equal(names, want) {
-		t.Errorf("names with a static pod or a mirror: %v, want %v", names, want)
+		t.Errorf("got names %v, want %v", names, want)
 	}
 }
 
-func TestAPodThatChangesItsRoleOrNameIsHeldOnce(t *testing.T) {
+func TestManager_RoleOrNameChanged(t *testing.T) {
 	tests := map[string]struct{ before, after *v1.Pod }{
-		"ordinary becomes mirror": {apiPod("web", "u1"), mirrorPod("web", "u1", "s1")},
-		"mirror becomes ordinary": {mirrorPod("web", "u1", "s1"), apiPod("web", "u1")},
-		"static becomes mirror":   {staticPod("web", "u1"), mirrorPod("web", "u1", "s1")},
-		"pinned UID, new name":    {staticPod("web", "u1"), staticPod("shop", "u1")},
+		"API pod to mirror pod": {newAPIPod("web", "u1"), newMirrorPod("web", "u1", "s1")},
+		"mirror pod to API pod": {newMirrorPod("web", "u1", "s1"), newAPIPod("web", "u1")},
+		"static to mirror pod":  {newStaticPod("web", "u1"), newMirrorPod("web", "u1", "s1")},
+		"name changed":          {newStaticPod("web", "u1"), newStaticPod("shop", "u1")},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			manager, fresh := holding(test.before, test.after), holding(test.after)
-			compareReaders(t, manager, modelOf(test.after), []*v1.Pod{test.before, test.after})
-			compareReaders(t, fresh, modelOf(test.after), []*v1.Pod{test.before, test.after})
+			for _, manager := range []*pod.Manager{newManager(test.before, test.after), newManager(test.after)} {
+				compareReaders(t, manager, newModel(test.after), []*v1.Pod{test.before, test.after})
+			}
 		})
 	}
 }

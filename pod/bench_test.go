@@ -13,22 +13,22 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// denseNode holds API pods, and static pods with mirrors.
-func denseNode(api, static int) *pod.Manager {
+// newDenseManager returns a Manager with API pods, and with static pods that have mirror pods.
+func newDenseManager(api, static int) *pod.Manager {
 	pods := make([]*v1.Pod, 0, api+2*static)
 	for i := range api {
-		pods = append(pods, apiPod(fmt.Sprint("api-", i), types.UID(fmt.Sprint("a", i))))
+		pods = append(pods, newAPIPod(fmt.Sprint("api-", i), types.UID(fmt.Sprint("a", i))))
 	}
 	for i := range static {
 		name, uid := fmt.Sprint("static-", i), types.UID(fmt.Sprint("s", i))
-		pods = append(pods, staticPod(name, uid), mirrorPod(name, types.UID(fmt.Sprint("m", i)), string(uid)))
+		pods = append(pods, newStaticPod(name, uid), newMirrorPod(name, types.UID(fmt.Sprint("m", i)), string(uid)))
 	}
 	manager := pod.NewManager()
 	manager.SetPods(pods)
 	return manager
 }
 
-// lookups are all readers that a caller may use on a hot path.
+// lookups returns a call of each reader that is used on hot paths.
 func lookups(manager *pod.Manager) map[string]func() {
 	static, _ := manager.GetPodByUID("s7")
 	mirror, _ := manager.GetMirrorPodByPod(static)
@@ -46,55 +46,55 @@ func lookups(manager *pod.Manager) map[string]func() {
 	}
 }
 
-func TestLookupsAllocateNothing(t *testing.T) {
-	for name, lookup := range lookups(denseNode(100, 10)) {
+func TestLookups_DoNotAllocate(t *testing.T) {
+	for name, lookup := range lookups(newDenseManager(100, 10)) {
 		if n := testing.AllocsPerRun(100, lookup); n != 0 {
-			t.Errorf("%s makes %v allocations", name, n)
+			t.Errorf("%s: got %v allocations, want 0", name, n)
 		}
 	}
 }
 
-func TestAnUpdateThatChangesNoPairCopiesNothing(t *testing.T) {
-	manager := denseNode(100, 100)
-	ordinary, _ := manager.GetPodByUID("a7")
+func TestUpdatePod_DoesNotAllocate(t *testing.T) {
+	manager := newDenseManager(100, 100)
+	apiPod, _ := manager.GetPodByUID("a7")
 	static, _ := manager.GetPodByUID("s7")
 	mirror, _ := manager.GetMirrorPodByPod(static)
-	for name, pod := range map[string]*v1.Pod{"ordinary": ordinary, "static": static, "mirror": mirror} {
+	for name, pod := range map[string]*v1.Pod{"ordinary": apiPod, "static pod": static, "mirror pod": mirror} {
 		if n := testing.AllocsPerRun(100, func() { manager.UpdatePod(pod) }); n != 0 {
-			t.Errorf("an update of an %s pod makes %v allocations", name, n)
+			t.Errorf("%s: got %v allocations, want 0", name, n)
 		}
 	}
 }
 
-func TestAPublishedTranslationNeverChanges(t *testing.T) {
-	manager := denseNode(0, 10)
+func TestGetUIDTranslations_Immutable(t *testing.T) {
+	manager := newDenseManager(0, 10)
 	podToMirror, mirrorToPod := manager.GetUIDTranslations()
 	wantPodToMirror, wantMirrorToPod := maps.Clone(podToMirror), maps.Clone(mirrorToPod)
-	manager.RemovePod(staticPod("static-3", "s3"))
-	manager.AddPod(mirrorPod("static-4", "m-new", "s4"))
+	manager.RemovePod(newStaticPod("static-3", "s3"))
+	manager.AddPod(newMirrorPod("static-4", "m-new", "s4"))
 	manager.SetPods(nil)
 	if !maps.Equal(podToMirror, wantPodToMirror) || !maps.Equal(mirrorToPod, wantMirrorToPod) {
-		t.Error("maps that were handed out have changed")
+		t.Error("returned maps were modified")
 	}
 }
 
-func TestReadersAndWritersMayMeetAnywhere(t *testing.T) {
-	manager := denseNode(50, 10)
-	var everybody sync.WaitGroup
+func TestManager_ConcurrentUse(t *testing.T) {
+	manager := newDenseManager(50, 10)
+	var running sync.WaitGroup
 	for writer := range 4 {
-		everybody.Go(func() {
+		running.Go(func() {
 			for i := range 200 {
 				n := (i*7 + writer) % 10
 				name, uid := fmt.Sprint("static-", n), types.UID(fmt.Sprint("s", n))
-				manager.UpdatePod(staticPod(name, uid))
-				manager.AddPod(mirrorPod(name, types.UID(fmt.Sprint("m", n, "-", writer)), string(uid)))
-				manager.RemovePod(mirrorPod(name, types.UID(fmt.Sprint("m", n, "-", writer)), string(uid)))
-				manager.UpdatePod(apiPod("api-1", "a1"))
+				manager.UpdatePod(newStaticPod(name, uid))
+				manager.AddPod(newMirrorPod(name, types.UID(fmt.Sprint("m", n, "-", writer)), string(uid)))
+				manager.RemovePod(newMirrorPod(name, types.UID(fmt.Sprint("m", n, "-", writer)), string(uid)))
+				manager.UpdatePod(newAPIPod("api-1", "a1"))
 			}
 		})
 	}
 	for range 4 {
-		everybody.Go(func() {
+		running.Go(func() {
 			for _, lookup := range lookups(manager) {
 				for range 50 {
 					lookup()
@@ -103,27 +103,27 @@ func TestReadersAndWritersMayMeetAnywhere(t *testing.T) {
 			for range 50 {
 				pods, _, orphans := manager.GetPodsAndMirrorPods()
 				if len(pods) != 60 || len(orphans) != 0 {
-					t.Errorf("a snapshot shows %d pods and orphans %v", len(pods), orphans)
+					t.Errorf("got %d pods and orphans %v, want 60 and none", len(pods), orphans)
 				}
 				for static := range manager.GetStaticPodToMirrorPodMap() {
 					if !podid.IsStatic(static) {
-						t.Errorf("%s is not static", static.Name)
+						t.Errorf("got %s, want static pods only", static.Name)
 					}
 				}
 				podToMirror, mirrorToPod := manager.GetUIDTranslations()
 				for mirror, uid := range mirrorToPod {
 					if _, known := podToMirror[uid]; !known {
-						t.Errorf("mirror %s leads to %s, which is no static pod", mirror, uid)
+						t.Errorf("got translation of %s to %s, want a static pod", mirror, uid)
 					}
 				}
 			}
 		})
 	}
-	everybody.Wait()
+	running.Wait()
 }
 
 func BenchmarkLookups(b *testing.B) {
-	for name, lookup := range lookups(denseNode(5000, 100)) {
+	for name, lookup := range lookups(newDenseManager(5000, 100)) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -133,8 +133,8 @@ func BenchmarkLookups(b *testing.B) {
 	}
 }
 
-func BenchmarkLookupsFromAllCores(b *testing.B) {
-	for name, lookup := range lookups(denseNode(5000, 100)) {
+func BenchmarkLookupsParallel(b *testing.B) {
+	for name, lookup := range lookups(newDenseManager(5000, 100)) {
 		b.Run(name, func(b *testing.B) {
 			b.RunParallel(func(b *testing.PB) {
 				for b.Next() {
@@ -146,7 +146,7 @@ func BenchmarkLookupsFromAllCores(b *testing.B) {
 }
 
 func BenchmarkUpdatePod(b *testing.B) {
-	manager := denseNode(5000, 100)
+	manager := newDenseManager(5000, 100)
 	pod, _ := manager.GetPodByUID("a7")
 	b.ReportAllocs()
 	for b.Loop() {
@@ -154,8 +154,8 @@ func BenchmarkUpdatePod(b *testing.B) {
 	}
 }
 
-func BenchmarkAThousandStaticPodsAndMirrorsOneByOne(b *testing.B) {
-	pods, mirrors, _ := denseNode(0, 1000).GetPodsAndMirrorPods()
+func BenchmarkAddPod1000StaticPods(b *testing.B) {
+	pods, mirrors, _ := newDenseManager(0, 1000).GetPodsAndMirrorPods()
 	for b.Loop() {
 		manager := pod.NewManager()
 		for _, pod := range pods {
@@ -168,7 +168,7 @@ func BenchmarkAThousandStaticPodsAndMirrorsOneByOne(b *testing.B) {
 }
 
 func BenchmarkSetPods(b *testing.B) {
-	pods, mirrors, _ := denseNode(5000, 100).GetPodsAndMirrorPods()
+	pods, mirrors, _ := newDenseManager(5000, 100).GetPodsAndMirrorPods()
 	all := append(pods, mirrors...)
 	manager := pod.NewManager()
 	for b.Loop() {
