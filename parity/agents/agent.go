@@ -1,15 +1,16 @@
-// Package nodeagent runs whole agents of nodes, Herald's and the real kubelet, each as the process that it is in production,
-// on a control plane and a containerd that the caller has.
+// Package agents runs complete node agents, Herald and the real kubelet, as the processes that they are in production, on
+// a control plane and a containerd that the caller provides.
 //
-//	kubelet, err := nodeagent.Kubelet(ctx, os.Stderr)
-//	agent, err := kubelet.On(nodeagent.Place{Cluster: cluster, Runtime: runtime, Node: "a"})
+//	kubelet, err := agents.BuildKubelet(ctx, os.Stderr)
+//	agent, err := kubelet.NewAgent(agents.Config{ControlPlane: cluster, Containerd: runtime, NodeName: "a"})
 //	err = agent.Start(ctx) // returns when the Node is Ready
 //	...
 //	err = agent.Stop()
 //
-// Both are left at their defaults, the limits of their API clients among them, but for their folders, addresses and cgroups,
-// and for what keeps a kubelet from disturbing the machine, which kubelet.yaml and room.sh say. Everything that an agent
-// writes is in the containerd's folder and goes with it. An agent ends with the control plane at the latest.
+// Both agents run with their defaults, including the rate limits of their API clients. The exceptions are directories,
+// addresses, cgroups, and the settings that keep the kubelet from changing the machine: see kubelet.yaml and
+// mount-namespace.sh. Everything that an agent writes is in containerd's directory and is removed with it. An agent stops
+// with its control plane at the latest.
 package agents
 
 import (
@@ -28,52 +29,54 @@ import (
 	"github.com/heraldnode/herald/parity/internal/program"
 )
 
-// Program is an agent that can be started.
+// Program is a built agent binary.
 type Program struct {
 	name   string
 	binary string
-	// command writes the agent's configuration and returns what to execute.
+	// command writes the agent's configuration and returns the command line.
 	command func(binary string, s *settings) ([]string, error)
 }
 
-// String is the program's name.
-func (p Program) String() string { return p.name }
-
-// Place is where an agent works.
-type Place struct {
-	Cluster *controlplane.ControlPlane
-	Runtime *containerd.Containerd
-	// Node is the name that the agent registers itself with. Nobody has used it before.
-	Node string
+// Config says where an agent runs.
+type Config struct {
+	// ControlPlane is the cluster that the agent joins. Required.
+	ControlPlane *controlplane.ControlPlane
+	// Containerd is the agent's container runtime. Required.
+	Containerd *containerd.Containerd
+	// NodeName is the name that the agent registers. It must be unused. Required.
+	NodeName string
 }
 
-// Kubelet builds the kubelet whose version parity's go.mod pins. The first time takes minutes.
-func Kubelet(ctx context.Context, progress io.Writer) (Program, error) {
+// BuildKubelet builds the kubelet at the version that parity's go.mod pins. The first build takes minutes.
+func BuildKubelet(ctx context.Context, progress io.Writer) (Program, error) {
 	binary, err := controlplane.BuildKubelet(ctx, progress)
 	return Program{name: "kubelet", binary: binary, command: kubeletCommand}, err
 }
 
-// Herald builds the command herald into the folder, from the lean module and with its dependencies, as `make build` does.
-func Herald(ctx context.Context, folder string) (Program, error) {
-	binary, err := program.Herald(ctx, folder)
+// BuildHerald builds the herald command into dir, from the lean module and with its dependencies, as `make build` does.
+func BuildHerald(ctx context.Context, dir string) (Program, error) {
+	binary, err := program.Herald(ctx, dir)
 	return Program{name: "herald", binary: binary, command: heraldCommand}, err
 }
 
-// On prepares the agent of a place. Nothing runs yet.
-func (p Program) On(place Place) (*Agent, error) {
-	agent, err := p.prepare(place)
+// String returns the program's name.
+func (p Program) String() string { return p.name }
+
+// NewAgent prepares an agent. It starts nothing.
+func (p Program) NewAgent(config Config) (*Agent, error) {
+	agent, err := p.prepare(config)
 	if err != nil {
-		return nil, fmt.Errorf("prepare %s for node %s: %w", p.name, place.Node, err)
+		return nil, fmt.Errorf("prepare %s for node %s: %w", p.name, config.NodeName, err)
 	}
 	return agent, nil
 }
 
-func (p Program) prepare(place Place) (*Agent, error) {
-	admin, err := kubernetes.NewForConfig(place.Cluster.AdminConfig())
+func (p Program) prepare(config Config) (*Agent, error) {
+	admin, err := kubernetes.NewForConfig(config.ControlPlane.AdminConfig())
 	if err != nil {
 		return nil, err
 	}
-	s, err := place.settings()
+	s, err := config.newSettings()
 	if err != nil {
 		return nil, err
 	}
@@ -81,48 +84,50 @@ func (p Program) prepare(place Place) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Agent{cgroup: s.CgroupRoot, manifests: s.Manifests, Server: place.Cluster.NewCompanion(controlplane.Companion{
-		Name: p.name + "-" + place.Node, Command: command, Env: []string{"PATH=" + os.Getenv("PATH")},
-		Ready: func(ctx context.Context) error { return nodeReady(ctx, admin, place.Node) },
+	return &Agent{cgroupRoot: s.CgroupRoot, manifestDir: s.ManifestDir, Server: config.ControlPlane.NewCompanion(controlplane.Companion{
+		Name: p.name + "-" + config.NodeName, Command: command, Env: []string{"PATH=" + os.Getenv("PATH")},
+		Ready: func(ctx context.Context) error { return checkNodeReady(ctx, admin, config.NodeName) },
 	})}, nil
 }
 
-func nodeReady(ctx context.Context, admin kubernetes.Interface, name string) error {
+func checkNodeReady(ctx context.Context, admin kubernetes.Interface, name string) error {
 	node, err := admin.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	message := "nobody has said so yet"
-	for _, c := range node.Status.Conditions {
+	message := "no Ready condition yet"
+	for _, condition := range node.Status.Conditions {
 		switch {
-		case c.Type != v1.NodeReady:
-		case c.Status == v1.ConditionTrue:
+		case condition.Type != v1.NodeReady:
+		case condition.Status == v1.ConditionTrue:
 			return nil
 		default:
-			message = c.Message
+			message = condition.Message
 		}
 	}
 	return fmt.Errorf("node %s is not Ready: %s", name, message)
 }
 
-// Agent is the agent of one node. Start returns when its Node is Ready; Stop ends the agent alone, its containers live on.
+// Agent is the agent of one node. Start returns when the Node is Ready. Stop stops only the agent: its containers keep
+// running.
 type Agent struct {
 	*controlplane.Server
-	cgroup    string
-	manifests string
+	cgroupRoot  string
+	manifestDir string
 }
 
-// Manifests is the folder of the node's static pods.
-func (a *Agent) Manifests() string { return a.manifests }
+// ManifestDir returns the directory that the agent reads static pods from.
+func (a *Agent) ManifestDir() string { return a.manifestDir }
 
-// Clean removes what the agent has put outside of the containerd's folder. The agent and all containers must have ended.
-func (a *Agent) Clean() error { return removeCgroup(a.cgroup) }
+// RemoveCgroups removes the only thing that the agent creates outside containerd's directory. The agent and all containers
+// must have stopped.
+func (a *Agent) RemoveCgroups() error { return removeCgroups(a.cgroupRoot) }
 
-// Usage is what the agent uses now.
+// Usage returns what the agent uses now.
 func (a *Agent) Usage() (Usage, error) {
 	pid := a.PID()
 	if pid == 0 {
-		return Usage{}, errors.New("the agent was never started")
+		return Usage{}, errors.New("agent was never started")
 	}
-	return UsageOf(pid)
+	return ProcessUsage(pid)
 }

@@ -12,15 +12,15 @@ import (
 	"text/template"
 )
 
-// settings fill in the agents' configurations.
+// settings is the data of the configuration templates.
 type settings struct {
-	Node       string
-	Kubeconfig string
-	Folder     string // of the agent's own
-	Endpoint   string // of the CRI
-	Manifests  string // the folder of static pods
-	CgroupRoot string
-	Port       int // on loopback, for the kubelet: it wants one
+	NodeName    string
+	Kubeconfig  string
+	Dir         string // the agent's own directory
+	Endpoint    string // CRI endpoint
+	ManifestDir string // static pods
+	CgroupRoot  string
+	Port        int // on loopback; the kubelet cannot run without one
 }
 
 var (
@@ -28,24 +28,24 @@ var (
 	heraldConfig string
 	//go:embed kubelet.yaml
 	kubeletConfig string
-	//go:embed room.sh
-	room string
+	//go:embed mount-namespace.sh
+	mountNamespaceScript string
 )
 
-func (p Place) settings() (*settings, error) {
-	folder := filepath.Join(p.Runtime.Folder(), "agent")
-	manifests := filepath.Join(folder, "manifests")
-	if err := os.MkdirAll(manifests, 0o700); err != nil {
+func (c Config) newSettings() (*settings, error) {
+	dir := filepath.Join(c.Containerd.Folder(), "agent")
+	manifestDir := filepath.Join(dir, "manifests")
+	if err := os.MkdirAll(manifestDir, 0o700); err != nil {
 		return nil, err
 	}
-	kubeconfig, err := p.Cluster.NodeKubeconfig(p.Node)
+	kubeconfig, err := c.ControlPlane.NodeKubeconfig(c.NodeName)
 	if err != nil {
 		return nil, err
 	}
 	port, err := freePort()
 	return &settings{
-		Node: p.Node, Kubeconfig: kubeconfig, Folder: folder, Endpoint: p.Runtime.Endpoint(),
-		Manifests: manifests, CgroupRoot: "/" + filepath.Base(p.Runtime.Folder()), Port: port,
+		NodeName: c.NodeName, Kubeconfig: kubeconfig, Dir: dir, Endpoint: c.Containerd.Endpoint(),
+		ManifestDir: manifestDir, CgroupRoot: "/" + filepath.Base(c.Containerd.Folder()), Port: port,
 	}, err
 }
 
@@ -54,23 +54,23 @@ func heraldCommand(binary string, s *settings) ([]string, error) {
 	return []string{binary, "run", "--config", file}, err
 }
 
-// kubeletCommand gives by flag what the configuration file has no field for. --containerd is where cAdvisor, which is a part
-// of the kubelet, finds its containers.
+// kubeletCommand passes by flag what the configuration file has no field for. --containerd is where cAdvisor, which is
+// part of the kubelet, finds its containers.
 func kubeletCommand(binary string, s *settings) ([]string, error) {
 	file, err := s.write("kubelet.yaml", kubeletConfig)
 	if err != nil {
 		return nil, err
 	}
 	return []string{
-		"unshare", "--mount", "/bin/sh", "-c", room, "room", s.Folder,
-		binary, "--config", file, "--kubeconfig", s.Kubeconfig, "--hostname-override", s.Node, "--root-dir", s.Folder + "/root",
-		"--cert-dir", s.Folder + "/certificates", "--containerd", strings.TrimPrefix(s.Endpoint, "unix://"),
-	}, makeCgroup(s.CgroupRoot) // which it wants to find
+		"unshare", "--mount", "/bin/sh", "-c", mountNamespaceScript, "mount-namespace", s.Dir,
+		binary, "--config", file, "--kubeconfig", s.Kubeconfig, "--hostname-override", s.NodeName, "--root-dir", s.Dir + "/root",
+		"--cert-dir", s.Dir + "/certificates", "--containerd", strings.TrimPrefix(s.Endpoint, "unix://"),
+	}, createCgroup(s.CgroupRoot) // which must exist when the kubelet starts
 }
 
-// write fills in a configuration and returns its path.
+// write renders a configuration and returns its path.
 func (s *settings) write(name, content string) (string, error) {
-	path := filepath.Join(s.Folder, name)
+	path := filepath.Join(s.Dir, name)
 	file, err := os.Create(path)
 	if err != nil {
 		return "", err
@@ -88,21 +88,21 @@ func freePort() (int, error) {
 	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
-// hierarchies are where cgroups are mounted: one of version 2, or one for each controller of version 1.
-func hierarchies() []string {
+// cgroupMounts returns where cgroups are mounted: one directory for version 2, or one per controller for version 1.
+func cgroupMounts() []string {
 	const root = "/sys/fs/cgroup"
 	if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err == nil {
 		return []string{root}
 	}
-	found, _ := filepath.Glob(root + "/*/cgroup.procs") // the pattern is right
+	found, _ := filepath.Glob(root + "/*/cgroup.procs") // the pattern is valid
 	for i, file := range found {
 		found[i] = filepath.Dir(file)
 	}
 	return found
 }
 
-func makeCgroup(name string) error {
-	for _, hierarchy := range hierarchies() {
+func createCgroup(name string) error {
+	for _, hierarchy := range cgroupMounts() {
 		if err := os.MkdirAll(filepath.Join(hierarchy, name), 0o755); err != nil {
 			return err
 		}
@@ -110,10 +110,11 @@ func makeCgroup(name string) error {
 	return nil
 }
 
-// removeCgroup removes the cgroup and those in it, the innermost first. The files in them cannot be removed, nor need they.
-func removeCgroup(name string) error {
+// removeCgroups removes the cgroup and its descendants, innermost first. The files in them cannot and need not be
+// removed.
+func removeCgroups(name string) error {
 	var errs []error
-	for _, hierarchy := range hierarchies() {
+	for _, hierarchy := range cgroupMounts() {
 		var groups []string
 		err := filepath.WalkDir(filepath.Join(hierarchy, name), func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.IsDir() {

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -10,55 +11,56 @@ import (
 
 // Usage is what a process uses of the machine.
 type Usage struct {
-	// Processor is the time that it has used since it began, in its own code and in the kernel.
-	Processor time.Duration
-	// Resident is how many bytes of its memory are in the machine's.
-	Resident int64
+	// CPUTime is the user and system time since the process started.
+	CPUTime time.Duration
+	// ResidentBytes is the resident set size.
+	ResidentBytes int64
 }
 
-// tick is the unit of the times in /proc/PID/stat. Linux shows 100 to a second on every architecture that Go knows.
-const tick = time.Second / 100
+// clockTick is the unit of times in /proc/PID/stat. Linux reports 100 per second on every architecture that Go
+// supports.
+const clockTick = time.Second / 100
 
-// UsageOf asks the kernel about a process.
-func UsageOf(pid int) (Usage, error) {
-	var u Usage
+// ProcessUsage reads the usage of a process from /proc.
+func ProcessUsage(pid int) (Usage, error) {
+	var usage Usage
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return u, err
+		return usage, err
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return u, err
+		return usage, err
 	}
-	if u.Processor, err = ParseStat(string(stat)); err != nil {
-		return u, fmt.Errorf("process %d: %w", pid, err)
+	if usage.CPUTime, err = ParseStat(string(stat)); err != nil {
+		return usage, fmt.Errorf("process %d: %w", pid, err)
 	}
-	if u.Resident, err = ParseStatus(string(status)); err != nil {
-		return u, fmt.Errorf("process %d: %w", pid, err)
+	if usage.ResidentBytes, err = ParseStatus(string(status)); err != nil {
+		return usage, fmt.Errorf("process %d: %w", pid, err)
 	}
-	return u, nil
+	return usage, nil
 }
 
-// ParseStat returns utime and stime, the 14th and 15th field of /proc/PID/stat. The second field is the program's name in
-// parentheses, in which there may be spaces and parentheses.
+// ParseStat returns utime plus stime, fields 14 and 15 of /proc/PID/stat. The second field is the program's name in
+// parentheses and may itself contain spaces and parentheses.
 func ParseStat(stat string) (time.Duration, error) {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	const user, system = 14 - 3, 15 - 3
 	if len(fields) <= system {
-		return 0, fmt.Errorf("stat is %q: want more than 15 fields", stat)
+		return 0, fmt.Errorf("parse stat %q: want more than 15 fields", stat)
 	}
-	inUser, err := strconv.ParseInt(fields[user], 10, 64)
+	userTicks, err := strconv.ParseInt(fields[user], 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("utime in stat: %w", err)
+		return 0, fmt.Errorf("parse utime: %w", err)
 	}
-	inSystem, err := strconv.ParseInt(fields[system], 10, 64)
+	systemTicks, err := strconv.ParseInt(fields[system], 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("stime in stat: %w", err)
+		return 0, fmt.Errorf("parse stime: %w", err)
 	}
-	return time.Duration(inUser+inSystem) * tick, nil
+	return time.Duration(userTicks+systemTicks) * clockTick, nil
 }
 
-// ParseStatus returns VmRSS of /proc/PID/status in bytes. A process that has ended has none.
+// ParseStatus returns VmRSS of /proc/PID/status in bytes. A process that has exited has none.
 func ParseStatus(status string) (int64, error) {
 	for line := range strings.Lines(status) {
 		value, found := strings.CutPrefix(line, "VmRSS:")
@@ -68,9 +70,9 @@ func ParseStatus(status string) (int64, error) {
 		number, isKB := strings.CutSuffix(strings.TrimSpace(value), " kB")
 		kilobytes, err := strconv.ParseInt(number, 10, 64)
 		if err != nil || !isKB {
-			return 0, fmt.Errorf("VmRSS is %q: want a number of kB", strings.TrimSpace(value))
+			return 0, fmt.Errorf("parse VmRSS %q: want a number of kB", strings.TrimSpace(value))
 		}
 		return kilobytes << 10, nil
 	}
-	return 0, fmt.Errorf("no VmRSS in status: has it ended?")
+	return 0, errors.New("no VmRSS in status: process may have exited")
 }

@@ -1,5 +1,5 @@
-// Package bench measures Herald beside the kubelet's own code, in one process and one run. Absolute times depend on the
-// machine and on who else uses it; what counts is how the two sides compare, taken in turns.
+// Package bench compares Herald with the kubelet's own code, in one process and one run. Absolute times depend on the
+// machine and its load, so the two sides are measured in alternating rounds and reported as ratios.
 package bench
 
 import (
@@ -11,82 +11,85 @@ import (
 	"github.com/heraldnode/herald/parity/controlplane"
 )
 
-// Case measures one thing on both sides. It returns a row for each number that comes of it.
-type Case func(ctx context.Context, lab *Lab) ([]Row, error)
+// hangTimeout ends a measurement that hangs. It is generous, because a busy machine must not fail a measurement.
+const hangTimeout = 15 * time.Minute
 
-// Lab is where cases are measured. It is used by one goroutine.
-type Lab struct {
-	// Cluster has the API server. The cases of Calls need none.
-	Cluster *controlplane.ControlPlane
-	// Folder is an empty one, for manifests.
-	Folder   string
-	Effort   Effort
-	Progress io.Writer
+// Case measures one aspect on both sides and returns a result for each number.
+type Case func(ctx context.Context, env *Environment) ([]Result, error)
 
-	serial int // makes the names of nodes unique
+// Environment is where cases run. It is not safe for concurrent use.
+type Environment struct {
+	// ControlPlane has the API server. LocalCases do not need it.
+	ControlPlane *controlplane.ControlPlane
+	// ManifestDir is an empty directory for manifests.
+	ManifestDir string
+	Profile     Profile
+	Progress    io.Writer
+
+	nodeCount int // makes node names unique
 }
 
-// Effort is how much is measured.
-type Effort struct {
-	// Calls is how many rounds calls are measured in, CallTime about how long one side of a round takes.
-	Calls    int
-	CallTime time.Duration
-	// Probes is how many rounds probes are measured in; one takes about 6 s.
-	Probes int
-	// Bursts is how many rounds bursts are measured in, BurstPods how many pods change at once.
-	Bursts, BurstPods int
-	// Waiting is how many changes a readiness change finds before it. Tries and KubeletTries are how many are made.
-	Waiting, Tries, KubeletTries int
-	// IdlePods is how many pods a full pass goes over, MemoryPods how many the memory is divided by.
+// Profile is how much is measured.
+type Profile struct {
+	// CallRounds is the number of rounds for calls. CallTime is about how long one side takes in a round.
+	CallRounds int
+	CallTime   time.Duration
+	// ProbeRounds is the number of rounds for probes. A round takes about 6 s.
+	ProbeRounds int
+	// BurstRounds is the number of rounds for bursts. BurstPods is how many pods change at once.
+	BurstRounds, BurstPods int
+	// QueuedChanges is how many changes are queued ahead of a readiness change.
+	QueuedChanges, ReadinessSamples, KubeletReadinessSamples int
+	// IdlePods is how many pods a full pass visits. MemoryPods is how many pods the measured memory is divided by.
 	IdlePods, MemoryPods int
-	// Agents is how many rounds whole agents are measured in, AgentPods how many pods each runs. Once all are ready they are
-	// left alone for AgentSettle, and then watched for AgentIdle.
-	Agents, AgentPods      int
+	// AgentRounds is the number of rounds for whole agents. AgentPods is how many pods each agent runs. Once all are
+	// ready, the agent settles for AgentSettle and is then observed for AgentIdle.
+	AgentRounds, AgentPods int
 	AgentSettle, AgentIdle time.Duration
 }
 
-// Short takes less than three minutes.
-func Short() Effort {
-	return Effort{
-		Calls: 5, CallTime: 100 * time.Millisecond, Probes: 1, Bursts: 1, BurstPods: 300,
-		Waiting: 500, Tries: 200, KubeletTries: 1, IdlePods: 10_000, MemoryPods: 2000,
-		Agents: 1, AgentPods: 30, AgentSettle: 2 * time.Second, AgentIdle: 6 * time.Second,
+// ShortProfile returns a profile that takes less than three minutes.
+func ShortProfile() Profile {
+	return Profile{
+		CallRounds: 5, CallTime: 100 * time.Millisecond, ProbeRounds: 1, BurstRounds: 1, BurstPods: 300,
+		QueuedChanges: 500, ReadinessSamples: 200, KubeletReadinessSamples: 1, IdlePods: 10_000, MemoryPods: 2000,
+		AgentRounds: 1, AgentPods: 30, AgentSettle: 2 * time.Second, AgentIdle: 6 * time.Second,
 	}
 }
 
-// Full measures the same things more often, in about twenty minutes with Workers and Curve.
-func Full() Effort {
-	return Effort{
-		Calls: 9, CallTime: 200 * time.Millisecond, Probes: 3, Bursts: 3, BurstPods: 300,
-		Waiting: 500, Tries: 400, KubeletTries: 2, IdlePods: 10_000, MemoryPods: 2000,
-		Agents: 3, AgentPods: 30, AgentSettle: 20 * time.Second, AgentIdle: 30 * time.Second,
+// FullProfile returns a profile with more rounds. It takes about twenty minutes with MeasureWorkers and MeasureCurve.
+func FullProfile() Profile {
+	return Profile{
+		CallRounds: 9, CallTime: 200 * time.Millisecond, ProbeRounds: 3, BurstRounds: 3, BurstPods: 300,
+		QueuedChanges: 500, ReadinessSamples: 400, KubeletReadinessSamples: 2, IdlePods: 10_000, MemoryPods: 2000,
+		AgentRounds: 3, AgentPods: 30, AgentSettle: 20 * time.Second, AgentIdle: 30 * time.Second,
 	}
 }
 
-// Calls are the cases that need no API server.
-func Calls() []Case {
-	return []Case{podManagerCalls, manifestCalls, statusCalls, bytesPerPod, idlePass, probeCPU}
+// LocalCases returns the cases that need no API server.
+func LocalCases() []Case {
+	return []Case{podManagerCalls, fileSourceCalls, statusManagerCalls, bytesPerPod, idleFullPass, probeCPU}
 }
 
-// OnCluster are the cases that need one.
-func OnCluster() []Case {
-	return []Case{bursts, limitedBurst, burstBesideLimit, createdByOthers, readinessBehindOthers}
+// ClusterCases returns the cases that need an API server.
+func ClusterCases() []Case {
+	return []Case{latencyBursts, rateLimitedBurst, burstBesidePatches, createdPods, queuedReadiness}
 }
 
-// OnContainers are the cases that need an API server and a machine that can run containers.
-func OnContainers() []Case { return []Case{wholeAgents} }
+// AgentCases returns the cases that need an API server and a machine that can run containers.
+func AgentCases() []Case { return []Case{compareAgents} }
 
-// Run measures the cases.
-func Run(ctx context.Context, lab *Lab, cases []Case) ([]Row, error) {
-	var rows []Row
+// Run measures the cases. On an error it also returns the results so far.
+func Run(ctx context.Context, env *Environment, cases []Case) ([]Result, error) {
+	var results []Result
 	for _, measure := range cases {
-		measured, err := measure(ctx, lab)
+		measured, err := measure(ctx, env)
 		if err != nil {
-			return rows, err
+			return results, err
 		}
-		rows = append(rows, measured...)
+		results = append(results, measured...)
 	}
-	return rows, nil
+	return results, nil
 }
 
-func (l *Lab) say(format string, args ...any) { fmt.Fprintf(l.Progress, format+"\n", args...) }
+func (e *Environment) logf(format string, args ...any) { fmt.Fprintf(e.Progress, format+"\n", args...) }

@@ -21,107 +21,107 @@ import (
 	"github.com/heraldnode/herald/parity/internal/needs"
 )
 
-// TestMain silences the kubelet's code, which complains when a measurement ends.
+// TestMain silences the kubelet's code, which logs when a measurement ends.
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())
 	os.Exit(m.Run())
 }
 
-// tiny is enough to see that both sides do the work.
-func tiny(t *testing.T) *bench.Lab {
-	return &bench.Lab{Folder: t.TempDir(), Progress: t.Output(), Effort: bench.Effort{
-		Calls: 1, CallTime: 1, Probes: 1, Bursts: 1, BurstPods: 10, Waiting: 10, Tries: 3, KubeletTries: 1, IdlePods: 1000, MemoryPods: 10,
-		Agents: 1, AgentPods: 2, AgentIdle: 3 * time.Second,
+// newTinyEnvironment returns the smallest profile that makes both sides do the work.
+func newTinyEnvironment(t *testing.T) *bench.Environment {
+	return &bench.Environment{ManifestDir: t.TempDir(), Progress: t.Output(), Profile: bench.Profile{
+		CallRounds: 1, CallTime: 1, ProbeRounds: 1, BurstRounds: 1, BurstPods: 10, QueuedChanges: 10, ReadinessSamples: 3, KubeletReadinessSamples: 1, IdlePods: 1000, MemoryPods: 10,
+		AgentRounds: 1, AgentPods: 2, AgentIdle: 3 * time.Second,
 	}}
 }
 
-func names(rows []bench.Row) []string {
+func resultNames(results []bench.Result) []string {
 	var names []string
-	for _, r := range rows {
-		names = append(names, r.Name)
+	for _, result := range results {
+		names = append(names, result.Name)
 	}
 	return names
 }
 
-func TestCallsAreMeasuredWithoutAnAPIServer(t *testing.T) {
-	rows, err := bench.Run(t.Context(), tiny(t), bench.Calls())
+func TestRun_LocalCases(t *testing.T) {
+	results, err := bench.Run(t.Context(), newTinyEnvironment(t), bench.LocalCases())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"pod_by_uid", "manifests_unchanged", "set_unchanged_allocs", "bytes_per_pod", "idle1k_pass_ms", "probe_cpu"} {
-		if !slices.Contains(names(rows), want) {
-			t.Errorf("no %s in %v", want, names(rows))
+		if !slices.Contains(resultNames(results), want) {
+			t.Errorf("got results %v, want %s among them", resultNames(results), want)
 		}
 	}
 }
 
-func TestBurstsAreMeasuredOnARealAPIServer(t *testing.T) {
-	lab := tiny(t)
-	lab.Cluster = controlplane.ForTest(t)
-	rows, err := bench.Run(t.Context(), lab, bench.OnCluster())
+func TestRun_ClusterCases(t *testing.T) {
+	env := newTinyEnvironment(t)
+	env.ControlPlane = controlplane.ForTest(t)
+	results, err := bench.Run(t.Context(), env, bench.ClusterCases())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range rows {
-		if strings.HasPrefix(r.Name, "requests_per_change") && (r.Kubelet != "2.00" || r.Herald != "1.00") {
-			t.Errorf("%s: kubelet %s, Herald %s; want 2.00 and 1.00", r.Name, r.Kubelet, r.Herald)
+	for _, result := range results {
+		if strings.HasPrefix(result.Name, "requests_per_change") && (result.Kubelet != "2.00" || result.Herald != "1.00") {
+			t.Errorf("%s: got kubelet %s, Herald %s; want 2.00 and 1.00", result.Name, result.Kubelet, result.Herald)
 		}
 	}
-	if _, err := bench.Workers(t.Context(), lab, 1, 2); err != nil {
+	if _, err := bench.MeasureWorkers(t.Context(), env, 1, 2); err != nil {
 		t.Error(err)
 	}
-	if points, err := bench.Curve(t.Context(), lab, 1, 2); err != nil || len(points) != 2 {
-		t.Errorf("%v, %v", points, err)
+	if points, err := bench.MeasureCurve(t.Context(), env, 1, 2); err != nil || len(points) != 2 {
+		t.Errorf("MeasureCurve: got %v, %v; want 2 points", points, err)
 	}
 }
 
-func TestWholeAgentsAreMeasuredOnRealContainers(t *testing.T) {
+func TestRun_AgentCases(t *testing.T) {
 	needs.Containers(t)
-	lab := tiny(t)
-	lab.Cluster = controlplane.ForTest(t)
-	rows, err := bench.Run(t.Context(), lab, bench.OnContainers())
+	env := newTinyEnvironment(t)
+	env.ControlPlane = controlplane.ForTest(t)
+	results, err := bench.Run(t.Context(), env, bench.AgentCases())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"agent_2pods_ready", "agent_rss", "agent_idle_cpu"}; !slices.Equal(names(rows), want) {
-		t.Errorf("rows %v, want %v", names(rows), want)
+	if want := []string{"agent_2pods_ready", "agent_rss", "agent_idle_cpu"}; !slices.Equal(resultNames(results), want) {
+		t.Errorf("got results %v, want %v", resultNames(results), want)
 	}
-	for _, r := range rows {
-		if math.IsNaN(r.Value) || math.IsInf(r.Value, 0) {
-			t.Errorf("%s is %v: kubelet %s, Herald %s", r.Name, r.Value, r.Kubelet, r.Herald)
+	for _, result := range results {
+		if math.IsNaN(result.Value) || math.IsInf(result.Value, 0) {
+			t.Errorf("%s: got %v (kubelet %s, Herald %s), want a finite number", result.Name, result.Value, result.Kubelet, result.Herald)
 		}
 	}
 }
 
-var report = bench.Report{
-	Rows: []bench.Row{
-		{Name: "slow", What: "do it slowly", Kubelet: "1.0 s", Herald: "2.0 s", Value: 0.5, Goal: bench.AtLeast(1)},
-		{Name: "small", What: "do little", Kubelet: "3", Herald: "2", Value: 2, Goal: bench.AtMost(8)},
+var testReport = bench.Report{
+	Results: []bench.Result{
+		{Name: "slow", Description: "do it slowly", Kubelet: "1.0 s", Herald: "2.0 s", Value: 0.5, Goal: bench.AtLeast(1)},
+		{Name: "small", Description: "do little", Kubelet: "3", Herald: "2", Value: 2, Goal: bench.AtMost(8)},
 	},
-	Workers: []bench.WorkersResult{{Workers: 4, Readiness95: 0.25}},
+	Workers: []bench.WorkersResult{{Workers: 4, ReadinessP95: 0.25}},
 	Curve:   []bench.Point{{Pods: 10, Kubelet: 0.5, Herald: 0.1}, {Pods: 300, Kubelet: 6.5, Herald: 1.1}},
 }
 
-func TestAReportIsPrintedForPeopleAndForMachines(t *testing.T) {
+func TestReport_Print(t *testing.T) {
 	var out bytes.Buffer
-	if err := report.Print(&out); err != nil {
+	if err := testReport.Print(&out); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"\nRATIO slow 0.50\n", "RATIO small 2.00\n", "do it slowly", ">= 1, missed", "<= 8 ", "250.0 ms"} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %q in\n%s", want, out.String())
+			t.Errorf("got\n%s\nwant %q in it", out.String(), want)
 		}
 	}
 }
 
-func TestAReportIsWrittenAsAPageWithAPicture(t *testing.T) {
+func TestReport_Write(t *testing.T) {
 	dir := t.TempDir()
-	if err := report.Write(dir, "make bench"); err != nil {
+	if err := testReport.Write(dir, "make bench"); err != nil {
 		t.Fatal(err)
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "benchmarks.md"))
 	if err != nil || !strings.Contains(string(page), "| slow | 1.0 s | 2.0 s | 0.50 | >= 1, missed | do it slowly |") {
-		t.Errorf("%v:\n%s", err, page)
+		t.Errorf("got %v and\n%s\nwant the row of slow", err, page)
 	}
 	picture, err := os.Open(filepath.Join(dir, "benchmarks.svg"))
 	if err != nil {
@@ -142,6 +142,6 @@ func TestAReportIsWrittenAsAPageWithAPicture(t *testing.T) {
 		}
 	}
 	if elements["polyline"] != 2 || elements["circle"] != 4 {
-		t.Errorf("two lines of two points each, want; the picture has %v", elements)
+		t.Errorf("got elements %v, want 2 polylines and 4 circles", elements)
 	}
 }

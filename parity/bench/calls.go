@@ -24,65 +24,65 @@ import (
 	"github.com/heraldnode/herald/status"
 )
 
-// call is something that both sides can do over and over.
+// call is an operation that both sides can repeat.
 type call struct {
-	name, what      string
-	kubelet, herald repeat
-	goal            Goal
+	name, description string
+	kubelet, herald   repeatFunc
+	goal              Goal
 }
 
-// repeat does it n times.
-type repeat func(n int) error
+// repeatFunc runs the operation n times.
+type repeatFunc func(n int) error
 
-// cost is what doing it once takes.
+// cost is what one operation takes.
 type cost struct {
 	nanoseconds float64
 	allocs      int
 }
 
-// compare measures calls on both sides, and returns a row for each.
-func compare(lab *Lab, calls []call) ([]Row, error) {
-	var rows []Row
+// compareCalls measures the calls on both sides and returns a result for each.
+func compareCalls(env *Environment, calls []call) ([]Result, error) {
+	var results []Result
 	for _, c := range calls {
-		lab.say("%s", c.what)
-		row, _, err := compareOne(lab.Effort, c)
+		env.logf("%s", c.description)
+		result, _, err := compareCall(env.Profile, c)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.what, err)
+			return nil, fmt.Errorf("%s: %w", c.description, err)
 		}
-		rows = append(rows, row)
+		results = append(results, result)
 	}
-	return rows, nil
+	return results, nil
 }
 
-// compareOne also returns how often each side allocates, the kubelet first.
-func compareOne(effort Effort, c call) (Row, [2]int, error) {
+// compareCall also returns the allocations of each side, the kubelet's first.
+func compareCall(profile Profile, c call) (Result, [2]int, error) {
 	var allocs [2]int
 	sides := make([]func() (float64, error), 2)
-	for i, do := range []repeat{c.kubelet, c.herald} {
-		n, err := fitting(do, effort.CallTime)
+	for i, do := range []repeatFunc{c.kubelet, c.herald} {
+		n, err := calibrate(do, profile.CallTime)
 		if err != nil {
-			return Row{}, allocs, err
+			return Result{}, allocs, err
 		}
 		sides[i] = func() (float64, error) {
-			once, err := timed(do, n)
+			once, err := timeCalls(do, n)
 			allocs[i] = once.allocs
 			return once.nanoseconds, err
 		}
 	}
-	took, err := inTurns(effort.Calls, sides...)
+	took, err := measureRounds(profile.CallRounds, sides...)
 	if err != nil {
-		return Row{}, allocs, err
+		return Result{}, allocs, err
 	}
-	return Row{
-		Name: c.name, What: c.what, Kubelet: duration(median(took[0])), Herald: duration(median(took[1])),
+	return Result{
+		Name: c.name, Description: c.description, Kubelet: formatNanoseconds(median(took[0])), Herald: formatNanoseconds(median(took[1])),
 		Value: ratio(took[0], took[1]), Goal: c.goal,
 	}, allocs, nil
 }
 
-// fitting is how often it can be done in about that time. Finding out also warms up.
-func fitting(do repeat, budget time.Duration) (int, error) {
+// calibrate returns how many operations take about the budget. It also warms up caches.
+func calibrate(do repeatFunc, budget time.Duration) (int, error) {
 	for n := 1; ; n *= 4 {
-		once, err := timed(do, n)
+		once, err := timeCalls(do, n)
 		if err != nil {
 			return 0, err
 		}
@@ -92,21 +92,21 @@ func fitting(do repeat, budget time.Duration) (int, error) {
 	}
 }
 
-func timed(do repeat, n int) (cost, error) {
+func timeCalls(do repeatFunc, n int) (cost, error) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	began := time.Now()
+	start := time.Now()
 	err := do(n)
-	took := time.Since(began)
+	took := time.Since(start)
 	runtime.ReadMemStats(&after)
 	return cost{
 		nanoseconds: float64(took.Nanoseconds()) / float64(n), allocs: int(after.Mallocs-before.Mallocs) / n,
 	}, err
 }
 
-// each does it for one item after the other, round and round.
-func each[T any](items []T, do func(T)) repeat {
+// repeatEach passes the items in turn.
+func repeatEach[T any](items []T, do func(T)) repeatFunc {
 	return func(n int) error {
 		for i := range n {
 			do(items[i%len(items)])
@@ -115,8 +115,8 @@ func each[T any](items []T, do func(T)) repeat {
 	}
 }
 
-// loop tells what it does the number of the turn.
-func loop(do func(i int)) repeat {
+// repeatIndexed passes the iteration number.
+func repeatIndexed(do func(i int)) repeatFunc {
 	return func(n int) error {
 		for i := range n {
 			do(i)
@@ -125,8 +125,8 @@ func loop(do func(i int)) repeat {
 	}
 }
 
-// keep makes the compiler believe that the answer matters.
-func keep(p *v1.Pod, found bool) {
+// keepAlive stops the compiler from removing the call.
+func keepAlive(p *v1.Pod, found bool) {
 	runtime.KeepAlive(p)
 	runtime.KeepAlive(found)
 }
@@ -136,18 +136,18 @@ const (
 	staticPods = 100
 )
 
-// books are two address books with the same pods in them.
-type books struct {
+// podManagers are the kubelet's and Herald's pod managers with the same pods.
+type podManagers struct {
 	kubelet          kubeletpod.Manager
 	herald           *pod.Manager
-	pods             []*v1.Pod // all but mirrors
+	pods             []*v1.Pod // without mirror pods
 	statics, mirrors []*v1.Pod
-	names            []string // the kubelet's form of full names
+	names            []string // full names in the kubelet's form
 	fullNames        []podid.FullName
 }
 
-func newBooks() *books {
-	b := &books{kubelet: kubeletpod.NewBasicPodManager(), herald: pod.NewManager()}
+func newPodManagers() *podManagers {
+	m := &podManagers{kubelet: kubeletpod.NewBasicPodManager(), herald: pod.NewManager()}
 	for i := range allPods {
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Name: fmt.Sprintf("deployment-7d4b9c6f8d-%05d", i), Namespace: fmt.Sprintf("team-%d", i%20),
@@ -155,182 +155,182 @@ func newBooks() *books {
 		}}
 		if i < staticPods {
 			p.Annotations = map[string]string{podid.SourceAnnotation: "file", podid.HashAnnotation: "h"}
-			m := p.DeepCopy()
-			m.UID, m.Annotations = types.UID(fmt.Sprintf("5c0d2e11-1b7f-4e55-9f00-%012d", i)), map[string]string{podid.MirrorAnnotation: "h"}
-			b.statics, b.mirrors = append(b.statics, p), append(b.mirrors, m)
+			mirror := p.DeepCopy()
+			mirror.UID, mirror.Annotations = types.UID(fmt.Sprintf("5c0d2e11-1b7f-4e55-9f00-%012d", i)), map[string]string{podid.MirrorAnnotation: "h"}
+			m.statics, m.mirrors = append(m.statics, p), append(m.mirrors, mirror)
 		}
-		b.pods = append(b.pods, p)
-		b.fullNames = append(b.fullNames, podid.FullNameOf(p))
-		b.names = append(b.names, podid.FullNameOf(p).String())
+		m.pods = append(m.pods, p)
+		m.fullNames = append(m.fullNames, podid.FullNameOf(p))
+		m.names = append(m.names, podid.FullNameOf(p).String())
 	}
-	for _, p := range append(append([]*v1.Pod{}, b.pods...), b.mirrors...) {
-		b.kubelet.AddPod(p)
-		b.herald.AddPod(p)
+	for _, p := range append(append([]*v1.Pod{}, m.pods...), m.mirrors...) {
+		m.kubelet.AddPod(p)
+		m.herald.AddPod(p)
 	}
-	return b
+	return m
 }
 
-// podManagerCalls compares the look-ups of the two pod managers, with 5,000 pods of which 100 are static.
-func podManagerCalls(_ context.Context, lab *Lab) ([]Row, error) {
-	return compare(lab, newBooks().calls())
+// podManagerCalls compares lookups with 5,000 pods, 100 of them static.
+func podManagerCalls(_ context.Context, env *Environment) ([]Result, error) {
+	return compareCalls(env, newPodManagers().calls())
 }
 
-func (b *books) calls() []call {
+func (m *podManagers) calls() []call {
 	return []call{
 		{
-			name: "pod_by_uid", what: "GetPodByUID",
-			kubelet: each(b.pods, func(p *v1.Pod) { keep(b.kubelet.GetPodByUID(p.UID)) }),
-			herald:  each(b.pods, func(p *v1.Pod) { keep(b.herald.GetPodByUID(podid.UID(p.UID))) }),
+			name: "pod_by_uid", description: "GetPodByUID",
+			kubelet: repeatEach(m.pods, func(p *v1.Pod) { keepAlive(m.kubelet.GetPodByUID(p.UID)) }),
+			herald:  repeatEach(m.pods, func(p *v1.Pod) { keepAlive(m.herald.GetPodByUID(podid.UID(p.UID))) }),
 		},
 		{
-			name: "pod_by_full_name", what: "GetPodByFullName",
-			kubelet: each(b.names, func(name string) { keep(b.kubelet.GetPodByFullName(name)) }),
-			herald:  each(b.fullNames, func(name podid.FullName) { keep(b.herald.GetPodByFullName(name)) }),
+			name: "pod_by_full_name", description: "GetPodByFullName",
+			kubelet: repeatEach(m.names, func(name string) { keepAlive(m.kubelet.GetPodByFullName(name)) }),
+			herald:  repeatEach(m.fullNames, func(name podid.FullName) { keepAlive(m.herald.GetPodByFullName(name)) }),
 		},
 		{
-			name: "pod_by_name", what: "GetPodByName",
-			kubelet: each(b.fullNames, func(n podid.FullName) { keep(b.kubelet.GetPodByName(n.Namespace, n.Name)) }),
-			herald:  each(b.fullNames, func(n podid.FullName) { keep(b.herald.GetPodByName(n.Namespace, n.Name)) }),
+			name: "pod_by_name", description: "GetPodByName",
+			kubelet: repeatEach(m.fullNames, func(n podid.FullName) { keepAlive(m.kubelet.GetPodByName(n.Namespace, n.Name)) }),
+			herald:  repeatEach(m.fullNames, func(n podid.FullName) { keepAlive(m.herald.GetPodByName(n.Namespace, n.Name)) }),
 		},
 		{
-			name: "mirror_by_pod", what: "GetMirrorPodByPod",
-			kubelet: each(b.statics, func(p *v1.Pod) { keep(b.kubelet.GetMirrorPodByPod(p)) }),
-			herald:  each(b.statics, func(p *v1.Pod) { keep(b.herald.GetMirrorPodByPod(p)) }),
+			name: "mirror_by_pod", description: "GetMirrorPodByPod",
+			kubelet: repeatEach(m.statics, func(p *v1.Pod) { keepAlive(m.kubelet.GetMirrorPodByPod(p)) }),
+			herald:  repeatEach(m.statics, func(p *v1.Pod) { keepAlive(m.herald.GetMirrorPodByPod(p)) }),
 		},
 		{
-			name: "pod_by_mirror", what: "GetPodByMirrorPod",
-			kubelet: each(b.mirrors, func(p *v1.Pod) { keep(b.kubelet.GetPodByMirrorPod(p)) }),
-			herald:  each(b.mirrors, func(p *v1.Pod) { keep(b.herald.GetPodByMirrorPod(p)) }),
+			name: "pod_by_mirror", description: "GetPodByMirrorPod",
+			kubelet: repeatEach(m.mirrors, func(p *v1.Pod) { keepAlive(m.kubelet.GetPodByMirrorPod(p)) }),
+			herald:  repeatEach(m.mirrors, func(p *v1.Pod) { keepAlive(m.herald.GetPodByMirrorPod(p)) }),
 		},
 		{
-			name: "pod_and_mirror", what: "GetPodAndMirrorPod",
-			kubelet: each(b.pods, func(p *v1.Pod) { found, _, is := b.kubelet.GetPodAndMirrorPod(p); keep(found, is) }),
-			herald:  each(b.pods, func(p *v1.Pod) { found, _, is := b.herald.GetPodAndMirrorPod(p); keep(found, is) }),
+			name: "pod_and_mirror", description: "GetPodAndMirrorPod",
+			kubelet: repeatEach(m.pods, func(p *v1.Pod) { found, _, is := m.kubelet.GetPodAndMirrorPod(p); keepAlive(found, is) }),
+			herald:  repeatEach(m.pods, func(p *v1.Pod) { found, _, is := m.herald.GetPodAndMirrorPod(p); keepAlive(found, is) }),
 		},
 		{
-			name: "translate_uid", what: "TranslatePodUID",
-			kubelet: each(b.mirrors, func(p *v1.Pod) { keep(nil, b.kubelet.TranslatePodUID(p.UID) != "") }),
-			herald:  each(b.mirrors, func(p *v1.Pod) { keep(nil, b.herald.TranslatePodUID(p.UID) != "") }),
+			name: "translate_uid", description: "TranslatePodUID",
+			kubelet: repeatEach(m.mirrors, func(p *v1.Pod) { keepAlive(nil, m.kubelet.TranslatePodUID(p.UID) != "") }),
+			herald:  repeatEach(m.mirrors, func(p *v1.Pod) { keepAlive(nil, m.herald.TranslatePodUID(p.UID) != "") }),
 		},
 		{
-			name: "uid_translations", what: "GetUIDTranslations",
-			kubelet: each(b.pods, func(*v1.Pod) { m, _ := b.kubelet.GetUIDTranslations(); keep(nil, len(m) > 0) }),
-			herald:  each(b.pods, func(*v1.Pod) { m, _ := b.herald.GetUIDTranslations(); keep(nil, len(m) > 0) }),
+			name: "uid_translations", description: "GetUIDTranslations",
+			kubelet: repeatEach(m.pods, func(*v1.Pod) { toMirror, _ := m.kubelet.GetUIDTranslations(); keepAlive(nil, len(toMirror) > 0) }),
+			herald:  repeatEach(m.pods, func(*v1.Pod) { toMirror, _ := m.herald.GetUIDTranslations(); keepAlive(nil, len(toMirror) > 0) }),
 		},
 		{
-			name: "update_pod", what: "UpdatePod of an API pod",
-			kubelet: each(b.pods[staticPods:], func(p *v1.Pod) { b.kubelet.UpdatePod(p) }),
-			herald:  each(b.pods[staticPods:], func(p *v1.Pod) { b.herald.UpdatePod(p) }),
+			name: "update_pod", description: "UpdatePod of an API pod",
+			kubelet: repeatEach(m.pods[staticPods:], func(p *v1.Pod) { m.kubelet.UpdatePod(p) }),
+			herald:  repeatEach(m.pods[staticPods:], func(p *v1.Pod) { m.herald.UpdatePod(p) }),
 		},
 	}
 }
 
-// statusCalls compares what setters and getters of the two status managers cost, without an API server.
-func statusCalls(_ context.Context, lab *Lab) ([]Row, error) {
-	p := threeContainers("web", "u")
-	theirPods, ourPods := kubeletpod.NewBasicPodManager(), pod.NewManager()
-	theirPods.AddPod(p)
-	ourPods.AddPod(p)
-	theirs := newKubeletStatus(nil, theirPods)
-	ours, err := status.New(status.Config{Pods: ourPods})
+// statusManagerCalls compares the setters and getters of the two status managers, without an API server.
+func statusManagerCalls(_ context.Context, env *Environment) ([]Result, error) {
+	p := threeContainerPod("web", "u")
+	kubeletPods, heraldPods := kubeletpod.NewBasicPodManager(), pod.NewManager()
+	kubeletPods.AddPod(p)
+	heraldPods.AddPod(p)
+	kubeletStatus := newKubeletStatusManager(nil, kubeletPods)
+	heraldStatus, err := status.New(status.Config{Pods: heraldPods})
 	if err != nil {
-		return nil, fmt.Errorf("make a status manager: %w", err)
+		return nil, fmt.Errorf("create status manager: %w", err)
 	}
 	same := runningStatus()
-	theirs.SetPodStatus(klog.Logger{}, p, same)
-	ours.SetPodStatus(p, same)
+	kubeletStatus.SetPodStatus(klog.Logger{}, p, same)
+	heraldStatus.SetPodStatus(p, same)
 
-	lab.say("SetPodStatus, unchanged")
-	unchanged, allocs, err := compareOne(lab.Effort, call{
-		name: "set_unchanged", what: "SetPodStatus, unchanged",
-		kubelet: loop(func(int) { theirs.SetPodStatus(klog.Logger{}, p, same) }),
-		herald:  loop(func(int) { ours.SetPodStatus(p, same) }),
+	env.logf("SetPodStatus, unchanged")
+	unchanged, allocs, err := compareCall(env.Profile, call{
+		name: "set_unchanged", description: "SetPodStatus, unchanged",
+		kubelet: repeatIndexed(func(int) { kubeletStatus.SetPodStatus(klog.Logger{}, p, same) }),
+		herald:  repeatIndexed(func(int) { heraldStatus.SetPodStatus(p, same) }),
 		goal:    AtLeast(10),
 	})
 	if err != nil {
 		return nil, err
 	}
-	others, err := compare(lab, changingCalls(theirs, ours, p))
-	return append([]Row{unchanged, {
-		Name: "set_unchanged_allocs", What: "SetPodStatus, unchanged: allocations of Herald's",
+	others, err := compareCalls(env, statusSetterCalls(kubeletStatus, heraldStatus, p))
+	return append([]Result{unchanged, {
+		Name: "set_unchanged_allocs", Description: "SetPodStatus, unchanged: Herald's allocations per call",
 		Kubelet: fmt.Sprint(allocs[0]), Herald: fmt.Sprint(allocs[1]), Value: float64(allocs[1]), Goal: AtMost(8),
 	}}, others...), err
 }
 
-func changingCalls(theirs kubeletstatus.Manager, ours *status.Manager, p *v1.Pod) []call {
+func statusSetterCalls(kubelet kubeletstatus.Manager, herald *status.Manager, p *v1.Pod) []call {
 	quiet := klog.Logger{}
-	turns := []v1.PodStatus{runningStatus(), runningStatus()}
-	turns[0].ContainerStatuses[1].RestartCount = 1
+	statuses := []v1.PodStatus{runningStatus(), runningStatus()}
+	statuses[0].ContainerStatuses[1].RestartCount = 1
 	id := containerID(1)
 	return []call{
 		{
-			name: "set_changed", what: "SetPodStatus, changed",
-			kubelet: loop(func(i int) { theirs.SetPodStatus(quiet, p, turns[i%2]) }),
-			herald:  loop(func(i int) { ours.SetPodStatus(p, turns[i%2]) }),
+			name: "set_changed", description: "SetPodStatus, changed",
+			kubelet: repeatIndexed(func(i int) { kubelet.SetPodStatus(quiet, p, statuses[i%2]) }),
+			herald:  repeatIndexed(func(i int) { herald.SetPodStatus(p, statuses[i%2]) }),
 			goal:    AtLeast(3),
 		},
 		{
-			name: "set_readiness", what: "SetContainerReadiness",
-			kubelet: loop(func(i int) {
-				theirs.SetContainerReadiness(quiet, p.UID, kubecontainer.ContainerID{Type: runtimeName, ID: id}, i%2 == 0)
+			name: "set_readiness", description: "SetContainerReadiness",
+			kubelet: repeatIndexed(func(i int) {
+				kubelet.SetContainerReadiness(quiet, p.UID, kubecontainer.ContainerID{Type: runtimeName, ID: id}, i%2 == 0)
 			}),
-			herald: loop(func(i int) {
-				ours.SetContainerReadiness(p.UID, observed.ContainerID{Runtime: runtimeName, ID: id}, i%2 == 0)
+			herald: repeatIndexed(func(i int) {
+				herald.SetContainerReadiness(p.UID, observed.ContainerID{Runtime: runtimeName, ID: id}, i%2 == 0)
 			}),
 			goal: AtLeast(3),
 		},
 		{
-			name: "get_status", what: "GetPodStatus",
-			kubelet: loop(func(int) { _, found := theirs.GetPodStatus(p.UID); keep(nil, found) }),
-			herald:  loop(func(int) { _, found := ours.GetPodStatus(p.UID); keep(nil, found) }),
+			name: "get_status", description: "GetPodStatus",
+			kubelet: repeatIndexed(func(int) { _, found := kubelet.GetPodStatus(p.UID); keepAlive(nil, found) }),
+			herald:  repeatIndexed(func(int) { _, found := herald.GetPodStatus(p.UID); keepAlive(nil, found) }),
 			goal:    AtLeast(1),
 		},
 	}
 }
 
-const manifests = 1000
+const manifestCount = 1000
 
-// manifestCalls compares what a look at a folder of 1,000 manifests costs: when nothing changed, and when one file did.
-func manifestCalls(_ context.Context, lab *Lab) ([]Row, error) {
-	dir := lab.Folder
-	for i := range manifests {
+// fileSourceCalls compares scans of a directory with 1,000 manifests: without changes, and with one changed file.
+func fileSourceCalls(_ context.Context, env *Environment) ([]Result, error) {
+	dir := env.ManifestDir
+	for i := range manifestCount {
 		if err := writeManifest(dir, i, "nginx:1"); err != nil {
 			return nil, err
 		}
 	}
-	theirs := kubelet.NewManifests(dir, "node")
-	ours, err := source.NewFile(source.FileConfig{Path: dir, NodeName: "node"})
+	kubeletSource := kubelet.NewFileSource(dir, "node")
+	heraldSource, err := source.NewFile(source.FileConfig{Path: dir, NodeName: "node"})
 	if err != nil {
-		return nil, fmt.Errorf("open the folder: %w", err)
+		return nil, fmt.Errorf("create file source: %w", err)
 	}
-	kubeletLists := func() (int, error) { pods, err := theirs.List(); return len(pods), err }
-	heraldLists := func() (int, error) { return len(ours.Scan().Pods), nil }
+	scanKubelet := func() (int, error) { pods, err := kubeletSource.List(); return len(pods), err }
+	scanHerald := func() (int, error) { return len(heraldSource.Scan().Pods), nil }
 	edits := 0
 	edit := func() error {
 		edits++
-		return writeManifest(dir, edits%manifests, fmt.Sprintf("nginx:%d", edits))
+		return writeManifest(dir, edits%manifestCount, fmt.Sprintf("nginx:%d", edits))
 	}
-	nobody := func() error { return nil }
-	return compare(lab, []call{
+	noEdit := func() error { return nil }
+	return compareCalls(env, []call{
 		{
-			name: "manifests_unchanged", what: "look at 1,000 manifests, none changed",
-			kubelet: looks(nobody, kubeletLists), herald: looks(nobody, heraldLists),
+			name: "manifests_unchanged", description: "scan 1,000 manifests, none changed",
+			kubelet: repeatScan(noEdit, scanKubelet), herald: repeatScan(noEdit, scanHerald),
 		},
 		{
-			name: "manifests_one_changed", what: "look at 1,000 manifests, one changed",
-			kubelet: looks(edit, kubeletLists), herald: looks(edit, heraldLists),
+			name: "manifests_one_changed", description: "scan 1,000 manifests, one changed",
+			kubelet: repeatScan(edit, scanKubelet), herald: repeatScan(edit, scanHerald),
 		},
 	})
 }
 
-func looks(before func() error, look func() (int, error)) repeat {
+func repeatScan(before func() error, scan func() (int, error)) repeatFunc {
 	return func(n int) error {
 		for range n {
 			if err := before(); err != nil {
 				return err
 			}
-			if pods, err := look(); err != nil || pods != manifests {
-				return fmt.Errorf("%d pods of %d, %w", pods, manifests, err)
+			if pods, err := scan(); err != nil || pods != manifestCount {
+				return fmt.Errorf("scan returned %d pods, want %d: %w", pods, manifestCount, err)
 			}
 		}
 		return nil
@@ -352,7 +352,7 @@ spec:
     resources: {requests: {cpu: 10m, memory: 16Mi}}
 `, i, image)
 	if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("web-%04d.yaml", i)), []byte(text), 0o600); err != nil {
-		return fmt.Errorf("write a manifest: %w", err)
+		return fmt.Errorf("write manifest: %w", err)
 	}
 	return nil
 }

@@ -29,28 +29,27 @@ import (
 	"github.com/heraldnode/herald/status"
 )
 
-// shelf answers for an API server that has every pod, each with its name for a UID and with the same status. It remembers
-// nothing, so that what a process keeps in memory is the manager's.
-type shelf struct {
-	version string
-	status  v1.PodStatus
-	// gets and patches count requests.
-	gets, patches atomic.Int64
+// fakeAPIServer answers as an API server that has every pod, each with its name as its UID and with the same status. It
+// stores nothing, so that retained memory belongs to the status manager.
+type fakeAPIServer struct {
+	resourceVersion string
+	status          v1.PodStatus
+	gets, patches   atomic.Int64 // requests
 }
 
-func (s *shelf) config() *rest.Config {
-	return inProtobuf(&rest.Config{Host: "http://shelf", Transport: s, QPS: -1})
+func (s *fakeAPIServer) config() *rest.Config {
+	return withProtobuf(&rest.Config{Host: "http://fake", Transport: s, QPS: -1})
 }
 
-// pod is what the shelf has under that name.
-func (s *shelf) pod(name string) *v1.Pod {
-	p := threeContainers(name, types.UID(name))
+// pod returns the pod with that name.
+func (s *fakeAPIServer) pod(name string) *v1.Pod {
+	p := threeContainerPod(name, types.UID(name))
 	p.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-	p.ResourceVersion, p.Status = s.version, *s.status.DeepCopy()
+	p.ResourceVersion, p.Status = s.resourceVersion, *s.status.DeepCopy()
 	return p
 }
 
-func (s *shelf) pods(count int) []*v1.Pod {
+func (s *fakeAPIServer) pods(count int) []*v1.Pod {
 	pods := make([]*v1.Pod, count)
 	for i := range pods {
 		pods[i] = s.pod(fmt.Sprintf("9f1c1a52-7d3e-4a0c-8a9b-%012d", i))
@@ -58,20 +57,20 @@ func (s *shelf) pods(count int) []*v1.Pod {
 	return pods
 }
 
-// await waits for that many requests, and a moment longer, so that the last answer is read.
-func (s *shelf) await(requests *atomic.Int64, count int64) error {
-	for range 6000 {
+// waitForRequests waits for count requests, and a moment longer for the last response to be read.
+func (s *fakeAPIServer) waitForRequests(requests *atomic.Int64, count int64) error {
+	for range 30_000 {
 		if requests.Load() >= count {
 			time.Sleep(50 * time.Millisecond)
 			return nil
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	return fmt.Errorf("%d requests in a minute, want %d", requests.Load(), count)
+	return fmt.Errorf("got %d requests in five minutes, want %d", requests.Load(), count)
 }
 
-// RoundTrip answers a GET with the pod, and a PATCH as if it had been carried out.
-func (s *shelf) RoundTrip(req *http.Request) (*http.Response, error) {
+// RoundTrip answers a GET with the pod, and a PATCH as if it had been applied.
+func (s *fakeAPIServer) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		defer req.Body.Close()
 	}
@@ -82,13 +81,13 @@ func (s *shelf) RoundTrip(req *http.Request) (*http.Response, error) {
 	} else {
 		s.gets.Add(1)
 	}
-	var answer any = p
+	var response any = p
 	if strings.Contains(req.Header.Get("Accept"), "PartialObjectMetadata") {
-		answer = &metav1.PartialObjectMetadata{
+		response = &metav1.PartialObjectMetadata{
 			TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}, ObjectMeta: p.ObjectMeta,
 		}
 	}
-	body, err := json.Marshal(answer)
+	body, err := json.Marshal(response)
 	if err != nil {
 		return nil, fmt.Errorf("answer %s %s: %w", req.Method, req.URL, err)
 	}
@@ -98,196 +97,197 @@ func (s *shelf) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// bytesPerPod compares what the status managers keep in memory for a pod that is reported and at rest.
-func bytesPerPod(ctx context.Context, lab *Lab) ([]Row, error) {
-	pods := lab.Effort.MemoryPods
-	lab.say("memory for %d pods", pods)
-	side := func(begin start) func() (float64, error) {
+// bytesPerPod compares the memory that the status managers retain for a pod whose status has been reported.
+func bytesPerPod(ctx context.Context, env *Environment) ([]Result, error) {
+	pods := env.Profile.MemoryPods
+	env.logf("memory for %d pods", pods)
+	measure := func(start startFunc) func() (float64, error) {
 		return func() (float64, error) {
-			without, err := heapAtRest(ctx, begin, pods, false)
+			without, err := measureHeap(ctx, start, pods, false)
 			if err != nil {
 				return 0, err
 			}
-			with, err := heapAtRest(ctx, begin, pods, true)
+			with, err := measureHeap(ctx, start, pods, true)
 			return (with - without) / float64(pods), err
 		}
 	}
-	bytes, err := inTurns(3, side(startKubelet), side(startHerald))
+	bytes, err := measureRounds(3, measure(startKubelet), measure(startHerald))
 	if err != nil {
 		return nil, fmt.Errorf("memory for %d pods: %w", pods, err)
 	}
 	kubelet, herald := median(bytes[0]), median(bytes[1])
-	return []Row{{
-		Name: "bytes_per_pod", What: "memory that the status manager keeps for a reported pod: Herald's divided by the kubelet's",
+	return []Result{{
+		Name: "bytes_per_pod", Description: "memory that the status manager retains per reported pod: Herald's divided by the kubelet's",
 		Kubelet: fmt.Sprintf("%.0f B", kubelet), Herald: fmt.Sprintf("%.0f B", herald), Value: herald / kubelet, Goal: AtMost(1),
 	}}, nil
 }
 
-// heapAtRest is how much memory a node takes once its address book has heard that all pods are Running: reported by the
-// manager, or, for comparison, without its having anything to do with it.
-func heapAtRest(ctx context.Context, begin start, count int, reported bool) (float64, error) {
+// measureHeap returns the heap in use once the pod manager has received all pods as Running: reported by the status
+// manager or, as the baseline, without its involvement.
+func measureHeap(ctx context.Context, start startFunc, count int, reported bool) (float64, error) {
 	before := heapInUse()
-	server, running := &shelf{version: "1"}, runningStatus()
+	server, running := &fakeAPIServer{resourceVersion: "1"}, runningStatus()
 	pods := server.pods(count)
-	side, err := begin(ctx, server.config(), pods)
+	manager, err := start(ctx, server.config(), pods)
 	if err != nil {
 		return 0, err
 	}
-	defer side.end()
+	defer manager.close()
 	if reported {
 		for _, p := range pods {
-			side.set(p, *running.DeepCopy())
+			manager.setStatus(p, *running.DeepCopy())
 		}
-		if err := server.await(&server.patches, int64(count)); err != nil {
+		if err := server.waitForRequests(&server.patches, int64(count)); err != nil {
 			return 0, err
 		}
 	}
-	after := &shelf{version: "2", status: running}
+	updated := &fakeAPIServer{resourceVersion: "2", status: running}
 	for i, p := range pods {
 		pods[i] = nil
-		side.learn(after.pod(p.Name))
+		manager.updatePod(updated.pod(p.Name))
 	}
-	time.Sleep(100 * time.Millisecond) // until our manager has compared
-	used := heapInUse() - before
-	runtime.KeepAlive(side)
-	return used, nil
+	time.Sleep(100 * time.Millisecond) // until Herald's manager has compared the statuses
+	inUse := heapInUse() - before
+	runtime.KeepAlive(manager)
+	return inUse, nil
 }
 
 func heapInUse() float64 {
 	var stats runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what the first one left to finalizers
+	runtime.GC() // collects what the first run left to finalizers
 	runtime.ReadMemStats(&stats)
 	return float64(stats.HeapAlloc)
 }
 
-// idlePass measures what a full pass costs when nothing is to be done: the processor time of the whole process.
-func idlePass(ctx context.Context, lab *Lab) ([]Row, error) {
-	pods := lab.Effort.IdlePods
-	lab.say("a full pass over %d idle pods", pods)
-	theirs, err := kubeletPass(ctx, pods)
+// idleFullPass measures the CPU time of the process for a full pass that has nothing to do.
+func idleFullPass(ctx context.Context, env *Environment) ([]Result, error) {
+	pods := env.Profile.IdlePods
+	env.logf("full pass over %d idle pods", pods)
+	kubeletTime, err := measureKubeletPass(ctx, pods)
 	if err != nil {
-		return nil, fmt.Errorf("a full pass over %d idle pods, kubelet: %w", pods, err)
+		return nil, fmt.Errorf("full pass over %d idle pods, kubelet: %w", pods, err)
 	}
-	ours, err := heraldPass(ctx, pods)
+	heraldTime, err := measureHeraldPass(ctx, pods)
 	if err != nil {
-		return nil, fmt.Errorf("a full pass over %d idle pods: %w", pods, err)
+		return nil, fmt.Errorf("full pass over %d idle pods: %w", pods, err)
 	}
-	return []Row{{
-		Name:    fmt.Sprintf("idle%dk_pass_ms", pods/1000),
-		What:    fmt.Sprintf("a full pass over %d idle pods, no request: processor time of Herald's in ms", pods),
-		Kubelet: duration(float64(theirs)), Herald: duration(float64(ours)), Value: float64(ours) / 1e6, Goal: AtMost(10),
+	return []Result{{
+		Name:        fmt.Sprintf("idle%dk_pass_ms", pods/1000),
+		Description: fmt.Sprintf("full pass over %d idle pods, no requests: Herald's CPU time in ms", pods),
+		Kubelet:     formatNanoseconds(float64(kubeletTime)), Herald: formatNanoseconds(float64(heraldTime)),
+		Value: float64(heraldTime) / 1e6, Goal: AtMost(10),
 	}}, nil
 }
 
-// countingHerald counts how often a pod is looked up, which tells how many passes there were.
-type countingHerald struct {
+// countingHeraldPods counts lookups, which gives the number of passes.
+type countingHeraldPods struct {
 	*pod.Manager
 	lookups atomic.Int64
 }
 
-func (c *countingHerald) GetPodByUID(uid podid.UID) (*v1.Pod, bool) {
+func (c *countingHeraldPods) GetPodByUID(uid podid.UID) (*v1.Pod, bool) {
 	c.lookups.Add(1)
 	return c.Manager.GetPodByUID(uid)
 }
 
-// heraldPass is the mean over passes that follow each other quickly.
-func heraldPass(ctx context.Context, count int) (time.Duration, error) {
-	server := &shelf{version: "1", status: runningStatus()}
+// measureHeraldPass returns the mean over passes in quick succession.
+func measureHeraldPass(ctx context.Context, count int) (time.Duration, error) {
+	server := &fakeAPIServer{resourceVersion: "1", status: runningStatus()}
 	client, err := kubeapi.New(server.config())
 	if err != nil {
 		return 0, err
 	}
-	book := &countingHerald{Manager: pod.NewManager()}
-	m, err := status.New(status.Config{API: client, Pods: book, Deletion: idleHerald{}, SyncPeriod: 50 * time.Millisecond})
+	pods := &countingHeraldPods{Manager: pod.NewManager()}
+	manager, err := status.New(status.Config{API: client, Pods: pods, Deletion: heraldCallbacks{}, SyncPeriod: 50 * time.Millisecond})
 	if err != nil {
 		return 0, err
 	}
 	for _, p := range server.pods(count) {
-		book.AddPod(p)
-		m.SetPodStatus(p, *server.status.DeepCopy())
+		pods.AddPod(p)
+		manager.SetPodStatus(p, *server.status.DeepCopy())
 	}
 	ctx, stop := context.WithCancel(ctx)
-	ended := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
-		defer close(ended)
-		_ = m.Run(ctx)
+		defer close(done)
+		_ = manager.Run(ctx)
 	}()
-	time.Sleep(time.Second) // until all pods had their turn
-	looked, used := book.lookups.Load(), processorTime()
+	time.Sleep(time.Second) // until all pods have been processed once
+	lookups, cpuTime := pods.lookups.Load(), processCPUTime()
 	time.Sleep(2 * time.Second)
-	passes := float64(book.lookups.Load()-looked) / float64(count)
-	used = processorTime() - used
+	passes := float64(pods.lookups.Load()-lookups) / float64(count)
+	cpuTime = processCPUTime() - cpuTime
 	stop()
-	<-ended
+	<-done
 	if requests := server.gets.Load() + server.patches.Load(); requests > 0 || passes < 1 {
-		return 0, fmt.Errorf("%d requests and %.1f passes", requests, passes)
+		return 0, fmt.Errorf("got %d requests and %.1f passes, want none and at least 1", requests, passes)
 	}
-	return time.Duration(float64(used) / passes), nil
+	return time.Duration(float64(cpuTime) / passes), nil
 }
 
-// processorTime is what this process has used so far.
-func processorTime() time.Duration {
+// processCPUTime returns the CPU time of this process so far.
+func processCPUTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		panic(fmt.Sprintf("bench: ask for the processor time of this process: %v", err))
+		panic(fmt.Sprintf("bench: getrusage of the process: %v", err))
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// countingKubelet counts how often a pod is looked up, which tells when a pass is under way.
-type countingKubelet struct {
+// countingKubeletPods counts lookups, which shows when a pass is under way.
+type countingKubeletPods struct {
 	kubeletpod.Manager
 	lookups atomic.Int64
 }
 
-func (c *countingKubelet) GetPodByUID(uid types.UID) (*v1.Pod, bool) {
+func (c *countingKubeletPods) GetPodByUID(uid types.UID) (*v1.Pod, bool) {
 	c.lookups.Add(1)
 	return c.Manager.GetPodByUID(uid)
 }
 
-// kubeletPass waits for the one pass that the kubelet's manager makes every ten seconds.
-func kubeletPass(ctx context.Context, count int) (time.Duration, error) {
-	server := &shelf{version: "1", status: runningStatus()}
+// measureKubeletPass waits for the pass that the kubelet's manager makes every ten seconds.
+func measureKubeletPass(ctx context.Context, count int) (time.Duration, error) {
+	server := &fakeAPIServer{resourceVersion: "1", status: runningStatus()}
 	client, err := kubernetes.NewForConfig(server.config())
 	if err != nil {
 		return 0, err
 	}
-	book := &countingKubelet{Manager: kubeletpod.NewBasicPodManager()}
-	m := newKubeletStatus(client, book)
+	pods := &countingKubeletPods{Manager: kubeletpod.NewBasicPodManager()}
+	manager := newKubeletStatusManager(client, pods)
 	for _, p := range server.pods(count) {
-		book.AddPod(p)
-		m.SetPodStatus(klog.Logger{}, p, *server.status.DeepCopy())
+		pods.AddPod(p)
+		manager.SetPodStatus(klog.Logger{}, p, *server.status.DeepCopy())
 	}
-	m.Start(ctx)
-	defer m.RemoveOrphanedStatuses(klog.Logger{}, nil)
-	if err := server.await(&server.gets, int64(count)); err != nil { // it reads each pod once
+	manager.Start(ctx)
+	defer manager.RemoveOrphanedStatuses(klog.Logger{}, nil)
+	if err := server.waitForRequests(&server.gets, int64(count)); err != nil { // the kubelet reads each pod once
 		return 0, err
 	}
-	used, err := book.nextPass()
+	cpuTime, err := pods.measureNextPass()
 	if err == nil && server.gets.Load()+server.patches.Load() > int64(count) {
-		err = errors.New("pods were not idle")
+		err = errors.New("status manager sent requests during an idle pass")
 	}
-	return used, err
+	return cpuTime, err
 }
 
-// nextPass is the processor time from before the first look-up of the next pass until there are no more.
-func (c *countingKubelet) nextPass() (time.Duration, error) {
-	began, looked := processorTime(), c.lookups.Load()
+// measureNextPass returns the CPU time from before the first lookup of the next pass until lookups stop.
+func (c *countingKubeletPods) measureNextPass() (time.Duration, error) {
+	started, lookups := processCPUTime(), c.lookups.Load()
 	quiet := 0
-	for range 3000 {
+	for range 30_000 {
 		time.Sleep(10 * time.Millisecond)
 		now := c.lookups.Load()
 		switch {
-		case now == looked && quiet < 0: // the pass has begun
+		case now == lookups && quiet < 0: // the pass has started
 			if quiet++; quiet == 0 {
-				return processorTime() - began, nil
+				return processCPUTime() - started, nil
 			}
-		case now == looked:
-			began = processorTime()
+		case now == lookups:
+			started = processCPUTime()
 		default:
-			looked, quiet = now, -10
+			lookups, quiet = now, -10
 		}
 	}
-	return 0, errors.New("no pass in half a minute")
+	return 0, errors.New("no full pass within five minutes")
 }

@@ -24,155 +24,157 @@ import (
 	"github.com/heraldnode/herald/status/patch"
 )
 
-// manager is what the cases ask of both status managers.
-type manager interface {
-	// learn tells the node's address book what the API server says of a pod.
-	learn(p *v1.Pod)
-	// set is a new status of the pod.
-	set(p *v1.Pod, s v1.PodStatus)
-	// setReady is what a probe found out about the pod's second container.
-	setReady(p *v1.Pod, ready bool)
-	// end ends all that the manager does.
-	end()
+// statusManager is what the cases need from both status managers.
+type statusManager interface {
+	// updatePod passes the API server's version of a pod to the pod manager.
+	updatePod(p *v1.Pod)
+	// setStatus sets the pod's status.
+	setStatus(p *v1.Pod, s v1.PodStatus)
+	// setReadiness sets a probe result for the pod's second container.
+	setReadiness(p *v1.Pod, ready bool)
+	// close stops the manager.
+	close()
 }
 
-// start makes a manager of pods that the node knows, and lets it work.
-type start func(ctx context.Context, config *rest.Config, pods []*v1.Pod) (manager, error)
+// startFunc starts a manager for the pods of a node.
+type startFunc func(ctx context.Context, config *rest.Config, pods []*v1.Pod) (statusManager, error)
 
-// idle is a node on which nothing runs, for both managers.
-type idle struct{}
+// noopCallbacks is a node on which nothing runs, for both managers.
+type noopCallbacks struct{}
 
-func (idle) RecordStatusUpdated(*v1.Pod)                          {}
-func (idle) DeletePodStartupState(types.UID)                      {}
-func (idle) PodResourcesAreReclaimed(*v1.Pod, *v1.PodStatus) bool { return true }
+func (noopCallbacks) RecordStatusUpdated(*v1.Pod)                          {}
+func (noopCallbacks) DeletePodStartupState(types.UID)                      {}
+func (noopCallbacks) PodResourcesAreReclaimed(*v1.Pod, *v1.PodStatus) bool { return true }
 
-// idleKubelet and idleHerald answer the same question, each in its own words.
-type idleKubelet struct{ idle }
+// kubeletCallbacks and heraldCallbacks add the method whose signature differs.
+type kubeletCallbacks struct{ noopCallbacks }
 
-func (idleKubelet) PodCouldHaveRunningContainers(*v1.Pod) bool { return false }
+func (kubeletCallbacks) PodCouldHaveRunningContainers(*v1.Pod) bool { return false }
 
-type idleHerald struct{ idle }
+type heraldCallbacks struct{ noopCallbacks }
 
-func (idleHerald) PodCouldHaveRunningContainers(podid.UID) bool { return false }
+func (heraldCallbacks) PodCouldHaveRunningContainers(podid.UID) bool { return false }
 
-func newKubeletStatus(client kubernetes.Interface, pods kubeletstatus.PodManager) kubeletstatus.Manager {
-	return kubeletstatus.NewManager(client, pods, idleKubelet{}, idle{})
+func newKubeletStatusManager(client kubernetes.Interface, pods kubeletstatus.PodManager) kubeletstatus.Manager {
+	return kubeletstatus.NewManager(client, pods, kubeletCallbacks{}, noopCallbacks{})
 }
 
 type kubeletManager struct {
-	book   kubeletpod.Manager
+	pods   kubeletpod.Manager
 	status kubeletstatus.Manager
-	stop   context.CancelFunc
+	cancel context.CancelFunc
 }
 
-func startKubelet(ctx context.Context, config *rest.Config, pods []*v1.Pod) (manager, error) {
+func startKubelet(ctx context.Context, config *rest.Config, pods []*v1.Pod) (statusManager, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make the kubelet's client: %w", err)
+		return nil, fmt.Errorf("create the kubelet's client: %w", err)
 	}
-	ctx, stop := context.WithCancel(ctx)
-	book := kubeletpod.NewBasicPodManager()
-	book.SetPods(pods)
-	m := &kubeletManager{book: book, status: newKubeletStatus(client, book), stop: stop}
+	ctx, cancel := context.WithCancel(ctx)
+	podManager := kubeletpod.NewBasicPodManager()
+	podManager.SetPods(pods)
+	m := &kubeletManager{pods: podManager, status: newKubeletStatusManager(client, podManager), cancel: cancel}
 	m.status.Start(ctx)
 	return m, nil
 }
 
-func (m *kubeletManager) learn(p *v1.Pod)               { m.book.UpdatePod(p) }
-func (m *kubeletManager) set(p *v1.Pod, s v1.PodStatus) { m.status.SetPodStatus(klog.Logger{}, p, s) }
-func (m *kubeletManager) setReady(p *v1.Pod, ready bool) {
+func (m *kubeletManager) updatePod(p *v1.Pod) { m.pods.UpdatePod(p) }
+func (m *kubeletManager) setStatus(p *v1.Pod, s v1.PodStatus) {
+	m.status.SetPodStatus(klog.Logger{}, p, s)
+}
+func (m *kubeletManager) setReadiness(p *v1.Pod, ready bool) {
 	m.status.SetContainerReadiness(klog.Logger{}, p.UID, kubecontainer.ContainerID{Type: runtimeName, ID: containerID(1)}, ready)
 }
 
-// end leaves the kubelet's goroutine, which has no end, without work.
-func (m *kubeletManager) end() {
-	m.stop()
+// close leaves the kubelet's goroutine, which cannot be stopped, without work.
+func (m *kubeletManager) close() {
+	m.cancel()
 	m.status.RemoveOrphanedStatuses(klog.Logger{}, nil)
 }
 
 type heraldManager struct {
-	book   *pod.Manager
+	pods   *pod.Manager
 	status *status.Manager
-	stop   context.CancelFunc
-	ended  chan struct{}
+	cancel context.CancelFunc
+	done   chan struct{}
 }
 
-func startHerald(ctx context.Context, config *rest.Config, pods []*v1.Pod) (manager, error) {
-	return startHeraldWith(status.Config{})(ctx, config, pods)
+func startHerald(ctx context.Context, config *rest.Config, pods []*v1.Pod) (statusManager, error) {
+	return startHeraldWithConfig(status.Config{})(ctx, config, pods)
 }
 
-// startHeraldWith starts our manager with other settings than the defaults.
-func startHeraldWith(settings status.Config) start {
-	return func(ctx context.Context, config *rest.Config, pods []*v1.Pod) (manager, error) {
+// startHeraldWithConfig starts Herald's manager with non-default settings.
+func startHeraldWithConfig(settings status.Config) startFunc {
+	return func(ctx context.Context, config *rest.Config, pods []*v1.Pod) (statusManager, error) {
 		client, err := kubeapi.New(config)
 		if err != nil {
-			return nil, fmt.Errorf("make our client: %w", err)
+			return nil, fmt.Errorf("create Herald's client: %w", err)
 		}
-		book := pod.NewManager()
-		book.SetPods(pods)
+		podManager := pod.NewManager()
+		podManager.SetPods(pods)
 		settings := settings
-		settings.API, settings.Pods, settings.Deletion = client, book, idleHerald{}
-		settings.FlushTimeout = 1 // what is not sent when a case ends is of no interest
-		ours, err := status.New(settings)
+		settings.API, settings.Pods, settings.Deletion = client, podManager, heraldCallbacks{}
+		settings.FlushTimeout = 1 // unsent statuses are irrelevant once a case is done
+		manager, err := status.New(settings)
 		if err != nil {
-			return nil, fmt.Errorf("make our manager: %w", err)
+			return nil, fmt.Errorf("create Herald's status manager: %w", err)
 		}
-		ctx, stop := context.WithCancel(ctx)
-		m := &heraldManager{book: book, status: ours, stop: stop, ended: make(chan struct{})}
+		ctx, cancel := context.WithCancel(ctx)
+		m := &heraldManager{pods: podManager, status: manager, cancel: cancel, done: make(chan struct{})}
 		go func() {
-			defer close(m.ended)
-			_ = ours.Run(ctx)
+			defer close(m.done)
+			_ = manager.Run(ctx)
 		}()
 		return m, nil
 	}
 }
 
-func (m *heraldManager) learn(p *v1.Pod) {
-	m.book.UpdatePod(p)
+func (m *heraldManager) updatePod(p *v1.Pod) {
+	m.pods.UpdatePod(p)
 	m.status.Reconcile(p)
 }
-func (m *heraldManager) set(p *v1.Pod, s v1.PodStatus) { m.status.SetPodStatus(p, s) }
-func (m *heraldManager) setReady(p *v1.Pod, ready bool) {
+func (m *heraldManager) setStatus(p *v1.Pod, s v1.PodStatus) { m.status.SetPodStatus(p, s) }
+func (m *heraldManager) setReadiness(p *v1.Pod, ready bool) {
 	m.status.SetContainerReadiness(p.UID, observed.ContainerID{Runtime: runtimeName, ID: containerID(1)}, ready)
 }
 
-func (m *heraldManager) end() {
-	m.stop()
-	<-m.ended
+func (m *heraldManager) close() {
+	m.cancel()
+	<-m.done
 }
 
-// bare is no manager: it sends patches that were made beforehand, and does nothing else. Nobody can be faster with as many
+// patchSender sends patches that were built beforehand and does nothing else: the lower bound for a given number of
 // requests in flight.
-type bare struct {
+type patchSender struct {
 	patches map[*v1.Pod][]byte
-	waiting chan *v1.Pod
-	stop    context.CancelFunc
+	queue   chan *v1.Pod
+	cancel  context.CancelFunc
 	senders sync.WaitGroup
 }
 
-func startBare(inFlight int) start {
-	return func(ctx context.Context, config *rest.Config, pods []*v1.Pod) (manager, error) {
+func startPatchSender(inFlight int) startFunc {
+	return func(ctx context.Context, config *rest.Config, pods []*v1.Pod) (statusManager, error) {
 		client, err := kubeapi.New(config)
 		if err != nil {
-			return nil, fmt.Errorf("make a client: %w", err)
+			return nil, fmt.Errorf("create client: %w", err)
 		}
-		ctx, stop := context.WithCancel(ctx)
-		b := &bare{patches: map[*v1.Pod][]byte{}, waiting: make(chan *v1.Pod, len(pods)), stop: stop}
+		ctx, cancel := context.WithCancel(ctx)
+		sender := &patchSender{patches: map[*v1.Pod][]byte{}, queue: make(chan *v1.Pod, len(pods)), cancel: cancel}
 		for _, p := range pods {
-			if b.patches[p], err = barePatch(p); err != nil {
-				stop()
+			if sender.patches[p], err = buildPatch(p); err != nil {
+				cancel()
 				return nil, err
 			}
 		}
 		for range inFlight {
-			b.senders.Go(func() { b.send(ctx, client) })
+			sender.senders.Go(func() { sender.send(ctx, client) })
 		}
-		return b, nil
+		return sender, nil
 	}
 }
 
-// barePatch says what our manager's patch says.
-func barePatch(p *v1.Pod) ([]byte, error) {
+// buildPatch returns the patch that Herald's manager sends.
+func buildPatch(p *v1.Pod) ([]byte, error) {
 	s := runningStatus()
 	for i := range s.Conditions {
 		s.Conditions[i].LastTransitionTime = *s.StartTime
@@ -187,11 +189,11 @@ func barePatch(p *v1.Pod) ([]byte, error) {
 	return patch.Build(patch.Request{UID: p.UID, ResourceVersion: p.ResourceVersion, Status: &s, Absent: absent})
 }
 
-// send takes pods until ctx ends. A patch that fails makes its pod invisible, and so the measurement fails.
-func (b *bare) send(ctx context.Context, client *kubeapi.Client) {
+// send sends queued patches until ctx is done. A failed patch leaves its pod invisible, which fails the measurement.
+func (b *patchSender) send(ctx context.Context, client *kubeapi.Client) {
 	for {
 		select {
-		case p := <-b.waiting:
+		case p := <-b.queue:
 			_, _ = client.PatchPodStatus(ctx, p.Namespace, p.Name, b.patches[p])
 		case <-ctx.Done():
 			return
@@ -199,11 +201,11 @@ func (b *bare) send(ctx context.Context, client *kubeapi.Client) {
 	}
 }
 
-func (b *bare) learn(*v1.Pod)                 {}
-func (b *bare) set(p *v1.Pod, _ v1.PodStatus) { b.waiting <- p }
-func (b *bare) setReady(*v1.Pod, bool)        {}
+func (b *patchSender) updatePod(*v1.Pod)                   {}
+func (b *patchSender) setStatus(p *v1.Pod, _ v1.PodStatus) { b.queue <- p }
+func (b *patchSender) setReadiness(*v1.Pod, bool)          {}
 
-func (b *bare) end() {
-	b.stop()
+func (b *patchSender) close() {
+	b.cancel()
 	b.senders.Wait()
 }

@@ -22,77 +22,76 @@ import (
 	"github.com/heraldnode/herald/parity/containerd"
 )
 
-// creators is how many pods are created at a time.
-const creators = 16
+const maxConcurrentCreates = 16
 
-// node is a node of the cluster, the administrator's view of it, and the pods that were bound to it.
+// node is a node of the cluster with its pods and an administrator's client.
 type node struct {
-	lab    *Lab
+	env    *Environment
 	name   string
 	client kubernetes.Interface
 	pods   []*v1.Pod // as they were created
 }
 
-// newNode makes a node with that many pods.
-func (l *Lab) newNode(ctx context.Context, pods int) (*node, error) {
-	n, err := l.nameNode()
+// newNode creates a node with pods.
+func (e *Environment) newNode(ctx context.Context, pods int) (*node, error) {
+	n, err := e.reserveNode()
 	if err != nil {
 		return nil, err
 	}
-	if _, err := l.Cluster.CreateNode(ctx, n.name); err != nil {
+	if _, err := e.ControlPlane.CreateNode(ctx, n.name); err != nil {
 		return nil, err
 	}
-	n.pods, err = n.create(ctx, pods, threeContainers)
+	n.pods, err = n.createPods(ctx, pods, threeContainerPod)
 	return n, err
 }
 
-// nameNode finds a name for a node that somebody else will make.
-func (l *Lab) nameNode() (*node, error) {
-	l.serial++
-	client, err := kubernetes.NewForConfig(inProtobuf(l.Cluster.AdminConfig()))
+// reserveNode chooses a name for a node that an agent will register.
+func (e *Environment) reserveNode() (*node, error) {
+	e.nodeCount++
+	client, err := kubernetes.NewForConfig(withProtobuf(e.ControlPlane.AdminConfig()))
 	if err != nil {
-		return nil, fmt.Errorf("make the administrator's client: %w", err)
+		return nil, fmt.Errorf("create admin client: %w", err)
 	}
-	return &node{lab: l, name: fmt.Sprintf("bench-%d", l.serial), client: client}, nil
+	return &node{env: e, name: fmt.Sprintf("bench-%d", e.nodeCount), client: client}, nil
 }
 
-// create makes pods on the node, several at a time.
-func (n *node) create(ctx context.Context, count int, pod func(name string, uid types.UID) *v1.Pod) ([]*v1.Pod, error) {
+// createPods creates pods on the node, several at a time.
+func (n *node) createPods(ctx context.Context, count int, pod func(name string, uid types.UID) *v1.Pod) ([]*v1.Pod, error) {
 	pods, errs := make([]*v1.Pod, count), make([]error, count)
-	var all sync.WaitGroup
-	room := make(chan struct{}, creators)
+	var group sync.WaitGroup
+	slots := make(chan struct{}, maxConcurrentCreates)
 	for i := range count {
-		all.Go(func() {
-			room <- struct{}{}
-			defer func() { <-room }()
+		group.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
 			p := pod(fmt.Sprintf("%s-%d", n.name, i), "")
 			p.Spec.NodeName = n.name
 			pods[i], errs[i] = n.client.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
 		})
 	}
-	all.Wait()
+	group.Wait()
 	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("create the pods of %s: %w", n.name, err)
+		return nil, fmt.Errorf("create pods of node %s: %w", n.name, err)
 	}
 	return pods, nil
 }
 
-// watch follows the node's pods from their present state on, which it returns.
+// watch lists the node's pods and watches them from there on.
 func (n *node) watch(ctx context.Context) (watch.Interface, []*v1.Pod, error) {
-	mine := metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.name}
-	list, err := n.client.CoreV1().Pods("default").List(ctx, mine)
+	options := metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.name}
+	list, err := n.client.CoreV1().Pods("default").List(ctx, options)
 	if err != nil {
-		return nil, nil, fmt.Errorf("list the pods of %s: %w", n.name, err)
+		return nil, nil, fmt.Errorf("list pods of node %s: %w", n.name, err)
 	}
-	// A busy API server closes the watch of a reader that is too slow; this one goes on where it was.
+	// A busy API server closes the watch of a slow reader; RetryWatcher resumes it.
 	events, err := toolswatch.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.FieldSelector = mine.FieldSelector
-			return n.client.CoreV1().Pods("default").Watch(ctx, options)
+		WatchFuncWithContext: func(ctx context.Context, watchOptions metav1.ListOptions) (watch.Interface, error) {
+			watchOptions.FieldSelector = options.FieldSelector
+			return n.client.CoreV1().Pods("default").Watch(ctx, watchOptions)
 		},
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("watch the pods of %s: %w", n.name, err)
+		return nil, nil, fmt.Errorf("watch pods of node %s: %w", n.name, err)
 	}
 	pods := make([]*v1.Pod, len(list.Items))
 	for i := range list.Items {
@@ -101,31 +100,31 @@ func (n *node) watch(ctx context.Context) (watch.Interface, []*v1.Pod, error) {
 	return events, pods, nil
 }
 
-// line is the way from a node's manager to the API server.
-type line struct {
+// connection describes the path from a node's status manager to the API server.
+type connection struct {
 	// delay is added to each request.
 	delay time.Duration
-	// qps and burst are the client's own limits; no qps means none.
+	// qps and burst are the client's rate limits. Without qps there is no limit.
 	qps   float32
 	burst int
 }
 
-// connect makes the settings of a manager's client, and takes notes of its requests.
-func (n *node) connect(l line) (*rest.Config, *fault.Script) {
+// clientConfig returns the configuration of a manager's client, and a script that records its requests.
+func (n *node) clientConfig(conn connection) (*rest.Config, *fault.Script) {
 	script := fault.NewScript()
-	if l.delay > 0 {
-		script.Add(fault.On("*", "/pods/").Delay(l.delay))
+	if conn.delay > 0 {
+		script.Add(fault.On("*", "/pods/").Delay(conn.delay))
 	}
-	config := inProtobuf(n.lab.Cluster.NodeConfig(n.name))
+	config := withProtobuf(n.env.ControlPlane.NodeConfig(n.name))
 	config.Wrap(script.Wrap)
-	if l.qps > 0 {
-		config.QPS, config.Burst = l.qps, l.burst
+	if conn.qps > 0 {
+		config.QPS, config.Burst = conn.qps, conn.burst
 	}
 	return config, script
 }
 
-// inProtobuf makes a client speak as the kubelet's does by default.
-func inProtobuf(config *rest.Config) *rest.Config {
+// withProtobuf selects the content types that the kubelet's client uses by default.
+func withProtobuf(config *rest.Config) *rest.Config {
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	return config
@@ -135,7 +134,7 @@ const runtimeName = "containerd"
 
 func containerID(i int) string { return fmt.Sprintf("%064d", i) }
 
-// runningStatus is that of a pod with three containers, all ready.
+// runningStatus returns the status of a pod with three ready containers.
 func runningStatus() v1.PodStatus {
 	now, started := metav1.NewTime(time.Now().Truncate(time.Second)), true
 	s := v1.PodStatus{Phase: v1.PodRunning, PodIP: "10.0.0.1", PodIPs: []v1.PodIP{{IP: "10.0.0.1"}}, StartTime: &now}
@@ -154,8 +153,8 @@ func runningStatus() v1.PodStatus {
 	return s
 }
 
-// restarted is the status with another restart count: a change that nobody waits for.
-func restarted(s v1.PodStatus, count int) v1.PodStatus {
+// withRestartCount returns the status with another restart count: a change of low priority.
+func withRestartCount(s v1.PodStatus, count int) v1.PodStatus {
 	s = *s.DeepCopy()
 	s.ContainerStatuses[1].RestartCount = int32(count)
 	return s
@@ -170,7 +169,7 @@ func isReady(s *v1.PodStatus) bool {
 	return false
 }
 
-func threeContainers(name string, uid types.UID) *v1.Pod {
+func threeContainerPod(name string, uid types.UID) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: uid}}
 	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(80)}}}
 	for i := range 3 {
@@ -181,7 +180,8 @@ func threeContainers(name string, uid types.UID) *v1.Pod {
 	return p
 }
 
-// servingPod has a readiness and a liveness probe every second, and answers them as soon as it runs.
+// servingPod returns a pod that passes its readiness and liveness probes, each with a period of one second, as soon as
+// it runs.
 func servingPod(name string, uid types.UID) *v1.Pod {
 	probe := func(path string) *v1.Probe {
 		get := &v1.HTTPGetAction{Path: path, Port: intstr.FromInt32(8080)}

@@ -8,36 +8,36 @@ import (
 	"time"
 )
 
-// Point is a burst of one size, in seconds until all is visible.
+// Point is a burst of one size, in seconds until all pods are visible.
 type Point struct {
 	Pods            int
 	Kubelet, Herald float64
 }
 
-// Curve measures bursts of several sizes, with 5 ms added to each request.
-func Curve(ctx context.Context, lab *Lab, sizes ...int) ([]Point, error) {
+// MeasureCurve measures bursts of several sizes with 5 ms added to each request.
+func MeasureCurve(ctx context.Context, env *Environment, sizes ...int) ([]Point, error) {
 	var points []Point
 	for _, pods := range sizes {
-		lab.say("%d pods turn Running, 5ms added to each request", pods)
-		b := burst{pods: pods, line: line{delay: 5 * time.Millisecond}}
-		took, err := inTurns(min(lab.Effort.Bursts, 3), lab.timeBurst(ctx, b, startKubelet), lab.timeBurst(ctx, b, startHerald))
+		env.logf("%d pods become Running, 5ms added to each request", pods)
+		b := burst{pods: pods, conn: connection{delay: 5 * time.Millisecond}}
+		took, err := measureRounds(min(env.Profile.BurstRounds, 3), env.burstTimer(ctx, b, startKubelet), env.burstTimer(ctx, b, startHerald))
 		if err != nil {
-			return nil, fmt.Errorf("a burst of %d pods: %w", pods, err)
+			return nil, fmt.Errorf("burst of %d pods: %w", pods, err)
 		}
 		points = append(points, Point{Pods: pods, Kubelet: median(took[0]), Herald: median(took[1])})
 	}
 	return points, nil
 }
 
-// The picture's size, and the frame of its axes in it.
+// The size of the plot and the position of its axes.
 const (
 	plotWidth, plotHeight  = 720, 400
 	left, right, top, base = 64.0, 696.0, 56.0, 340.0
 )
 
-// plot draws both sides of the curve as SVG: pods against seconds. Its colours follow the reader's light or dark mode, with
-// the background, so that it can be read on any page.
-func plot(points []Point) string {
+// renderPlot renders the curve as SVG: pods against seconds. Colours and background follow the reader's light or dark
+// mode, so that the plot is readable on any page.
+func renderPlot(points []Point) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="title">
 <title id="title">Time until a burst of status changes is visible, kubelet and Herald</title>
@@ -54,12 +54,12 @@ func plot(points []Point) string {
   }
 </style>
 <rect width="100%%" height="100%%" rx="6" class="ground"/>
-<text class="head" x="%g" y="28">Pods turn Running at once, 5 ms added to each request</text>
+<text class="head" x="%g" y="28">Pods become Running at once, 5 ms added to each request</text>
 `, plotWidth, plotHeight, left)
 	axes := newAxes(points)
-	axes.draw(&out)
-	axes.series(&out, "kubelet", points, func(p Point) float64 { return p.Kubelet })
-	axes.series(&out, "herald", points, func(p Point) float64 { return p.Herald })
+	axes.drawGrid(&out)
+	axes.drawSeries(&out, "kubelet", points, func(p Point) float64 { return p.Kubelet })
+	axes.drawSeries(&out, "herald", points, func(p Point) float64 { return p.Herald })
 	for i, name := range []string{"kubelet", "Herald"} {
 		y := top + 8 + 22*float64(i)
 		fmt.Fprintf(&out, `<line class="%s" x1="%g" y1="%g" x2="%g" y2="%g"/><text x="%g" y="%g">%s</text>`+"\n",
@@ -69,7 +69,7 @@ func plot(points []Point) string {
 	return out.String()
 }
 
-// axes turn pods and seconds into places. Both start at zero.
+// axes maps pods and seconds to coordinates. Both start at zero.
 type axes struct{ maxPods, maxSeconds, podStep, secondStep float64 }
 
 func newAxes(points []Point) axes {
@@ -78,13 +78,13 @@ func newAxes(points []Point) axes {
 		a.maxPods = max(a.maxPods, float64(p.Pods))
 		a.maxSeconds = max(a.maxSeconds, p.Kubelet, p.Herald)
 	}
-	a.podStep, a.secondStep = step(a.maxPods), step(a.maxSeconds)
+	a.podStep, a.secondStep = axisStep(a.maxPods), axisStep(a.maxSeconds)
 	a.maxPods, a.maxSeconds = math.Ceil(a.maxPods/a.podStep)*a.podStep, math.Ceil(a.maxSeconds/a.secondStep)*a.secondStep
 	return a
 }
 
-// step is 1, 2 or 5 times a power of ten, such that there are four to ten of them.
-func step(most float64) float64 {
+// axisStep returns 1, 2 or 5 times a power of ten, such that the axis has four to ten steps.
+func axisStep(most float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(max(most, 1e-3)/4)))
 	for _, factor := range []float64{1, 2, 5} {
 		if most/(factor*power) <= 10 {
@@ -97,7 +97,7 @@ func step(most float64) float64 {
 func (a axes) x(pods float64) float64    { return left + (right-left)*pods/a.maxPods }
 func (a axes) y(seconds float64) float64 { return base - (base-top)*seconds/a.maxSeconds }
 
-func (a axes) draw(out *strings.Builder) {
+func (a axes) drawGrid(out *strings.Builder) {
 	for s := 0.0; s <= a.maxSeconds*1.001; s += a.secondStep {
 		fmt.Fprintf(out, `<line class="grid" x1="%g" y1="%.1f" x2="%g" y2="%.1f"/>`, left, a.y(s), right, a.y(s))
 		fmt.Fprintf(out, `<text text-anchor="end" x="%g" y="%.1f">%.4g</text>`+"\n", left-8, a.y(s)+4, s)
@@ -110,7 +110,7 @@ func (a axes) draw(out *strings.Builder) {
 		(top+base)/2)
 }
 
-func (a axes) series(out *strings.Builder, class string, points []Point, seconds func(Point) float64) {
+func (a axes) drawSeries(out *strings.Builder, class string, points []Point, seconds func(Point) float64) {
 	var line, dots strings.Builder
 	for _, p := range points {
 		x, y := a.x(float64(p.Pods)), a.y(seconds(p))

@@ -27,68 +27,71 @@ import (
 )
 
 const (
-	// probedContainers each have a probe with a period of a second.
+	// probedContainers each have a probe with a period of one second.
 	probedContainers = 1000
 	// measuredProbes take about two seconds.
 	measuredProbes = 2 * probedContainers
 )
 
-// startProber probes all containers of the pod until it is ended.
-type startProber func(ctx context.Context, p *v1.Pod) (end func(), err error)
+// startProberFunc probes all containers of the pod until stop is called.
+type startProberFunc func(ctx context.Context, p *v1.Pod) (stop func(), err error)
 
-// probeCPU measures what 1,000 probes a second cost: the processor time of the whole process, without the server's.
-func probeCPU(ctx context.Context, lab *Lab) ([]Row, error) {
-	var rows []Row
+// probeCPU measures the CPU time of 1,000 probes per second: the whole process without the target.
+func probeCPU(ctx context.Context, env *Environment) ([]Result, error) {
+	var results []Result
 	for _, probed := range []struct{ name, handler string }{{"probe_cpu", "http"}, {"probe_cpu_tcp", "tcp"}} {
 		name := probed.handler
-		lab.say("%d %s probes a second", probedContainers, name)
-		took, err := inTurns(lab.Effort.Probes, timeProbes(ctx, name, startKubeletProber), timeProbes(ctx, name, startHeraldProber))
+		env.logf("%d %s probes per second", probedContainers, name)
+		took, err := measureRounds(env.Profile.ProbeRounds,
+			probeTimer(ctx, name, startKubeletProber), probeTimer(ctx, name, startHeraldProber))
 		if err != nil {
-			return nil, fmt.Errorf("%d %s probes a second: %w", probedContainers, name, err)
+			return nil, fmt.Errorf("%d %s probes per second: %w", probedContainers, name, err)
 		}
-		rows = append(rows, Row{
+		results = append(results, Result{
 			Name: probed.name,
-			What: fmt.Sprintf("%d %s probes a second of a server on the same machine: Herald's processor time for one divided by the kubelet's",
+			Description: fmt.Sprintf("%d %s probes per second of a server on the same machine: Herald's CPU time per probe divided by the kubelet's",
 				probedContainers, name),
-			Kubelet: duration(median(took[0])), Herald: duration(median(took[1])), Value: ratio(took[1], took[0]), Goal: AtMost(1),
+			Kubelet: formatNanoseconds(median(took[0])), Herald: formatNanoseconds(median(took[1])),
+			Value: ratio(took[1], took[0]), Goal: AtMost(1),
 		})
 	}
-	return rows, nil
+	return results, nil
 }
 
-func handlerOf(name string, port int32) v1.ProbeHandler {
+func probeHandler(name string, port int32) v1.ProbeHandler {
 	if name == "http" {
 		return v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt32(port), Path: "/healthz"}}
 	}
 	return v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(port)}}
 }
 
-// timeProbes is the processor time for one probe in nanoseconds, after all containers were probed once.
-func timeProbes(ctx context.Context, handler string, start startProber) func() (float64, error) {
+// probeTimer returns a function that measures the CPU time of one probe in nanoseconds, after all containers were
+// probed once.
+func probeTimer(ctx context.Context, handler string, start startProberFunc) func() (float64, error) {
 	return func() (float64, error) {
-		server, err := newProbedServer()
+		target, err := newProbeTarget()
 		if err != nil {
 			return 0, err
 		}
-		defer server.close()
-		end, err := start(ctx, probedPod(handlerOf(handler, server.port)))
+		defer target.close()
+		stop, err := start(ctx, probedPod(probeHandler(handler, target.port)))
 		if err != nil {
 			return 0, err
 		}
-		defer end()
-		if err := server.await(probedContainers); err != nil {
+		defer stop()
+		if err := target.waitForConnections(probedContainers); err != nil {
 			return 0, err
 		}
-		used, served, own := processorTime(), server.served.Load(), server.used.Load()
-		if err := server.await(served + measuredProbes); err != nil {
+		cpuBefore, connectionsBefore, targetCPUBefore := processCPUTime(), target.connections.Load(), target.cpuTime.Load()
+		if err := target.waitForConnections(connectionsBefore + measuredProbes); err != nil {
 			return 0, err
 		}
-		others := int64(processorTime()-used) - (server.used.Load() - own)
-		return float64(others) / float64(server.served.Load()-served), nil
+		proberCPU := int64(processCPUTime()-cpuBefore) - (target.cpuTime.Load() - targetCPUBefore)
+		return float64(proberCPU) / float64(target.connections.Load()-connectionsBefore), nil
 	}
 }
 
-// probedPod runs since an hour, at this machine's own address.
+// probedPod returns a pod that has been running for an hour at this machine's address.
 func probedPod(handler v1.ProbeHandler) *v1.Pod {
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "probed", Namespace: "bench", UID: types.UID("7d9c2f5e-0000-4000-8000-000000000001")},
@@ -107,15 +110,15 @@ func probedPod(handler v1.ProbeHandler) *v1.Pod {
 	return p
 }
 
-// startKubeletProber probes with the kubelet's code. Somebody takes its results, or it would stop.
+// startKubeletProber probes with the kubelet's code. Its results must be consumed, or it would block.
 func startKubeletProber(ctx context.Context, p *v1.Pod) (func(), error) {
-	book := kubeletpod.NewBasicPodManager()
-	book.AddPod(p)
-	status := newKubeletStatus(&fake.Clientset{}, book)
+	pods := kubeletpod.NewBasicPodManager()
+	pods.AddPod(p)
+	status := newKubeletStatusManager(&fake.Clientset{}, pods)
 	status.SetPodStatus(klog.Logger{}, p, p.Status)
 	readiness := results.NewManager()
 	manager := prober.NewManager(status, results.NewManager(), readiness, results.NewManager(), nil, &record.FakeRecorder{})
-	ctx, stop := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		for {
 			select {
@@ -128,69 +131,69 @@ func startKubeletProber(ctx context.Context, p *v1.Pod) (func(), error) {
 	manager.AddPod(ctx, p)
 	return func() {
 		manager.RemovePod(p)
-		stop()
+		cancel()
 	}, nil
 }
 
-// probedNode is what Herald's prober sees of the pod, and tells.
-type probedNode struct{ pod *observed.Pod }
+// fakeNode is what Herald's prober depends on.
+type fakeNode struct{ pod *observed.Pod }
 
-func (n probedNode) Get(podid.UID) *observed.Pod                                 { return n.pod }
-func (n probedNode) GetPodStatus(types.UID) (v1.PodStatus, bool)                 { return v1.PodStatus{}, false }
-func (n probedNode) SetContainerReadiness(types.UID, observed.ContainerID, bool) {}
-func (n probedNode) SetContainerStartup(types.UID, observed.ContainerID, bool)   {}
+func (n fakeNode) Get(podid.UID) *observed.Pod                                 { return n.pod }
+func (n fakeNode) GetPodStatus(types.UID) (v1.PodStatus, bool)                 { return v1.PodStatus{}, false }
+func (n fakeNode) SetContainerReadiness(types.UID, observed.ContainerID, bool) {}
+func (n fakeNode) SetContainerStartup(types.UID, observed.ContainerID, bool)   {}
 
 func startHeraldProber(ctx context.Context, p *v1.Pod) (func(), error) {
-	node := probedNode{pod: &observed.Pod{UID: podid.UID(p.UID), IPs: []netip.Addr{netip.MustParseAddr(p.Status.PodIP)}}}
+	node := fakeNode{pod: &observed.Pod{UID: podid.UID(p.UID), IPs: []netip.Addr{netip.MustParseAddr(p.Status.PodIP)}}}
 	for i := range p.Status.ContainerStatuses {
 		c := &p.Status.ContainerStatuses[i]
 		node.pod.Containers = append(node.pod.Containers, observed.Container{
 			ID: observed.ParseContainerID(c.ContainerID), Name: c.Name, State: observed.Running, StartedAt: c.State.Running.StartedAt.Time,
 		})
 	}
-	ours, err := probe.New(probe.Config{PodCache: node, Statuses: node, Metrics: prometheus.NewRegistry()})
+	prober, err := probe.New(probe.Config{PodCache: node, Statuses: node, Metrics: prometheus.NewRegistry()})
 	if err != nil {
-		return nil, fmt.Errorf("make a prober: %w", err)
+		return nil, fmt.Errorf("create prober: %w", err)
 	}
-	ctx, stop := context.WithCancel(ctx)
-	ended := make(chan struct{})
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
 	go func() {
-		defer close(ended)
-		_ = ours.Run(ctx)
+		defer close(done)
+		_ = prober.Run(ctx)
 	}()
-	ours.AddPod(p)
+	prober.AddPod(p)
 	return func() {
-		stop()
-		<-ended
+		cancel()
+		<-done
 	}, nil
 }
 
-const okAnswer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+const okResponse = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 
-// probedServer answers every connection the same way, on one thread that keeps its own account, so that what it costs can
-// be told from what asking costs.
-type probedServer struct {
-	port         int32
-	socket       int
-	served, used atomic.Int64 // connections, and nanoseconds of processor time
-	ended        chan struct{}
+// probeTarget answers every connection the same way, on a single thread, so that its CPU time can be told from the
+// prober's.
+type probeTarget struct {
+	port                 int32
+	socket               int
+	connections, cpuTime atomic.Int64 // served connections, CPU time in nanoseconds
+	done                 chan struct{}
 }
 
-func newProbedServer() (*probedServer, error) {
+func newProbeTarget() (*probeTarget, error) {
 	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("make a server to probe: %w", err)
+		return nil, fmt.Errorf("create probe target: %w", err)
 	}
-	s := &probedServer{socket: socket, ended: make(chan struct{})}
+	s := &probeTarget{socket: socket, done: make(chan struct{})}
 	if err := s.listen(); err != nil {
 		_ = syscall.Close(socket)
-		return nil, fmt.Errorf("make a server to probe: %w", err)
+		return nil, fmt.Errorf("create probe target: %w", err)
 	}
 	go s.serve()
 	return s, nil
 }
 
-func (s *probedServer) listen() error {
+func (s *probeTarget) listen() error {
 	if err := syscall.Bind(s.socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		return err
 	}
@@ -205,9 +208,9 @@ func (s *probedServer) listen() error {
 	return nil
 }
 
-func (s *probedServer) serve() {
-	defer close(s.ended)
-	runtime.LockOSThread() // and never unlocked: the thread ends with its account
+func (s *probeTarget) serve() {
+	defer close(s.done)
+	runtime.LockOSThread() // never unlocked, so that the thread exits with the goroutine
 	var request [4096]byte
 	for {
 		conn, _, err := syscall.Accept(s.socket)
@@ -218,37 +221,37 @@ func (s *probedServer) serve() {
 			return
 		}
 		if n, err := syscall.Read(conn, request[:]); err == nil && n > 0 {
-			_, _ = syscall.Write(conn, []byte(okAnswer))
+			_, _ = syscall.Write(conn, []byte(okResponse))
 		}
 		_ = syscall.Close(conn)
-		s.used.Store(int64(threadTime()))
-		s.served.Add(1)
+		s.cpuTime.Store(int64(threadCPUTime()))
+		s.connections.Add(1)
 	}
 }
 
-func threadTime() time.Duration {
+func threadCPUTime() time.Duration {
 	const thisThread = 1 // RUSAGE_THREAD
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(thisThread, &usage); err != nil {
-		panic(fmt.Sprintf("bench: ask for the processor time of this thread: %v", err))
+		panic(fmt.Sprintf("bench: getrusage of the thread: %v", err))
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// await waits until that many connections were served.
-func (s *probedServer) await(served int64) error {
-	for range 6000 {
-		if s.served.Load() >= served {
+// waitForConnections waits until that many connections were served.
+func (s *probeTarget) waitForConnections(served int64) error {
+	for range 60_000 {
+		if s.connections.Load() >= served {
 			return nil
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	return fmt.Errorf("%d of %d probes in half a minute", s.served.Load(), served)
+	return fmt.Errorf("got %d probes in five minutes, want %d", s.connections.Load(), served)
 }
 
-// close ends the server: a socket that is shut down accepts nobody.
-func (s *probedServer) close() {
+// close stops the server: a socket that is shut down accepts no connections.
+func (s *probeTarget) close() {
 	_ = syscall.Shutdown(s.socket, syscall.SHUT_RDWR)
-	<-s.ended
+	<-s.done
 	_ = syscall.Close(s.socket)
 }

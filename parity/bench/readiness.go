@@ -13,194 +13,197 @@ import (
 )
 
 const (
-	readinessDelay = 20 * time.Millisecond
-	aloneTries     = 20
+	requestDelay  = 20 * time.Millisecond
+	singleSamples = 20
 )
 
-// readinessBehindOthers measures how long a readiness change takes to be visible behind others that nobody waits for, in
-// times of a single request.
-func readinessBehindOthers(ctx context.Context, lab *Lab) ([]Row, error) {
-	ours, err := lab.readiness(ctx, startHerald, lab.Effort.Tries)
+// queuedReadiness measures how long a readiness change queued behind low-priority changes takes to become visible, in
+// multiples of a single request.
+func queuedReadiness(ctx context.Context, env *Environment) ([]Result, error) {
+	herald, err := env.measureReadiness(ctx, startHerald, env.Profile.ReadinessSamples)
 	if err != nil {
-		return nil, fmt.Errorf("readiness behind other changes: %w", err)
+		return nil, fmt.Errorf("queued readiness change: %w", err)
 	}
-	var theirs []float64
-	for range lab.Effort.KubeletTries {
-		lab.say("the same with the kubelet's, which takes up to half a minute")
-		took, err := lab.kubeletReadiness(ctx)
+	var kubelet []float64
+	for range env.Profile.KubeletReadinessSamples {
+		env.logf("the same with the kubelet, which takes up to 30 s")
+		took, err := env.measureKubeletReadiness(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("readiness behind other changes, kubelet: %w", err)
+			return nil, fmt.Errorf("queued readiness change, kubelet: %w", err)
 		}
-		theirs = append(theirs, took)
+		kubelet = append(kubelet, took)
 	}
-	late := quantile(ours.behind, 0.99)
-	return []Row{{
-		Name: fmt.Sprintf("readiness_behind_%d", lab.Effort.Waiting),
-		What: fmt.Sprintf("a readiness change behind %d others, %v added to each request, until visible: Herald's 99th percentile "+
-			"(median %s) in times of a single request (%s)", lab.Effort.Waiting, readinessDelay, seconds(median(ours.behind)),
-			seconds(ours.single)),
-		Kubelet: seconds(median(theirs)), Herald: seconds(late), Value: late / ours.single, Goal: AtMost(3),
+	p99 := quantile(herald.queued, 0.99)
+	return []Result{{
+		Name: fmt.Sprintf("readiness_behind_%d", env.Profile.QueuedChanges),
+		Description: fmt.Sprintf("time until a readiness change queued behind %d others is visible, %v added to each request: Herald's 99th "+
+			"percentile (median %s) as a multiple of a single request (%s)",
+			env.Profile.QueuedChanges, requestDelay, formatSeconds(median(herald.queued)), formatSeconds(herald.single)),
+		Kubelet: formatSeconds(median(kubelet)), Herald: formatSeconds(p99), Value: p99 / herald.single, Goal: AtMost(3),
 	}}, nil
 }
 
-// waited is what was measured, in seconds: a request alone, and how long changes took behind others.
-type waited struct {
+// readinessTimes holds the duration of a single request and of queued changes, in seconds.
+type readinessTimes struct {
 	single float64
-	behind []float64
+	queued []float64
 }
 
-// readiness measures one of our managers. The others are changed again and again, so that about as many wait for each try.
-func (l *Lab) readiness(ctx context.Context, begin start, tries int) (waited, error) {
-	l.say("readiness changes behind %d others", l.Effort.Waiting)
-	ctx, stop := context.WithTimeout(ctx, 5*time.Minute)
-	defer stop()
-	q, err := l.queue(ctx, begin)
+// measureReadiness measures one of Herald's managers. The other pods change continuously, so that about as many changes
+// are queued for each sample.
+func (e *Environment) measureReadiness(ctx context.Context, start startFunc, samples int) (readinessTimes, error) {
+	e.logf("readiness changes queued behind %d others", e.Profile.QueuedChanges)
+	ctx, cancel := context.WithTimeout(ctx, hangTimeout)
+	defer cancel()
+	fixture, err := e.newReadinessFixture(ctx, start)
 	if err != nil {
-		return waited{}, err
+		return readinessTimes{}, err
 	}
-	defer q.end()
-	if _, err := q.turn(aloneTries); err != nil {
-		return waited{}, err
+	defer fixture.close()
+	if _, err := fixture.toggleReadiness(singleSamples); err != nil {
+		return readinessTimes{}, err
 	}
-	single := median(q.requestTimes())
-	q.changeOthers()
-	feeding, enough := context.WithCancel(ctx)
-	fed := make(chan struct{})
+	single := median(fixture.requestDurations())
+	fixture.enqueueOthers()
+	enqueuing, stopEnqueuing := context.WithCancel(ctx)
+	enqueued := make(chan struct{})
 	go func() {
-		defer close(fed)
-		q.feed(feeding)
+		defer close(enqueued)
+		fixture.keepEnqueuing(enqueuing)
 	}()
-	behind, err := q.turn(tries)
-	enough()
-	<-fed
-	return waited{single: single, behind: behind}, err
+	queued, err := fixture.toggleReadiness(samples)
+	stopEnqueuing()
+	<-enqueued
+	return readinessTimes{single: single, queued: queued}, err
 }
 
-// kubeletReadiness is one try with the kubelet's manager, in seconds.
-func (l *Lab) kubeletReadiness(ctx context.Context) (float64, error) {
-	ctx, stop := context.WithTimeout(ctx, 5*time.Minute)
-	defer stop()
-	q, err := l.queue(ctx, startKubelet)
+// measureKubeletReadiness returns one sample with the kubelet's manager, in seconds.
+func (e *Environment) measureKubeletReadiness(ctx context.Context) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, hangTimeout)
+	defer cancel()
+	fixture, err := e.newReadinessFixture(ctx, startKubelet)
 	if err != nil {
 		return 0, err
 	}
-	defer q.end()
-	q.changeOthers()
-	time.Sleep(10 * readinessDelay) // until its loop is at work on them
-	took, err := q.turn(1)
+	defer fixture.close()
+	fixture.enqueueOthers()
+	time.Sleep(10 * requestDelay) // until the kubelet's loop is sending them
+	took, err := fixture.toggleReadiness(1)
 	if err != nil {
 		return 0, err
 	}
 	return took[0], nil
 }
 
-// feedEvery is how often what was sent meanwhile is made to wait again.
-const feedEvery = 100 * time.Millisecond
+// enqueueInterval is how often changes that were sent meanwhile are queued again.
+const enqueueInterval = 100 * time.Millisecond
 
-// queued is a node on which unimportant changes wait while one pod's readiness turns. The two kinds of changes may be made
-// by two goroutines.
-type queued struct {
-	side     manager
+// readinessFixture is a node on which low-priority changes are queued while one pod's readiness toggles. One goroutine
+// may toggle while another enqueues.
+type readinessFixture struct {
+	manager  statusManager
 	script   *fault.Script
 	events   watch.Interface
-	one      *v1.Pod
-	ready    bool // what the one is
+	target   *v1.Pod
+	ready    bool // the target's current readiness
 	others   []*v1.Pod
-	restarts int // of each of the others
+	restarts int // restart count of each of the others
 }
 
-// queue makes the node, with all pods Running and known to a fresh manager.
-func (l *Lab) queue(ctx context.Context, begin start) (*queued, error) {
-	n, err := l.newNode(ctx, l.Effort.Waiting+1)
+// newReadinessFixture creates the node with all pods Running and known to a new manager.
+func (e *Environment) newReadinessFixture(ctx context.Context, start startFunc) (*readinessFixture, error) {
+	n, err := e.newNode(ctx, e.Profile.QueuedChanges+1)
 	if err != nil {
 		return nil, err
 	}
-	if err := n.run(ctx); err != nil {
+	if err := n.runPods(ctx); err != nil {
 		return nil, err
 	}
 	events, pods, err := n.watch(ctx)
 	if err != nil {
 		return nil, err
 	}
-	config, script := n.connect(line{delay: readinessDelay})
-	side, err := begin(ctx, config, pods)
+	config, script := n.clientConfig(connection{delay: requestDelay})
+	manager, err := start(ctx, config, pods)
 	if err != nil {
 		return nil, err
 	}
-	side.set(pods[0], pods[0].Status)
-	return &queued{side: side, script: script, events: events, one: pods[0], ready: true, others: pods[1:]}, nil
+	manager.setStatus(pods[0], pods[0].Status)
+	return &readinessFixture{manager: manager, script: script, events: events, target: pods[0], ready: true, others: pods[1:]}, nil
 }
 
-// run makes the node's pods Running, the quick way.
-func (n *node) run(ctx context.Context) error {
+// runPods makes the node's pods Running quickly.
+func (n *node) runPods(ctx context.Context) error {
 	events, _, err := n.watch(ctx)
 	if err != nil {
 		return err
 	}
 	defer events.Stop()
-	config, _ := n.connect(line{})
-	side, err := startHerald(ctx, config, n.pods)
+	config, _ := n.clientConfig(connection{})
+	manager, err := startHerald(ctx, config, n.pods)
 	if err != nil {
 		return err
 	}
-	defer side.end()
+	defer manager.close()
 	for _, p := range n.pods {
-		side.set(p, runningStatus())
+		manager.setStatus(p, runningStatus())
 	}
-	return untilRunning(events, len(n.pods))
+	return waitUntilRunning(events, len(n.pods))
 }
 
-// changeOthers makes a change of each of the others wait.
-func (q *queued) changeOthers() {
-	q.restarts++
-	for _, p := range q.others {
-		q.side.set(p, restarted(p.Status, q.restarts))
+// enqueueOthers enqueues a change of each of the other pods.
+func (f *readinessFixture) enqueueOthers() {
+	f.restarts++
+	for _, p := range f.others {
+		f.manager.setStatus(p, withRestartCount(p.Status, f.restarts))
 	}
 }
 
-// feed goes on changing the others until ctx ends.
-func (q *queued) feed(ctx context.Context) {
-	ticker := time.NewTicker(feedEvery)
+// keepEnqueuing changes the other pods until ctx is done.
+func (f *readinessFixture) keepEnqueuing(ctx context.Context) {
+	ticker := time.NewTicker(enqueueInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			q.changeOthers()
+			f.enqueueOthers()
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// turn turns the one's readiness that many times, and returns how long each took to be visible, in seconds.
-func (q *queued) turn(times int) ([]float64, error) {
+// toggleReadiness toggles the target's readiness count times and returns how long each change took to become visible,
+// in seconds.
+func (f *readinessFixture) toggleReadiness(count int) ([]float64, error) {
 	var took []float64
-	for range times {
-		q.ready = !q.ready
-		began := time.Now()
-		q.side.setReady(q.one, q.ready)
-		if !q.seen() {
-			return nil, errors.New("a readiness change never became visible")
+	for range count {
+		f.ready = !f.ready
+		started := time.Now()
+		f.manager.setReadiness(f.target, f.ready)
+		if !f.waitForReadiness() {
+			return nil, errors.New("readiness change did not become visible")
 		}
-		took = append(took, time.Since(began).Seconds())
+		took = append(took, time.Since(started).Seconds())
 	}
 	return took, nil
 }
 
-// seen waits until the watch shows the one's readiness as it is.
-func (q *queued) seen() bool {
-	for event := range q.events.ResultChan() {
-		if p, isPod := event.Object.(*v1.Pod); isPod && p.UID == q.one.UID && isReady(&p.Status) == q.ready {
+// waitForReadiness waits until the watch shows the target's current readiness. It returns false if the watch ends
+// first.
+func (f *readinessFixture) waitForReadiness() bool {
+	for event := range f.events.ResultChan() {
+		if p, isPod := event.Object.(*v1.Pod); isPod && p.UID == f.target.UID && isReady(&p.Status) == f.ready {
 			return true
 		}
 	}
 	return false
 }
 
-// requestTimes are how long the manager's requests took, in seconds.
-func (q *queued) requestTimes() []float64 {
+// requestDurations returns how long the manager's requests took, in seconds.
+func (f *readinessFixture) requestDurations() []float64 {
 	var took []float64
-	for _, r := range q.script.Requests() {
+	for _, r := range f.script.Requests() {
 		if !r.End.IsZero() {
 			took = append(took, r.End.Sub(r.Start).Seconds())
 		}
@@ -208,7 +211,7 @@ func (q *queued) requestTimes() []float64 {
 	return took
 }
 
-func (q *queued) end() {
-	q.events.Stop()
-	q.side.end()
+func (f *readinessFixture) close() {
+	f.events.Stop()
+	f.manager.close()
 }

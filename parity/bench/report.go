@@ -11,49 +11,49 @@ import (
 	"time"
 )
 
-// Report is all that one run measured. Workers and Curve may be empty.
+// Report holds the results of one run. Workers and Curve may be empty.
 type Report struct {
-	Rows    []Row
+	Results []Result
 	Workers []WorkersResult
 	Curve   []Point
 }
 
-// Print writes the report for people, and then a line `RATIO <name> <value>` for each row for machines.
+// Print writes tables, followed by one line `RATIO <name> <value>` per result for machines to read.
 func (r Report) Print(out io.Writer) error {
-	for _, table := range []table{rowTable(r.Rows), workersTable(r.Workers)} {
+	for _, table := range []table{resultTable(r.Results), workersTable(r.Workers)} {
 		if err := table.print(out); err != nil {
-			return fmt.Errorf("print the results: %w", err)
+			return fmt.Errorf("print results: %w", err)
 		}
 	}
-	for _, row := range r.Rows {
+	for _, row := range r.Results {
 		fmt.Fprintf(out, "RATIO %s %.2f\n", row.Name, row.Value)
 	}
 	return nil
 }
 
-// table is cells, the headings first.
+// table is a header row followed by rows of cells.
 type table [][]string
 
-func rowTable(rows []Row) table {
-	t := table{{"name", "kubelet", "Herald", "ratio", "goal", "what"}}
+func resultTable(rows []Result) table {
+	t := table{{"name", "kubelet", "Herald", "ratio", "goal", "description"}}
 	for _, r := range rows {
-		t = append(t, []string{r.Name, r.Kubelet, r.Herald, number(r.Value), r.verdict(), r.What})
+		t = append(t, []string{r.Name, r.Kubelet, r.Herald, formatRatio(r.Value), r.goalText(), r.Description})
 	}
 	return t
 }
 
 func workersTable(results []WorkersResult) table {
-	t := table{{"Workers", "burst, 0ms added", "5ms", "20ms", "readiness behind others, median", "95th percentile"}}
+	t := table{{"Workers", "burst, 0ms added", "5ms", "20ms", "queued readiness change, median", "95th percentile"}}
 	for _, r := range results {
 		t = append(t, []string{
-			fmt.Sprint(r.Workers), seconds(r.Bursts[0]), seconds(r.Bursts[1]), seconds(r.Bursts[2]),
-			seconds(r.ReadinessMedian), seconds(r.Readiness95),
+			fmt.Sprint(r.Workers), formatSeconds(r.Bursts[0]), formatSeconds(r.Bursts[1]), formatSeconds(r.Bursts[2]),
+			formatSeconds(r.ReadinessMedian), formatSeconds(r.ReadinessP95),
 		})
 	}
 	return t
 }
 
-// print writes aligned columns. A table without rows is left out.
+// print writes aligned columns. It omits a table without rows.
 func (t table) print(out io.Writer) error {
 	if len(t) < 2 {
 		return nil
@@ -66,7 +66,7 @@ func (t table) print(out io.Writer) error {
 	return columns.Flush()
 }
 
-// markdown writes the table for a page.
+// markdown returns the table in Markdown.
 func (t table) markdown() string {
 	var out strings.Builder
 	for i, row := range t {
@@ -78,59 +78,59 @@ func (t table) markdown() string {
 	return out.String()
 }
 
-// number writes large values without a fraction.
-func number(value float64) string {
+// formatRatio omits the fraction of large values.
+func formatRatio(value float64) string {
 	if value >= 1000 {
 		return fmt.Sprintf("%.0f", value)
 	}
 	return fmt.Sprintf("%.2f", value)
 }
 
-// Write makes benchmarks.md and benchmarks.svg in the folder. command is what a reader types to get numbers of their own.
-func (r Report) Write(folder, command string) error {
-	page := filepath.Join(folder, "benchmarks.md")
-	if err := os.WriteFile(page, []byte(r.page(command)), 0o644); err != nil {
-		return fmt.Errorf("write the benchmarks: %w", err)
+// Write writes benchmarks.md and benchmarks.svg into dir. command is what readers run to get their own numbers.
+func (r Report) Write(dir, command string) error {
+	path := filepath.Join(dir, "benchmarks.md")
+	if err := os.WriteFile(path, []byte(r.markdown(command)), 0o644); err != nil {
+		return fmt.Errorf("write benchmarks: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "benchmarks.svg"), []byte(plot(r.Curve)), 0o644); err != nil {
-		return fmt.Errorf("draw the benchmarks: %w", err)
+	if err := os.WriteFile(filepath.Join(dir, "benchmarks.svg"), []byte(renderPlot(r.Curve)), 0o644); err != nil {
+		return fmt.Errorf("write benchmark plot: %w", err)
 	}
 	return nil
 }
 
-func (r Report) page(command string) string {
+func (r Report) markdown(command string) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, `# Beside the kubelet
+	fmt.Fprintf(&out, `# Benchmarks: Herald and the kubelet
 
-Written by %[1]s on %[2]s; every number is from that one run. Both sides ran in one process, in turns, with the same pods,
-the same statuses, the same client settings and the same API server (kube-apiserver and etcd, on the same machine); numbers
-are medians. Where nothing else is said, the ratio is the kubelet's time divided by Herald's: above 1, Herald is faster.
-Absolute times are this machine's. For the rows agent_*, each side was the whole program in a process of its own, with a
-containerd of its own and the limits that its API client has by default, 50 requests a second and 100 at once.
+Generated by %[1]s on %[2]s. All numbers come from that one run and are medians. Both sides ran in one process, in
+alternating rounds, with the same pods, statuses, client settings and API server (kube-apiserver and etcd on the same
+machine). Unless the description says otherwise, the ratio is the kubelet's time divided by Herald's: above 1, Herald is
+faster. Absolute times depend on the machine. For the rows agent_*, each side was the complete program in its own process,
+with its own containerd and the default limits of its API client: 50 requests per second, burst 100.
 
 Machine: %[3]s.
 
-![Pods that turn Running at once, and the time until all are visible](benchmarks.svg)
+![Time until a burst of pods is visible as Running, by number of pods](benchmarks.svg)
 
 %[4]s
-`, "`"+command+"`", time.Now().UTC().Format(time.DateOnly), machine(), rowTable(r.Rows).markdown())
+`, "`"+command+"`", time.Now().UTC().Format(time.DateOnly), describeMachine(), resultTable(r.Results).markdown())
 	if len(r.Workers) > 0 {
 		fmt.Fprintf(&out, `## Requests in flight
 
-What Herald's setting %s does: to the time until a burst is visible, by what is added to each request, and to the time until
-a readiness change behind many others is visible.
+The effect of %s on the time until a burst is visible, by latency added to each request, and on the time until a readiness
+change queued behind many other changes is visible.
 
 %s`, "`status.Config.Workers`", workersTable(r.Workers).markdown())
 	}
 	return out.String()
 }
 
-// machine says where the numbers come from, as far as Linux tells.
-func machine() string {
-	return fmt.Sprintf("%s, %d cores, Linux %s, %s", processor(), runtime.NumCPU(), kernel(), runtime.Version())
+// describeMachine says where the numbers come from, as far as Linux tells.
+func describeMachine() string {
+	return fmt.Sprintf("%s, %d cores, Linux %s, %s", cpuModel(), runtime.NumCPU(), kernelVersion(), runtime.Version())
 }
 
-func processor() string {
+func cpuModel() string {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
 		return runtime.GOARCH
@@ -143,10 +143,10 @@ func processor() string {
 	return runtime.GOARCH
 }
 
-func kernel() string {
+func kernelVersion() string {
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
-		return "of unknown version"
+		return "(unknown version)"
 	}
 	return strings.TrimSpace(string(release))
 }

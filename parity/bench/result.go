@@ -6,26 +6,26 @@ import (
 	"slices"
 )
 
-// Row is one number of the report, and what it is made of.
-type Row struct {
-	// Name stands in the RATIO line.
+// Result is one number of the report.
+type Result struct {
+	// Name is the name in the RATIO line.
 	Name string
-	// What says in a few words what is measured.
-	What string
-	// Kubelet and Herald are what each side gave, for people.
+	// Description says in a few words what is measured.
+	Description string
+	// Kubelet and Herald are the formatted values of each side.
 	Kubelet, Herald string
-	// Value is the kubelet's number divided by Herald's, unless What says otherwise.
+	// Value is the kubelet's value divided by Herald's, unless Description says otherwise.
 	Value float64
 	Goal  Goal
 }
 
-// Goal is what a value should be. The zero value is no goal.
+// Goal is the bound that a value should meet. The zero value is no goal.
 type Goal struct{ least, most float64 }
 
-// AtLeast is a goal that higher values meet.
+// AtLeast returns a goal that values from value up meet.
 func AtLeast(value float64) Goal { return Goal{least: value, most: math.Inf(1)} }
 
-// AtMost is a goal that lower values meet.
+// AtMost returns a goal that values up to value meet.
 func AtMost(value float64) Goal { return Goal{most: value} }
 
 func (g Goal) String() string {
@@ -39,16 +39,15 @@ func (g Goal) String() string {
 	}
 }
 
-// verdict is the goal, and whether the row misses it.
-func (r Row) verdict() string {
+// goalText returns the goal and whether the result misses it.
+func (r Result) goalText() string {
 	if r.Goal != (Goal{}) && (r.Value < r.Goal.least || r.Value > r.Goal.most) {
 		return r.Goal.String() + ", missed"
 	}
 	return r.Goal.String()
 }
 
-// duration words a time in nanoseconds.
-func duration(ns float64) string {
+func formatNanoseconds(ns float64) string {
 	switch {
 	case ns < 1e3:
 		return fmt.Sprintf("%.1f ns", ns)
@@ -61,36 +60,38 @@ func duration(ns float64) string {
 	}
 }
 
-// inTurns measures the sides in that many rounds, each round in another order, so that a busy moment of the machine, or
-// what one side leaves behind, hits all. It returns the numbers of each side, by round.
-func inTurns(rounds int, sides ...func() (float64, error)) ([][]float64, error) {
-	numbers := make([][]float64, len(sides))
+func formatSeconds(seconds float64) string { return formatNanoseconds(seconds * 1e9) }
+
+// measureRounds measures the sides in alternating order, so that a busy moment of the machine, or what one side leaves
+// behind, affects all sides. It returns the values of each side, by round.
+func measureRounds(rounds int, sides ...func() (float64, error)) ([][]float64, error) {
+	values := make([][]float64, len(sides))
 	for round := range rounds {
 		for i := range sides {
 			side := (i + round) % len(sides)
-			number, err := sides[side]()
+			value, err := sides[side]()
 			if err != nil {
 				return nil, err
 			}
-			numbers[side] = append(numbers[side], number)
+			values[side] = append(values[side], value)
 		}
 	}
-	return numbers, nil
+	return values, nil
 }
 
-// ratio is the median of the rounds' ratios.
-func ratio(above, below []float64) float64 {
-	ratios := make([]float64, len(above))
-	for i := range above {
-		ratios[i] = above[i] / below[i]
+// ratio returns the median of the per-round ratios.
+func ratio(numerators, denominators []float64) float64 {
+	ratios := make([]float64, len(numerators))
+	for i := range numerators {
+		ratios[i] = numerators[i] / denominators[i]
 	}
 	return median(ratios)
 }
 
-func median(numbers []float64) float64 { return quantile(numbers, 0.5) }
+func median(values []float64) float64 { return quantile(values, 0.5) }
 
-// quantile is the smallest number that at least that share of the numbers does not exceed.
-func quantile(numbers []float64, share float64) float64 {
-	sorted := slices.Sorted(slices.Values(numbers))
+// quantile returns the smallest value such that at least that share of the values do not exceed it.
+func quantile(values []float64, share float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
 	return sorted[max(0, int(math.Ceil(share*float64(len(sorted))))-1)]
 }

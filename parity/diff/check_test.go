@@ -68,7 +68,7 @@ func (c *checked) kubelet() finding {
 	if spec.TimeoutSeconds == 0 {
 		spec.TimeoutSeconds = patience
 	}
-	result, output, err := kubelet.NewChecker(c.runs).Check(&spec, &c.Container, podAddress)
+	result, output, err := kubelet.NewProber(c.runs).Probe(&spec, &c.Container, podAddress)
 	switch {
 	case err != nil:
 		return finding{errs, err.Error()}
@@ -426,7 +426,7 @@ func TestPRB30APodWithoutAnAddressIsNotProbed(t *testing.T) {
 	spec := &v1.Probe{TimeoutSeconds: patience, ProbeHandler: v1.ProbeHandler{
 		TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(web.port)},
 	}}
-	theirs, _, err := kubelet.NewChecker(nil).Check(spec, &v1.Container{}, "")
+	theirs, _, err := kubelet.NewProber(nil).Probe(spec, &v1.Container{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

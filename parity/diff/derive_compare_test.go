@@ -145,7 +145,7 @@ var compareEqual = compared(
 	func(c changeCase) string {
 		same := *c.Next // SM-32: fixed at creation, and the scheduler's
 		same.QOSClass, same.NominatedNodeName = c.Old.QOSClass, c.Old.NominatedNodeName
-		theirs, ours := kubelet.EqualStatus(c.Old, &same), derive.Equal(c.Old, c.Next)
+		theirs, ours := kubelet.StatusEqual(c.Old, &same), derive.Equal(c.Old, c.Next)
 		if theirs != ours || ours != derive.Equal(c.Next, c.Old) {
 			return unlike(theirs, ours)
 		}

@@ -322,7 +322,7 @@ func TestSM32WhatTheAgentDoesNotWriteIsNoReasonToWrite(t *testing.T) {
 	for name, foreign := range map[string]v1.PodStatus{
 		"nominatedNodeName": {NominatedNodeName: "other"}, "qosClass": {QOSClass: v1.PodQOSBurstable},
 	} {
-		expect(t, name, pair(kubelet.EqualStatus(&v1.PodStatus{}, &foreign), derive.Equal(&v1.PodStatus{}, &foreign)), pair(false, true))
+		expect(t, name, pair(kubelet.StatusEqual(&v1.PodStatus{}, &foreign), derive.Equal(&v1.PodStatus{}, &foreign)), pair(false, true))
 	}
 }
 

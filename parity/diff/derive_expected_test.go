@@ -25,9 +25,9 @@ func expected(c statusCase) (theirs v1.PodStatus, ok bool) {
 	}
 	rememberReadiness(&look)
 	keepFlagsByID(&look)
-	created := kuberuntime.HasAnyRegularContainerCreated(look.Pod, look.Seen)
+	created := kuberuntime.HasAnyRegularContainerCreated(look.Pod, look.RuntimeStatus)
 	ends := keepEnds(&look)
-	if len(ends) > 0 && canRestartAll(c.Pod) || created != kuberuntime.HasAnyRegularContainerCreated(look.Pod, look.Seen) {
+	if len(ends) > 0 && canRestartAll(c.Pod) || created != kuberuntime.HasAnyRegularContainerCreated(look.Pod, look.RuntimeStatus) {
 		return theirs, false // GEN-34, PH-30: for these both ask the runtime alone
 	}
 	dropUnendedBefore(&look)
@@ -56,7 +56,7 @@ func expected(c statusCase) (theirs v1.PodStatus, ok bool) {
 }
 
 // secondLook lets the kubelet look twice: the started flags of the first look reach the phase in the second (PH-2).
-func secondLook(look *kubelet.Look) v1.PodStatus {
+func secondLook(look *kubelet.StatusInput) v1.PodStatus {
 	first := generator.Generate(*look)
 	for _, lists := range [][2][]v1.ContainerStatus{
 		{first.InitContainerStatuses, look.Cached.InitContainerStatuses}, {first.ContainerStatuses, look.Cached.ContainerStatuses},
@@ -71,7 +71,7 @@ func secondLook(look *kubelet.Look) v1.PodStatus {
 }
 
 // rememberReadiness is PRB-34: what was shown of this very container is its last result while there is no newer one.
-func rememberReadiness(look *kubelet.Look) {
+func rememberReadiness(look *kubelet.StatusInput) {
 	for _, containers := range [][]v1.Container{look.Pod.Spec.InitContainers, look.Pod.Spec.Containers} {
 		for i := range containers {
 			newest := newestSeen(look, containers[i].Name)
@@ -92,7 +92,7 @@ func rememberReadiness(look *kubelet.Look) {
 
 // keepFlagsByID is PH-38, a container that was replaced leaves no flags behind, and PRB-33, one that does not run is not
 // ready.
-func keepFlagsByID(look *kubelet.Look) {
+func keepFlagsByID(look *kubelet.StatusInput) {
 	for _, list := range cachedLists(look) {
 		for i := range *list {
 			old := &(*list)[i]
@@ -106,9 +106,9 @@ func keepFlagsByID(look *kubelet.Look) {
 
 // keepEnds is PH-28: a container of which the runtime cannot tell the state, and which was shown as ended, has ended.
 // It returns those ends, by container ID.
-func keepEnds(look *kubelet.Look) map[string]*v1.ContainerStateTerminated {
+func keepEnds(look *kubelet.StatusInput) map[string]*v1.ContainerStateTerminated {
 	ends := map[string]*v1.ContainerStateTerminated{}
-	for _, seen := range look.Seen.ContainerStatuses {
+	for _, seen := range look.RuntimeStatus.ContainerStatuses {
 		old := cachedStatus(look, seen.Name)
 		if seen.State != kubecontainer.ContainerStateUnknown || old == nil || old.ContainerID != seen.ID.String() {
 			continue
@@ -123,15 +123,15 @@ func keepEnds(look *kubelet.Look) map[string]*v1.ContainerStateTerminated {
 }
 
 // dropUnendedBefore is BUG-40: an instance before the newest that has not ended is no last state.
-func dropUnendedBefore(look *kubelet.Look) {
+func dropUnendedBefore(look *kubelet.StatusInput) {
 	for _, name := range containerNames(look.Pod) {
-		instances := slices.DeleteFunc(slices.Clone(look.Seen.ContainerStatuses), func(c *kubecontainer.Status) bool {
+		instances := slices.DeleteFunc(slices.Clone(look.RuntimeStatus.ContainerStatuses), func(c *kubecontainer.Status) bool {
 			return c.Name != name
 		})
 		if len(instances) < 2 || hasEnded(instances[1], cachedStatus(look, name)) {
 			continue
 		}
-		look.Seen.ContainerStatuses = slices.DeleteFunc(look.Seen.ContainerStatuses, func(c *kubecontainer.Status) bool {
+		look.RuntimeStatus.ContainerStatuses = slices.DeleteFunc(look.RuntimeStatus.ContainerStatuses, func(c *kubecontainer.Status) bool {
 			return c.Name == name && c != instances[0]
 		})
 	}
@@ -143,7 +143,7 @@ func hasEnded(c *kubecontainer.Status, old *v1.ContainerStatus) bool {
 }
 
 // endEphemeral is PH-42: an ephemeral container that ended does not wait to be started again.
-func endEphemeral(look *kubelet.Look) {
+func endEphemeral(look *kubelet.StatusInput) {
 	for i := range look.Pod.Spec.EphemeralContainers {
 		name := look.Pod.Spec.EphemeralContainers[i].Name
 		if newest := newestSeen(look, name); newest != nil && newest.State == kubecontainer.ContainerStateExited {
@@ -154,9 +154,9 @@ func endEphemeral(look *kubelet.Look) {
 
 // introduce gives a container that is seen for the first time an empty status before, with the mounts that the spec
 // asks for: the kubelet takes them from there (PH-22).
-func introduce(look *kubelet.Look) {
-	unseen := generator.Generate(kubelet.Look{
-		Pod: &v1.Pod{ObjectMeta: look.Pod.ObjectMeta, Spec: look.Pod.Spec}, Seen: &kubecontainer.PodStatus{},
+func introduce(look *kubelet.StatusInput) {
+	unseen := generator.Generate(kubelet.StatusInput{
+		Pod: &v1.Pod{ObjectMeta: look.Pod.ObjectMeta, Spec: look.Pod.Spec}, RuntimeStatus: &kubecontainer.PodStatus{},
 	})
 	fresh := [][]v1.ContainerStatus{unseen.InitContainerStatuses, unseen.ContainerStatuses, unseen.EphemeralContainerStatuses}
 	for i, list := range cachedLists(look) {
@@ -173,11 +173,11 @@ func introduce(look *kubelet.Look) {
 
 // keepAddresses is PH-44 and PH-45, a pod that ended keeps its addresses, also across a restart, and PH-47, as do all
 // pods while the node's are not known.
-func keepAddresses(look *kubelet.Look) {
-	ready := slices.ContainsFunc(look.Seen.SandboxStatuses, isReady)
-	if len(look.Seen.IPs) == 0 && (!ready || look.Pod.Spec.HostNetwork) {
+func keepAddresses(look *kubelet.StatusInput) {
+	ready := slices.ContainsFunc(look.RuntimeStatus.SandboxStatuses, isReady)
+	if len(look.RuntimeStatus.IPs) == 0 && (!ready || look.Pod.Spec.HostNetwork) {
 		for _, ip := range look.Cached.PodIPs {
-			look.Seen.IPs = append(look.Seen.IPs, ip.IP)
+			look.RuntimeStatus.IPs = append(look.RuntimeStatus.IPs, ip.IP)
 		}
 	}
 	if len(derive.HostIPs(look.NodeAddresses)) > 0 {
@@ -191,15 +191,15 @@ func keepAddresses(look *kubelet.Look) {
 
 // keepEnd is PH-17, PH-19 and PH-20: a terminal phase that anybody was told is final, the API server's first, with what
 // was said about it. The kubelet obeys only the API server's; an eviction is how it comes by reason and message.
-func keepEnd(c statusCase, look *kubelet.Look) {
+func keepEnd(c statusCase, look *kubelet.StatusInput) {
 	api, previous := &c.Pod.Status, c.before()
 	switch {
 	case isTerminal(api.Phase) && api.Phase != previous.Phase:
-		look.Evict = &lifecycle.ShouldEvictResponse{Evict: true, Reason: api.Reason, Message: api.Message}
+		look.Eviction = &lifecycle.ShouldEvictResponse{Evict: true, Reason: api.Reason, Message: api.Message}
 	case isTerminal(previous.Phase):
 		look.Pod.Status.Phase = previous.Phase
-		look.Evict = &lifecycle.ShouldEvictResponse{Evict: true}
-		look.Evict.Reason, look.Evict.Message = carriedOver(c)
+		look.Eviction = &lifecycle.ShouldEvictResponse{Evict: true}
+		look.Eviction.Reason, look.Eviction.Message = carriedOver(c)
 	}
 }
 
@@ -217,11 +217,11 @@ func carriedOver(c statusCase) (reason, message string) {
 
 // failKilledInits is PH-16: an init container that was killed for want of memory has failed, also with exit code 0. It
 // reports whether there is one.
-func failKilledInits(look *kubelet.Look) bool {
+func failKilledInits(look *kubelet.StatusInput) bool {
 	found := false
 	for i := range look.Pod.Spec.InitContainers {
 		name := look.Pod.Spec.InitContainers[i].Name
-		for _, seen := range look.Seen.ContainerStatuses {
+		for _, seen := range look.RuntimeStatus.ContainerStatuses {
 			if seen.Name == name && seen.State == kubecontainer.ContainerStateExited && seen.ExitCode == 0 && seen.Reason == outOfMemory {
 				seen.ExitCode, found = killed, true
 			}
@@ -260,7 +260,7 @@ func withCode(end *v1.ContainerStateTerminated, old, code int32, found *bool) *v
 
 // keepRunning is BUG-42: a pod that was Running stays so where the kubelet shows it as Pending only because it cannot
 // tell that a container ran. If all of those ran, the kubelet would say Running, too.
-func keepRunning(c statusCase, look *kubelet.Look, theirs *v1.PodStatus) {
+func keepRunning(c statusCase, look *kubelet.StatusInput, theirs *v1.PodStatus) {
 	if c.before().Phase != v1.PodRunning || theirs.Phase != v1.PodPending {
 		return
 	}
@@ -279,13 +279,13 @@ func keepRunning(c statusCase, look *kubelet.Look, theirs *v1.PodStatus) {
 }
 
 // rawPhase is the phase that the statuses alone stand for.
-func rawPhase(look *kubelet.Look, status *v1.PodStatus) v1.PodPhase {
+func rawPhase(look *kubelet.StatusInput, status *v1.PodStatus) v1.PodPhase {
 	statuses := slices.Concat(status.ContainerStatuses, status.InitContainerStatuses)
 	return kubelet.Phase(look.Pod, statuses, look.Terminal, isInitialized(look))
 }
 
-func isInitialized(look *kubelet.Look) bool {
-	return kubecontainer.HasAnyActiveRegularContainerStarted(&look.Pod.Spec, look.Seen)
+func isInitialized(look *kubelet.StatusInput) bool {
+	return kubecontainer.HasAnyActiveRegularContainerStarted(&look.Pod.Spec, look.RuntimeStatus)
 }
 
 // restartIsDone is GEN-34: Herald replaces containers and keeps the records of the old ones, so that a restart of all of

@@ -126,7 +126,7 @@ func untimed(status *v1.PodStatus) {
 }
 
 // generator is one for all: comparisons do not run side by side.
-var generator = kubelet.NewGenerator()
+var generator = kubelet.NewStatusGenerator()
 
 // TestTheCasesOfAStatusAreOfAllKinds sees to it that what is drawn proves something.
 func TestTheCasesOfAStatusAreOfAllKinds(t *testing.T) {
@@ -160,12 +160,12 @@ func TestTheCasesOfAStatusAreOfAllKinds(t *testing.T) {
 
 // lookOf is Herald's input as the kubelet would meet it. What the status before says is copied, pointers to the spec
 // are not.
-func lookOf(c statusCase) kubelet.Look {
+func lookOf(c statusCase) kubelet.StatusInput {
 	pod := *c.Pod
-	look := kubelet.Look{
-		Pod: &pod, Cached: pod.Status.DeepCopy(), Seen: runtimeView(c.Observed), Reasons: map[string]kubelet.Reason{},
+	look := kubelet.StatusInput{
+		Pod: &pod, Cached: pod.Status.DeepCopy(), RuntimeStatus: runtimeView(c.Observed), Reasons: map[string]kubelet.Reason{},
 		Startup: map[kubecontainer.ContainerID]results.Result{}, Readiness: map[kubecontainer.ContainerID]results.Result{},
-		Resize: c.Resize, NodeAddresses: c.Addresses, Cgroup: cgroupView(c.Observed.Resources), Terminal: c.Terminating,
+		ResizeConditions: c.Resize, NodeAddresses: c.Addresses, Cgroup: cgroupView(c.Observed.Resources), Terminal: c.Terminating,
 	}
 	if c.Previous != nil {
 		look.Cached = c.Previous.DeepCopy()
@@ -179,7 +179,7 @@ func lookOf(c statusCase) kubelet.Look {
 		look.Reasons[name] = kubelet.Reason{Reason: why.Reason, Message: why.Message}
 	}
 	if c.Evict != nil {
-		look.Evict = &lifecycle.ShouldEvictResponse{Evict: true, Reason: c.Evict.Reason, Message: c.Evict.Message}
+		look.Eviction = &lifecycle.ShouldEvictResponse{Evict: true, Reason: c.Evict.Reason, Message: c.Evict.Message}
 	}
 	if c.IPv6First {
 		look.NodeIPs = []net.IP{net.ParseIP("2001:db8::99")}
@@ -319,8 +319,8 @@ func isReady(box *runtimeapi.PodSandboxStatus) bool {
 }
 
 // newestSeen is the newest instance of that name, or nil.
-func newestSeen(look *kubelet.Look, name string) *kubecontainer.Status {
-	for _, c := range look.Seen.ContainerStatuses {
+func newestSeen(look *kubelet.StatusInput, name string) *kubecontainer.Status {
+	for _, c := range look.RuntimeStatus.ContainerStatuses {
 		if c.Name == name {
 			return c
 		}
@@ -329,14 +329,14 @@ func newestSeen(look *kubelet.Look, name string) *kubecontainer.Status {
 }
 
 // cachedLists are the lists of init, regular and ephemeral containers before.
-func cachedLists(look *kubelet.Look) []*[]v1.ContainerStatus {
+func cachedLists(look *kubelet.StatusInput) []*[]v1.ContainerStatus {
 	return []*[]v1.ContainerStatus{
 		&look.Cached.InitContainerStatuses, &look.Cached.ContainerStatuses, &look.Cached.EphemeralContainerStatuses,
 	}
 }
 
 // cachedStatus is the status before of the pod's container of that name, or nil.
-func cachedStatus(look *kubelet.Look, name string) *v1.ContainerStatus {
+func cachedStatus(look *kubelet.StatusInput, name string) *v1.ContainerStatus {
 	for _, list := range cachedLists(look) {
 		if status := statusNamed(*list, name); status != nil {
 			return status

@@ -197,7 +197,7 @@ func (a *kubeletAgent) RunInContainer(
 	kind := kindOf(command[0])
 	if first := a.count(exam{a.shift, id.ID, kind}) == 0; first && !a.keepStreaks {
 		if p := a.ward.find(id.ID); p != nil {
-			kubelet.ForgetStreak(a.manager, a.ward.pod.UID, p.name, kubeletKinds[kind])
+			kubelet.ResetResultRun(a.manager, a.ward.pod.UID, p.name, kubeletKinds[kind])
 		}
 	}
 	code, err := a.exec(ctx, id.ID, command[0], timeout)

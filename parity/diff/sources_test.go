@@ -216,7 +216,7 @@ func TestCFG35ToCFG40SourcesAreMergedAsTheKubeletMergesThem(t *testing.T) {
 type folder struct {
 	t       *testing.T
 	dir     string
-	kubelet *kubelet.Manifests
+	kubelet *kubelet.FileSource
 	herald  *source.File
 }
 
@@ -227,7 +227,7 @@ func newFolder(t *testing.T) *folder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &folder{t: t, dir: dir, kubelet: kubelet.NewManifests(dir, node), herald: files}
+	return &folder{t: t, dir: dir, kubelet: kubelet.NewFileSource(dir, node), herald: files}
 }
 
 func (f *folder) write(file, content string) {

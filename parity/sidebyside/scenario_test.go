@@ -99,7 +99,7 @@ func (sc *scenario) bring(ctx context.Context, p *v1.Pod, s *side) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(s.agent.Manifests(), p.Name+".yaml"), content, 0o600)
+	return os.WriteFile(filepath.Join(s.agent.ManifestDir(), p.Name+".yaml"), content, 0o600)
 }
 
 // await returns the last version of the pod that is so.

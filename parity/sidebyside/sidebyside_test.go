@@ -156,11 +156,11 @@ func newLab(t *testing.T) *lab {
 	t.Helper()
 	needs.Containers(t)
 	cluster := recorder.ForTest(t)
-	kubelet, err := agents.Kubelet(t.Context(), os.Stderr)
+	kubelet, err := agents.BuildKubelet(t.Context(), os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	herald, err := agents.Herald(t.Context(), t.TempDir())
+	herald, err := agents.BuildHerald(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,8 +200,8 @@ func (s *side) open(ctx context.Context, cluster *recorder.Cluster) (err error) 
 	if s.runtime, err = containerd.Start(ctx, containerd.Config{}); err != nil {
 		return err
 	}
-	place := agents.Place{Cluster: cluster.ControlPlane, Runtime: s.runtime, Node: nodeOf(s.program)}
-	if s.agent, err = s.program.On(place); err != nil {
+	place := agents.Config{ControlPlane: cluster.ControlPlane, Containerd: s.runtime, NodeName: nodeOf(s.program)}
+	if s.agent, err = s.program.NewAgent(place); err != nil {
 		return err
 	}
 	if err := s.agent.Start(ctx); err != nil {
@@ -225,7 +225,7 @@ func (s *side) close(t *testing.T) error {
 		errs = append(errs, s.runtime.Close())
 	}
 	if s.agent != nil {
-		errs = append(errs, s.agent.Clean())
+		errs = append(errs, s.agent.RemoveCgroups())
 	}
 	return errors.Join(errs...)
 }

@@ -1,4 +1,4 @@
-// Command bench measures Herald beside the kubelet's own code, prints a table and RATIO lines, and writes docs/benchmarks.md
+// Command bench compares Herald with the kubelet's own code, prints a table and RATIO lines, and writes docs/benchmarks.md
 // and its plot.
 package main
 
@@ -18,10 +18,10 @@ import (
 	"github.com/heraldnode/herald/parity/internal/needs"
 )
 
-// docs is where the report goes, seen from the parity module's folder, from which this command has to be run.
+// docs is where the report goes, relative to the parity module's directory. The command must run there.
 const docs = "../docs"
 
-// The parts that can be measured alone.
+// The parts that can be selected with -only.
 const (
 	everything = ""
 	calls      = "calls"
@@ -30,22 +30,22 @@ const (
 )
 
 func main() {
-	flags := flag.NewFlagSet("bench", flag.ExitOnError) // the kubelet's code has put its own into the program's
+	flags := flag.NewFlagSet("bench", flag.ExitOnError) // the kubelet's code registers its own flags in the default set
 	mode := flags.String("mode", "full", "how much to measure: short (under three minutes) or full")
-	write := flags.Bool("write", false, "write "+docs+"/benchmarks.md and benchmarks.svg also in short mode; full always does")
-	only := flags.String("only", "", "measure only a part, and write nothing: calls, statuses (on an API server) or agents (on containers)")
+	write := flags.Bool("write", false, "write "+docs+"/benchmarks.md and benchmarks.svg in short mode too; full mode always writes them")
+	only := flags.String("only", "", "measure one part and write no files: calls, statuses (needs an API server) or agents (needs containers)")
 	flags.Usage = func() {
-		fmt.Fprint(flags.Output(), `bench measures Herald beside the kubelet's own code, in one process, in turns, and 'herald run'
-beside a whole kubelet.
+		fmt.Fprint(flags.Output(), `bench compares Herald with the kubelet's own code, in one process and in alternating rounds, and
+'herald run' with a complete kubelet.
 
-Ratios are the kubelet's time divided by Herald's, where the table does not say otherwise: above 1, Herald is faster.
+Unless the table says otherwise, a ratio is the kubelet's time divided by Herald's: above 1, Herald is faster.
 Absolute times depend on the machine.
 
 `)
 		flags.PrintDefaults()
 	}
-	_ = flags.Parse(os.Args[1:]) // it exits
-	effort, known := map[string]bench.Effort{"short": bench.Short(), "full": bench.Full()}[*mode]
+	_ = flags.Parse(os.Args[1:]) // exits on an error
+	effort, known := map[string]bench.Profile{"short": bench.ShortProfile(), "full": bench.FullProfile()}[*mode]
 	if !known {
 		fmt.Fprintf(os.Stderr, "bench: -mode=%s: want short or full\n", *mode)
 		os.Exit(2)
@@ -54,7 +54,7 @@ Absolute times depend on the machine.
 		fmt.Fprintf(os.Stderr, "bench: -only=%s: want %s, %s or %s\n", *only, calls, statuses, agents)
 		os.Exit(2)
 	}
-	klog.SetLogger(logr.Discard()) // what the kubelet's code has to say about its end is of no interest
+	klog.SetLogger(logr.Discard()) // the kubelet's code logs when a measurement ends
 	b := &bencher{only: *only, write: *only == everything && (*write || *mode == "full")}
 	if err := b.run(context.Background(), effort); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -62,23 +62,23 @@ Absolute times depend on the machine.
 	}
 }
 
-// bencher measures, once.
+// bencher measures once.
 type bencher struct {
 	only   string
 	write  bool
-	lab    *bench.Lab
+	env    *bench.Environment
 	report bench.Report
 }
 
-func (b *bencher) run(ctx context.Context, effort bench.Effort) (err error) {
-	folder, err := os.MkdirTemp("", "herald-bench-")
+func (b *bencher) run(ctx context.Context, effort bench.Profile) (err error) {
+	dir, err := os.MkdirTemp("", "herald-bench-")
 	if err != nil {
-		return fmt.Errorf("make a folder for manifests: %w", err)
+		return fmt.Errorf("create directory for manifests: %w", err)
 	}
-	defer os.RemoveAll(folder)
-	b.lab = &bench.Lab{Folder: folder, Effort: effort, Progress: os.Stderr}
+	defer os.RemoveAll(dir)
+	b.env = &bench.Environment{ManifestDir: dir, Profile: effort, Progress: os.Stderr}
 	err = b.measure(ctx)
-	err = errors.Join(err, b.report.Print(os.Stdout)) // also what was measured before something failed
+	err = errors.Join(err, b.report.Print(os.Stdout)) // also prints the results before an error
 	if err != nil || !b.write {
 		return err
 	}
@@ -86,46 +86,46 @@ func (b *bencher) run(ctx context.Context, effort bench.Effort) (err error) {
 }
 
 func (b *bencher) measure(ctx context.Context) (err error) {
-	if err := b.add(ctx, calls, bench.Calls()); err != nil || b.only == calls {
+	if err := b.add(ctx, calls, bench.LocalCases()); err != nil || b.only == calls {
 		return err
 	}
 	binaries, err := controlplane.Build(ctx, os.Stderr)
 	if err != nil {
 		return err
 	}
-	if b.lab.Cluster, err = controlplane.Start(ctx, controlplane.Config{Binaries: binaries}); err != nil {
+	if b.env.ControlPlane, err = controlplane.Start(ctx, controlplane.Config{Binaries: binaries}); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.lab.Cluster.Stop()) }()
-	if err := b.add(ctx, statuses, bench.OnCluster()); err != nil {
+	defer func() { err = errors.Join(err, b.env.ControlPlane.Stop()) }()
+	if err := b.add(ctx, statuses, bench.ClusterCases()); err != nil {
 		return err
 	}
 	if err := b.addAgents(ctx); err != nil || !b.write {
 		return err
 	}
-	if b.report.Workers, err = bench.Workers(ctx, b.lab, 4, 8, 16, 32, 64); err != nil {
+	if b.report.Workers, err = bench.MeasureWorkers(ctx, b.env, 4, 8, 16, 32, 64); err != nil {
 		return err
 	}
-	b.report.Curve, err = bench.Curve(ctx, b.lab, 10, 25, 50, 100, 200, 300, 400)
+	b.report.Curve, err = bench.MeasureCurve(ctx, b.env, 10, 25, 50, 100, 200, 300, 400)
 	return err
 }
 
-// addAgents leaves the whole agents out where containers cannot run.
+// addAgents omits the agents where containers cannot run.
 func (b *bencher) addAgents(ctx context.Context) error {
 	if err := needs.CheckContainers(); err != nil && b.wants(agents) {
-		fmt.Fprintln(os.Stderr, "whole agents are left out:", err)
+		fmt.Fprintln(os.Stderr, "skipping agents:", err)
 		return nil
 	}
-	return b.add(ctx, agents, bench.OnContainers())
+	return b.add(ctx, agents, bench.AgentCases())
 }
 
-// add measures a part, if it is wanted.
+// add measures a part if it was selected.
 func (b *bencher) add(ctx context.Context, part string, cases []bench.Case) error {
 	if !b.wants(part) {
 		return nil
 	}
-	rows, err := bench.Run(ctx, b.lab, cases)
-	b.report.Rows = append(b.report.Rows, rows...)
+	rows, err := bench.Run(ctx, b.env, cases)
+	b.report.Results = append(b.report.Results, rows...)
 	return err
 }
 

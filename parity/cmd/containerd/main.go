@@ -1,4 +1,4 @@
-// Command containerd keeps a real containerd with a network of its own running in the foreground, to try an agent on.
+// Command containerd runs a real containerd with its own network in the foreground, as a place to try an agent.
 package main
 
 import (
@@ -13,13 +13,13 @@ import (
 	"github.com/heraldnode/herald/parity/internal/foreground"
 )
 
-const usage = `containerd runs the containerd of this machine's PATH until Ctrl-C, as an instance of its own to try an agent on: own root,
-socket and bridge network, nothing of the system's. It needs root.
+const usage = `containerd runs the containerd from PATH until Ctrl-C, as a private instance to try an agent on. It has its own root
+directory, socket and bridge network and does not touch the system's containerd. It needs root.
 
   go run ./cmd/containerd [flags]      (in the parity module)
 
-No registry is needed: it has the image ` + containerd.TestpodImage + `, whose program serves, works, crashes and fails probes
-as it is told. Ctrl-C removes every pod, and everything else that it has made.
+No registry is needed: the image ` + containerd.TestpodImage + ` is preloaded. Its program can serve, work, crash and fail
+probes, as its arguments say. Ctrl-C removes every pod and everything else that this command created.
 
 Flags:
 `
@@ -29,16 +29,16 @@ func main() { foreground.Main("containerd", run) }
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("containerd", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	folder := flags.String("dir", "", "`folder` for all that it keeps; it must be empty or not exist, and is removed in the end\n"+
-		"(default a new temporary folder)")
+	dir := flags.String("dir", "", "`directory` for all data; must be empty or not exist, and is removed on exit\n"+
+		"(default a new temporary directory)")
 	if err := foreground.Parse(flags, args, usage); err != nil {
 		return err
 	}
 	if os.Geteuid() != 0 {
-		return errors.New("running containers needs root: try sudo")
+		return errors.New("running containers requires root: try sudo")
 	}
 	fmt.Fprintln(stderr, "starting containerd ...")
-	c, err := containerd.Start(ctx, containerd.Config{Folder: *folder})
+	c, err := containerd.Start(ctx, containerd.Config{Folder: *dir})
 	if err != nil {
 		return err
 	}
@@ -47,8 +47,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 For an agent:
   herald run --runtime-endpoint %[1]s ...
 
-Its image, for pods: %[2]s
-Ctrl-C stops it and removes every pod and %[3]s.
+Image for pods: %[2]s
+Ctrl-C stops containerd and removes every pod and %[3]s.
 `, c.Endpoint(), containerd.TestpodImage, c.Folder())
 	<-ctx.Done()
 	fmt.Fprintln(stdout, "\nstopping ...")

@@ -1,4 +1,4 @@
-// Command controlplane keeps a real etcd and kube-apiserver running in the foreground, to try things on.
+// Command controlplane runs a real etcd and kube-apiserver in the foreground, as a place to try an agent.
 package main
 
 import (
@@ -16,17 +16,17 @@ const usage = `controlplane runs a real etcd and kube-apiserver on loopback unti
 
   go run ./cmd/controlplane [flags]      (in the parity module)
 
-Both are built from their Go modules: about 6 minutes the first time, nothing to do after that. There is no scheduler
-and no controller manager: a pod runs on the node that its spec.nodeName says, and no service accounts are made.
-Two kubeconfigs are written into the folder, one that may do everything and one with the identity of a node's agent,
-system:node:NAME. Ctrl-C stops the servers and removes the folder.
+Both are built from their Go modules, which takes about 6 minutes the first time. There is no scheduler and no controller
+manager: a pod runs on the node in its spec.nodeName, and no service accounts are created. The directory gets two
+kubeconfigs: one for an administrator and one for a node's agent, system:node:NAME. Ctrl-C stops the servers and removes
+the directory.
 
 Flags:
 `
 
 func main() { foreground.Main("controlplane", run) }
 
-// options are the command line.
+// options holds the parsed command line.
 type options struct {
 	dir       string
 	node      string
@@ -37,10 +37,10 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("controlplane", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&o.dir, "dir", "", "`folder` for data, logs and kubeconfigs, for example /tmp/herald; it must be empty or not exist,\n"+
-		"and is removed in the end (default a new temporary folder)")
-	flags.StringVar(&o.node, "node", "herald", "`name` of the Node that is created and that has a kubeconfig")
-	flags.BoolVar(&o.buildOnly, "build-only", false, "build the servers, if need be, and exit")
+	flags.StringVar(&o.dir, "dir", "", "`directory` for data, logs and kubeconfigs, for example /tmp/herald; must be empty or not exist,\n"+
+		"and is removed on exit (default a new temporary directory)")
+	flags.StringVar(&o.node, "node", "herald", "`name` of the Node to create, with a kubeconfig of its own")
+	flags.BoolVar(&o.buildOnly, "build-only", false, "build the servers if necessary, and exit")
 	return o, foreground.Parse(flags, args, usage)
 }
 
@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return errors.Join(serve(ctx, cp, options.node, stdout), stop(cp, stdout))
 }
 
-// serve explains the running control plane and waits for the end of the context.
+// serve prints how to use the control plane and waits until ctx is done.
 func serve(ctx context.Context, cp *controlplane.ControlPlane, node string, stdout io.Writer) error {
 	if _, err := cp.CreateNode(ctx, node); err != nil {
 		return err
@@ -80,7 +80,7 @@ As the agent of node %[3]s:
   kubectl --kubeconfig %[4]s get node %[3]s
 
 Logs and data: %[5]s
-Ctrl-C stops it and removes that folder.
+Ctrl-C stops it and removes that directory.
 `, cp.URL(), cp.AdminKubeconfig(), node, asNode, cp.Dir())
 	<-ctx.Done()
 	return nil
@@ -91,6 +91,6 @@ func stop(cp *controlplane.ControlPlane, stdout io.Writer) error {
 	if err := cp.Stop(); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "etcd and kube-apiserver are stopped, %s is removed\n", cp.Dir())
+	fmt.Fprintf(stdout, "stopped etcd and kube-apiserver, removed %s\n", cp.Dir())
 	return nil
 }

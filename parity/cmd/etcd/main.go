@@ -1,4 +1,4 @@
-// Command etcd is the etcd server, built from its Go module so that the tests need no download.
+// Command etcd is the etcd server. It is built from its Go module, so that tests need no download.
 package main
 
 import (

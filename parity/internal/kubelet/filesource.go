@@ -1,5 +1,5 @@
-// Package kubelet opens those functions of the kubelet that it keeps to itself and that have a counterpart in Herald, so
-// that both can be given the same input. It is for comparisons only.
+// Package kubelet exposes unexported functions of the kubelet that have a counterpart in Herald, so that both can be run
+// on the same input. It is for comparisons only.
 package kubelet
 
 import (
@@ -14,7 +14,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/config"
 )
 
-// The kubelet's file source is linked only if somebody uses its package.
+// The linker keeps the functions below only if their package is used.
 var _ = config.NewSourceFile
 
 //go:linkname newSourceFile k8s.io/kubernetes/pkg/kubelet/config.newSourceFile
@@ -23,27 +23,19 @@ func newSourceFile(path string, node types.NodeName, period time.Duration, updat
 //go:linkname extractFromDir k8s.io/kubernetes/pkg/kubelet/config.(*sourceFile).extractFromDir
 func extractFromDir(source unsafe.Pointer, logger klog.Logger, dir string) ([]*v1.Pod, error)
 
-//go:linkname extractFromFile k8s.io/kubernetes/pkg/kubelet/config.(*sourceFile).extractFromFile
-func extractFromFile(source unsafe.Pointer, logger klog.Logger, file string) (*v1.Pod, error)
-
-// Manifests is the kubelet's file source without its loop.
-type Manifests struct {
+// FileSource is the kubelet's file source without its loop.
+type FileSource struct {
 	source unsafe.Pointer
 	dir    string
 }
 
-// NewManifests reads a folder as the kubelet on that node would.
-func NewManifests(dir, node string) *Manifests {
-	return &Manifests{source: newSourceFile(dir, types.NodeName(node), time.Hour, nil), dir: dir}
+// NewFileSource returns a source that reads dir as the kubelet on that node does.
+func NewFileSource(dir, node string) *FileSource {
+	return &FileSource{source: newSourceFile(dir, types.NodeName(node), time.Hour, nil), dir: dir}
 }
 
-// List is what the kubelet does every 20 s.
-func (m *Manifests) List() ([]*v1.Pod, error) { return extractFromDir(m.source, klog.Logger{}, m.dir) }
-
-// Read is what it does when it is told that a file changed.
-func (m *Manifests) Read(file string) (*v1.Pod, error) {
-	return extractFromFile(m.source, klog.Logger{}, file)
-}
+// List reads the whole directory, as the kubelet does every 20 s.
+func (s *FileSource) List() ([]*v1.Pod, error) { return extractFromDir(s.source, klog.Logger{}, s.dir) }
 
 //go:linkname tryDecodeSinglePod k8s.io/kubernetes/pkg/kubelet/config.tryDecodeSinglePod
 func tryDecodeSinglePod(klog.Logger, []byte, func(klog.Logger, *api.Pod) error) (parsed bool, pod *v1.Pod, err error)
@@ -51,9 +43,9 @@ func tryDecodeSinglePod(klog.Logger, []byte, func(klog.Logger, *api.Pod) error) 
 //go:linkname applyDefaults k8s.io/kubernetes/pkg/kubelet/config.applyDefaults
 func applyDefaults(logger klog.Logger, pod *api.Pod, source string, isFile bool, node types.NodeName) error
 
-// DecodePod reads one manifest as the kubelet's file source does: decoding, defaults, validation.
+// DecodePod decodes, defaults and validates one manifest as the kubelet's file source does.
 func DecodePod(data []byte, path, node string) (*v1.Pod, error) {
-	capabilities.Initialize(capabilities.Capabilities{AllowPrivileged: true}) // as the kubelet does at its start
+	capabilities.Initialize(capabilities.Capabilities{AllowPrivileged: true}) // as the kubelet does when it starts
 	_, pod, err := tryDecodeSinglePod(klog.Logger{}, data, func(logger klog.Logger, pod *api.Pod) error {
 		return applyDefaults(logger, pod, path, true, types.NodeName(node))
 	})

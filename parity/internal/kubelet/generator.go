@@ -21,34 +21,33 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/status"
 )
 
-// The receiver of a method comes first.
-//
-//nolint:revive // context-as-argument: this is a method
+//nolint:revive // context-as-argument: a method, so the receiver comes first
 //go:linkname generateAPIPodStatus k8s.io/kubernetes/pkg/kubelet.(*Kubelet).generateAPIPodStatus
 func generateAPIPodStatus(
-	kl *kubelet.Kubelet, ctx context.Context, pod *v1.Pod, seen *kubecontainer.PodStatus, terminal bool,
+	kl *kubelet.Kubelet, ctx context.Context, pod *v1.Pod, runtimeStatus *kubecontainer.PodStatus, terminal bool,
 ) v1.PodStatus
 
 //go:linkname addReason k8s.io/kubernetes/pkg/kubelet.(*ReasonCache).add
 func addReason(cache *kubelet.ReasonCache, uid types.UID, container string, reason error, message string)
 
-// Look is all that the kubelet's generateAPIPodStatus goes by, most of which it reads from its own parts.
-type Look struct {
+// StatusInput is everything that the kubelet's generateAPIPodStatus depends on. The kubelet reads most of it from its
+// other components.
+type StatusInput struct {
 	Pod *v1.Pod
 	// Cached is the status manager's status, or nil.
-	Cached *v1.PodStatus
-	Seen   *kubecontainer.PodStatus
-	// Startup and Readiness are cached probe results. A container with a probe has a worker, too.
+	Cached        *v1.PodStatus
+	RuntimeStatus *kubecontainer.PodStatus
+	// Startup and Readiness are the cached probe results. Every container that declares a probe also has a worker.
 	Startup, Readiness map[kubecontainer.ContainerID]results.Result
-	// Reasons say why containers could not be started, by name.
-	Reasons map[string]Reason
-	Resize  []v1.PodCondition
-	// Evict makes the pod fail.
-	Evict *lifecycle.ShouldEvictResponse
-	// NodeIPs are --node-ip; NodeAddresses are those of the Node object, nil when there is no API server.
+	// Reasons says why containers could not be started, by container name.
+	Reasons          map[string]Reason
+	ResizeConditions []v1.PodCondition
+	// Eviction makes the pod fail. Optional.
+	Eviction *lifecycle.ShouldEvictResponse
+	// NodeIPs is --node-ip. NodeAddresses are those of the Node object, nil without an API server.
 	NodeIPs       []net.IP
 	NodeAddresses []v1.NodeAddress
-	// Cgroup is what the pod's own cgroup enforces, or nil.
+	// Cgroup is what the pod's cgroup enforces, or nil.
 	Cgroup   *cm.ResourceConfig
 	Terminal bool
 }
@@ -56,57 +55,59 @@ type Look struct {
 // Reason is an entry of the kubelet's reason cache.
 type Reason struct{ Reason, Message string }
 
-// Generator is a kubelet with no more than generateAPIPodStatus needs. It serves one caller at a time.
-type Generator struct {
+// StatusGenerator is a kubelet with only the fields that generateAPIPodStatus needs. It is not safe for concurrent use.
+type StatusGenerator struct {
 	kubelet *kubelet.Kubelet
 	prober  prober.Manager
-	look    Look
+	input   StatusInput
 }
 
-// NewGenerator makes a kubelet that only generates statuses.
-func NewGenerator() *Generator {
-	g := &Generator{kubelet: &kubelet.Kubelet{}}
-	g.prober = prober.NewManager(nil, verdicts{}, verdicts{&g.look.Readiness}, verdicts{&g.look.Startup}, nil, nil)
-	g.kubelet.PodSyncHandlers = lifecycle.PodSyncHandlers{evictor{&g.look}}
-	set(g.kubelet, "statusManager", status.Manager(statuses{look: &g.look}))
-	set(g.kubelet, "probeManager", g.prober)
-	set(g.kubelet, "containerManager", cm.ContainerManager(cgroups{ContainerManager: cm.NewStubContainerManager(), look: &g.look}))
-	set(g.kubelet, "nodeLister", corelisters.NodeLister(nodes{look: &g.look}))
+// NewStatusGenerator returns a kubelet that only generates statuses.
+func NewStatusGenerator() *StatusGenerator {
+	g := &StatusGenerator{kubelet: &kubelet.Kubelet{}}
+	g.prober = prober.NewManager(nil, fixedResults{}, fixedResults{&g.input.Readiness}, fixedResults{&g.input.Startup}, nil, nil)
+	g.kubelet.PodSyncHandlers = lifecycle.PodSyncHandlers{fakeEvictor{&g.input}}
+	setField(g.kubelet, "statusManager", status.Manager(fakeStatusManager{input: &g.input}))
+	setField(g.kubelet, "probeManager", g.prober)
+	containerManager := fakeContainerManager{ContainerManager: cm.NewStubContainerManager(), input: &g.input}
+	setField(g.kubelet, "containerManager", cm.ContainerManager(containerManager))
+	setField(g.kubelet, "nodeLister", corelisters.NodeLister(fakeNodeLister{input: &g.input}))
 	return g
 }
 
-// Generate is the status that the kubelet computes. It may change the pod.
-func (g *Generator) Generate(look Look) v1.PodStatus {
-	g.look = look
-	set(g.kubelet, "nodeIPs", look.NodeIPs)
-	set(g.kubelet, "kubeClient", g.client())
+// Generate returns the status that the kubelet computes. It may modify the pod.
+func (g *StatusGenerator) Generate(input StatusInput) v1.PodStatus {
+	g.input = input
+	setField(g.kubelet, "nodeIPs", input.NodeIPs)
+	setField(g.kubelet, "kubeClient", g.client())
 	reasons := kubelet.NewReasonCache()
-	for container, why := range look.Reasons {
-		addReason(reasons, look.Pod.UID, container, errors.New(why.Reason), why.Message)
+	for container, reason := range input.Reasons {
+		addReason(reasons, input.Pod.UID, container, errors.New(reason.Reason), reason.Message)
 	}
-	set(g.kubelet, "reasonCache", reasons)
+	setField(g.kubelet, "reasonCache", reasons)
 	g.setWorkers()
 	ctx := klog.NewContext(context.Background(), klog.Logger{})
-	return generateAPIPodStatus(g.kubelet, ctx, look.Pod, look.Seen, look.Terminal)
+	return generateAPIPodStatus(g.kubelet, ctx, input.Pod, input.RuntimeStatus, input.Terminal)
 }
 
-// client is asked only whether it is nil.
-func (g *Generator) client() clientset.Interface {
-	if g.look.NodeAddresses == nil {
+// client returns a client that the kubelet only compares with nil.
+func (g *StatusGenerator) client() clientset.Interface {
+	if g.input.NodeAddresses == nil {
 		return nil
 	}
 	return struct{ clientset.Interface }{}
 }
 
-// setWorkers gives each declared probe its worker, which never runs: the kubelet only asks whether it exists.
-func (g *Generator) setWorkers() {
+// setWorkers registers a worker for every declared probe. The workers never run: the kubelet only checks that they
+// exist.
+func (g *StatusGenerator) setWorkers() {
 	workers := field(g.prober, "workers")
 	workers.Clear()
 	add := func(container *v1.Container, kind ProbeKind) {
-		key := probeKey(workers.Type().Key(), g.look.Pod.UID, container.Name, kind)
+		key := probeKey(workers.Type().Key(), g.input.Pod.UID, container.Name, kind)
 		workers.SetMapIndex(key, reflect.New(workers.Type().Elem().Elem()))
 	}
-	for _, containers := range [][]v1.Container{g.look.Pod.Spec.InitContainers, g.look.Pod.Spec.Containers} {
+	for _, containers := range [][]v1.Container{g.input.Pod.Spec.InitContainers, g.input.Pod.Spec.Containers} {
 		for i := range containers {
 			if containers[i].ReadinessProbe != nil {
 				add(&containers[i], Readiness)
@@ -118,88 +119,90 @@ func (g *Generator) setWorkers() {
 	}
 }
 
-// set fills a field that only the kubelet's own package may fill.
-func set[T any](object any, name string, value T) {
+// setField sets an unexported field of a kubelet type.
+func setField[T any](object any, name string, value T) {
 	field(object, name).Set(reflect.ValueOf(&value).Elem())
 }
 
 func field(object any, name string) reflect.Value {
-	return settable(reflect.ValueOf(object).Elem().FieldByName(name))
+	return writable(reflect.ValueOf(object).Elem().FieldByName(name))
 }
 
-func settable(field reflect.Value) reflect.Value {
+func writable(field reflect.Value) reflect.Value {
 	return reflect.NewAt(field.Type(), unsafe.Pointer(field.UnsafeAddr())).Elem()
 }
 
-// statuses is the part of a status manager that a Generator needs.
-type statuses struct {
+// fakeStatusManager implements what generateAPIPodStatus calls.
+type fakeStatusManager struct {
 	status.Manager
-	look *Look
+	input *StatusInput
 }
 
-func (s statuses) GetPodStatus(types.UID) (v1.PodStatus, bool) {
-	if s.look.Cached == nil {
+func (s fakeStatusManager) GetPodStatus(types.UID) (v1.PodStatus, bool) {
+	if s.input.Cached == nil {
 		return v1.PodStatus{}, false
 	}
-	return *s.look.Cached, true
+	return *s.input.Cached, true
 }
 
-func (s statuses) GetPodResizeConditions(types.UID) []*v1.PodCondition {
+func (s fakeStatusManager) GetPodResizeConditions(types.UID) []*v1.PodCondition {
 	var conditions []*v1.PodCondition
-	for _, condition := range s.look.Resize {
+	for _, condition := range s.input.ResizeConditions {
 		conditions = append(conditions, &condition)
 	}
 	return conditions
 }
 
-func (s statuses) ClearPodResizePendingCondition(types.UID) {}
+func (s fakeStatusManager) ClearPodResizePendingCondition(types.UID) {}
 
-func (s statuses) ClearPodResizeInProgressCondition(types.UID) (int64, bool) { return 0, false }
+func (s fakeStatusManager) ClearPodResizeInProgressCondition(types.UID) (int64, bool) {
+	return 0, false
+}
 
-// verdicts are probe results that do not change.
-type verdicts struct {
+// fixedResults is a results manager whose results never change.
+type fixedResults struct {
 	byID *map[kubecontainer.ContainerID]results.Result
 }
 
-func (v verdicts) Get(id kubecontainer.ContainerID) (results.Result, bool) {
+func (v fixedResults) Get(id kubecontainer.ContainerID) (results.Result, bool) {
 	result, ok := (*v.byID)[id]
 	return result, ok
 }
 
-func (v verdicts) Set(kubecontainer.ContainerID, results.Result, *v1.Pod) {}
+func (v fixedResults) Set(kubecontainer.ContainerID, results.Result, *v1.Pod) {}
 
-func (v verdicts) Remove(kubecontainer.ContainerID) {}
+func (v fixedResults) Remove(kubecontainer.ContainerID) {}
 
-func (v verdicts) Updates() <-chan results.Update { return nil }
+func (v fixedResults) Updates() <-chan results.Update { return nil }
 
-type evictor struct{ look *Look }
+type fakeEvictor struct{ input *StatusInput }
 
-func (e evictor) ShouldEvict(*v1.Pod) lifecycle.ShouldEvictResponse {
-	if e.look.Evict == nil {
+func (e fakeEvictor) ShouldEvict(*v1.Pod) lifecycle.ShouldEvictResponse {
+	if e.input.Eviction == nil {
 		return lifecycle.ShouldEvictResponse{}
 	}
-	return *e.look.Evict
+	return *e.input.Eviction
 }
 
-// cgroups answers with one pod's cgroup.
-type cgroups struct {
+// fakeContainerManager serves one pod's cgroup.
+type fakeContainerManager struct {
 	cm.ContainerManager
 	cm.PodContainerManager
-	look *Look
+	input *StatusInput
 }
 
-func (c cgroups) NewPodContainerManager() cm.PodContainerManager { return c }
+func (c fakeContainerManager) NewPodContainerManager() cm.PodContainerManager { return c }
 
-func (c cgroups) GetPodCgroupConfig(*v1.Pod, v1.ResourceName) (*cm.ResourceConfig, error) {
-	return c.look.Cgroup, nil
+func (c fakeContainerManager) GetPodCgroupConfig(*v1.Pod, v1.ResourceName) (*cm.ResourceConfig, error) {
+	return c.input.Cgroup, nil
 }
 
-// nodes holds the one node.
-type nodes struct {
+// fakeNodeLister serves one node.
+type fakeNodeLister struct {
 	corelisters.NodeLister
-	look *Look
+	input *StatusInput
 }
 
-func (n nodes) Get(string) (*v1.Node, error) {
-	return &v1.Node{Status: v1.NodeStatus{Addresses: n.look.NodeAddresses}}, nil
+func (n fakeNodeLister) Get(string) (*v1.Node, error) {
+	return &v1.Node{Status: v1.NodeStatus{Addresses: n.input.NodeAddresses}}, nil
 }

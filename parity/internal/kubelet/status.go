@@ -18,7 +18,7 @@ import (
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 )
 
-// What is linked below is there only if somebody uses its package.
+// The linker keeps the functions below only if their packages are used.
 var (
 	_ = kubelet.NewReasonCache
 	_ = status.NewManager
@@ -39,99 +39,99 @@ func isPodStatusByKubeletEqual(old, next *v1.PodStatus) bool
 //go:linkname checkContainerStateTransition k8s.io/kubernetes/pkg/kubelet/status.checkContainerStateTransition
 func checkContainerStateTransition(old, next *v1.PodStatus, spec *v1.PodSpec) error
 
-// Phase is the kubelet's phase for these statuses of init and regular containers.
+// Phase returns the kubelet's phase for the statuses of init and regular containers.
 func Phase(pod *v1.Pod, statuses []v1.ContainerStatus, terminating, initialized bool) v1.PodPhase {
 	return getPhase(klog.Logger{}, pod, statuses, terminating, initialized)
 }
 
-// NormalizeStatus is the status as the kubelet caches it. The argument stays as it is.
+// NormalizeStatus returns the status as the kubelet caches it. It does not modify its argument.
 func NormalizeStatus(pod *v1.Pod, status *v1.PodStatus) v1.PodStatus {
 	return *normalizeStatus(pod, status.DeepCopy())
 }
 
-// MergeStatus is what the kubelet sends, given what the API server has. The arguments stay as they are.
+// MergeStatus returns what the kubelet sends when the API server has api. It does not modify its arguments.
 func MergeStatus(pod *v1.Pod, api, ours *v1.PodStatus, couldRun bool) v1.PodStatus {
 	return mergePodStatus(pod, *api.DeepCopy(), *ours.DeepCopy(), couldRun)
 }
 
-// EqualStatus reports whether the kubelet has nothing to send.
-func EqualStatus(old, next *v1.PodStatus) bool { return isPodStatusByKubeletEqual(old, next) }
+// StatusEqual reports whether the kubelet has nothing to send.
+func StatusEqual(old, next *v1.PodStatus) bool { return isPodStatusByKubeletEqual(old, next) }
 
-// CheckTransition is the kubelet's check of what containers may not do.
+// CheckTransition is the kubelet's check for illegal container state transitions.
 func CheckTransition(pod *v1.Pod, old, next *v1.PodStatus) error {
 	return checkContainerStateTransition(old, next, &pod.Spec)
 }
 
-// StatusManager is the kubelet's own, silent, and with an end: the original sends until its process ends, so that it could
-// neither live in a bubble of testing/synctest nor be started twice in a test.
+// StatusManager is the kubelet's status manager without logs and with a Stop method. The original sends until its
+// process exits, so it could neither run in a testing/synctest bubble nor be started twice in a test.
 type StatusManager struct {
 	status.Manager
-	pods   *mortalPods
+	pods   *stoppablePods
 	cancel context.CancelFunc
 }
 
-// NewStatusManager makes one on the kubelet's own address book. A nil client is a kubelet without an API server.
+// NewStatusManager returns a manager that uses the kubelet's own pod manager. A nil client means no API server.
 func NewStatusManager(client kubernetes.Interface, pods pod.Manager, deletion status.PodDeletionSafetyProvider) *StatusManager {
-	mortal := &mortalPods{Manager: pods, ended: make(chan struct{})}
-	return &StatusManager{Manager: status.NewManager(client, mortal, deletion, unmeasured{}), pods: mortal, cancel: func() {}}
+	stoppable := &stoppablePods{Manager: pods, stopped: make(chan struct{})}
+	return &StatusManager{Manager: status.NewManager(client, stoppable, deletion, noopStartupLatency{}), pods: stoppable, cancel: func() {}}
 }
 
-// Start lets it send.
+// Start starts sending.
 func (m *StatusManager) Start(ctx context.Context) {
 	ctx, m.cancel = context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
 	m.Manager.Start(ctx)
 }
 
-// Stop ends a manager that was started and waits for its goroutine. What was not sent is lost, as when a kubelet ends.
+// Stop stops a started manager and waits for its goroutine. Unsent statuses are lost, as when a kubelet exits.
 func (m *StatusManager) Stop() {
 	m.cancel()
-	m.pods.ending.Store(true)
+	m.pods.stopping.Store(true)
 	m.Manager.SetPodStatus(klog.Logger{}, &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "wakes the loop"}}, v1.PodStatus{})
-	<-m.pods.ended
+	<-m.pods.stopped
 }
 
-// SetPodStatus is the original's.
+// SetPodStatus calls the kubelet's method.
 func (m *StatusManager) SetPodStatus(pod *v1.Pod, status v1.PodStatus) (v1.PodStatus, bool) {
 	return m.Manager.SetPodStatus(klog.Logger{}, pod, status)
 }
 
-// TerminatePod is the original's.
+// TerminatePod calls the kubelet's method.
 func (m *StatusManager) TerminatePod(pod *v1.Pod) { m.Manager.TerminatePod(klog.Logger{}, pod) }
 
-// SetContainerReadiness is the original's; the container is written as in the API.
+// SetContainerReadiness calls the kubelet's method. The container ID has the API's form.
 func (m *StatusManager) SetContainerReadiness(uid types.UID, id string, ready bool) {
 	m.Manager.SetContainerReadiness(klog.Logger{}, uid, container.ParseContainerID(id), ready)
 }
 
-// SetContainerStartup is the original's; the container is written as in the API.
+// SetContainerStartup calls the kubelet's method. The container ID has the API's form.
 func (m *StatusManager) SetContainerStartup(uid types.UID, id string, started bool) {
 	m.Manager.SetContainerStartup(klog.Logger{}, uid, container.ParseContainerID(id), started)
 }
 
-// RemoveOrphanedStatuses is the original's.
+// RemoveOrphanedStatuses calls the kubelet's method.
 func (m *StatusManager) RemoveOrphanedStatuses(keep map[types.UID]bool) {
 	m.Manager.RemoveOrphanedStatuses(klog.Logger{}, keep)
 }
 
-// mortalPods ends the manager's goroutine, the only one that asks for the translations, when it should end.
-type mortalPods struct {
+// stoppablePods ends the manager's goroutine, the only caller of GetUIDTranslations, after Stop.
+type stoppablePods struct {
 	pod.Manager
-	ending atomic.Bool
-	ended  chan struct{}
+	stopping atomic.Bool
+	stopped  chan struct{}
 }
 
-func (p *mortalPods) GetUIDTranslations() (
+func (p *stoppablePods) GetUIDTranslations() (
 	map[kubetypes.ResolvedPodUID]kubetypes.MirrorPodUID, map[kubetypes.MirrorPodUID]kubetypes.ResolvedPodUID,
 ) {
-	if p.ending.Load() {
-		close(p.ended)
+	if p.stopping.Load() {
+		close(p.stopped)
 		runtime.Goexit()
 	}
 	return p.Manager.GetUIDTranslations()
 }
 
-// unmeasured is a node on which nobody measures how long pods take to start.
-type unmeasured struct{}
+// noopStartupLatency discards pod startup measurements.
+type noopStartupLatency struct{}
 
-func (unmeasured) RecordStatusUpdated(*v1.Pod)     {}
-func (unmeasured) DeletePodStartupState(types.UID) {}
+func (noopStartupLatency) RecordStatusUpdated(*v1.Pod)     {}
+func (noopStartupLatency) DeletePodStartupState(types.UID) {}
