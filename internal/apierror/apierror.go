@@ -20,21 +20,21 @@ type Class int
 const (
 	// None is the class of a nil error.
 	None Class = iota
-	// NotFound: the object does not exist.
+	// NotFound means that the object does not exist.
 	NotFound
-	// Replaced: the name now belongs to an object with another UID, possibly on another node.
+	// Replaced means that the name now belongs to an object with another UID, possibly on another node.
 	Replaced
-	// Conflict: the object is newer than the copy that the request was based on.
+	// Conflict means that the object is newer than the copy that the request was based on.
 	Conflict
-	// TooLarge: the object exceeds a size limit of the API server or etcd.
+	// TooLarge means that the object exceeds a size limit of the API server or etcd.
 	TooLarge
-	// Rejected: the server refuses the request, and would refuse it again.
+	// Rejected means that the server refuses the request, and would refuse it again.
 	Rejected
-	// Throttled: the server asks to be left alone for a while.
+	// Throttled means that the server asks for a pause.
 	Throttled
-	// Failed: the request was not executed.
+	// Failed means that the request was not executed.
 	Failed
-	// Ambiguous: the request may have been executed, or may still be (F9).
+	// Ambiguous means that the request may have been executed, or may still be (F9).
 	Ambiguous
 )
 
