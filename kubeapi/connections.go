@@ -12,68 +12,68 @@ import (
 	"k8s.io/client-go/util/connrotation"
 )
 
-// ownConnections makes the config's connections those of one Client and of no other: client-go would give clients with
-// the same credentials one HTTP/2 connection, and what fills or blocks that would hold up everybody. A config with a
-// Transport of its own has none of client-go's.
-func ownConnections(cfg *rest.Config) *connrotation.ConnectionTracker {
-	dial := cfg.Dial
+// CloseConnections closes all connections, so that the next request opens a new one. Pending requests and watches fail. Use it
+// when responses do not arrive: HTTP/2 detects a dead connection only after 45s (F3).
+func (c *Client) CloseConnections() { c.connections.CloseAll() }
+
+// trackConnections gives the client its own connections. client-go shares one HTTP/2 connection between clients with the same
+// credentials, so that a client that fills or blocks it would stall the others. It has no effect on a config with its own
+// Transport.
+func trackConnections(config *rest.Config) *connrotation.ConnectionTracker {
+	dial := config.Dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
-	tracked := connrotation.NewConnectionTracker()
-	cfg.Dial = connrotation.NewDialerWithTracker(dial, tracked).DialContext
-	return tracked
+	connections := connrotation.NewConnectionTracker()
+	config.Dial = connrotation.NewDialerWithTracker(dial, connections).DialContext
+	return connections
 }
 
-// freshTokens has a token file read again after an answer of 401 (F29); client-go by itself reads it once a minute,
-// whatever the server says.
+// reloadToken makes the client read a token file again after a 401 (F29). client-go reads it once a minute, whatever the
+// server responds.
 //
-// Certificates that are files are read again by client-go with each new connection, if it has not done so within a
-// second; see freshCertificates. Those that stand in the kubeconfig itself are read once, as everything else in it.
-func freshTokens(cfg *rest.Config) {
-	if cfg.BearerTokenFile == "" {
+// Certificate files are read again by client-go for each new connection, at most once a second; see reloadCertificate.
+// Credentials inside a kubeconfig are read once, like everything else in it.
+func reloadToken(config *rest.Config) {
+	if config.BearerTokenFile == "" {
 		return
 	}
-	cfg.Wrap(transport.ResettableTokenSourceWrapTransport(transport.NewCachedFileTokenSource(cfg.BearerTokenFile)))
-	cfg.BearerToken, cfg.BearerTokenFile = "", ""
+	config.Wrap(transport.ResettableTokenSourceWrapTransport(transport.NewCachedFileTokenSource(config.BearerTokenFile)))
+	config.BearerToken, config.BearerTokenFile = "", ""
 }
 
-// freshCertificates ends the connections of a client that shows a certificate from a file when the server does not know
-// it (F29): the next has the certificate that is in the file now. The API server does the same of itself since v1.29;
-// client-go alone would go on with the old one for up to five minutes.
-func freshCertificates(cfg *rest.Config, own *connrotation.ConnectionTracker) {
-	if cfg.CertFile == "" {
+// reloadCertificate closes the connections of a client with a certificate file when the server does not recognize the
+// certificate (F29), so that the next connection uses the file's current certificate. API servers since v1.29 close the
+// connection themselves; client-go alone would use the old certificate for up to five minutes.
+func reloadCertificate(config *rest.Config, connections *connrotation.ConnectionTracker) {
+	if config.CertFile == "" {
 		return
 	}
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &reconnecting{next, own} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &reconnectingTransport{next, connections} })
 }
 
-// reconnecting ends the connections when the server does not know who asks.
-type reconnecting struct {
+// reconnectingTransport closes all connections when the server does not recognize the client.
+type reconnectingTransport struct {
 	http.RoundTripper
 	connections *connrotation.ConnectionTracker
 }
 
+// anonymousUser is the user that a server with anonymous access assigns to the holder of an expired certificate. It responds
+// with 403 instead of 401, and only the message names the user.
+const anonymousUser = "system:anonymous"
+
 // RoundTrip implements http.RoundTripper.
-func (r *reconnecting) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := r.RoundTripper.RoundTrip(request)
+func (t *reconnectingTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := t.RoundTripper.RoundTrip(request)
 	if err != nil || (response.StatusCode != http.StatusUnauthorized && response.StatusCode != http.StatusForbidden) {
 		return response, err
 	}
-	const enough = 64 << 10
-	why, _ := io.ReadAll(io.LimitReader(response.Body, enough)) // while there is a connection to read it from
+	const maxBody = 64 << 10
+	body, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) // before its connection is closed
 	_ = response.Body.Close()
-	response.Body = io.NopCloser(bytes.NewReader(why))
-	if response.StatusCode == http.StatusUnauthorized || bytes.Contains(why, []byte(anonymous)) {
-		r.connections.CloseAll()
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	if response.StatusCode == http.StatusUnauthorized || bytes.Contains(body, []byte(anonymousUser)) {
+		t.connections.CloseAll()
 	}
 	return response, nil
 }
-
-// anonymous is whom a server that lets strangers in takes the holder of an expired certificate for: it forbids, and does
-// not say that it does not know who asks.
-const anonymous = "system:anonymous"
-
-// CloseConnections makes the next request use a new connection. Requests under way fail, watches too. It is for when
-// answers do not come: a connection that leads nowhere any more is found out by HTTP/2 itself only after 45 s (F3).
-func (c *Client) CloseConnections() { c.connections.CloseAll() }
