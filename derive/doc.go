@@ -1,26 +1,31 @@
-// Package derive computes what the API should say about a pod: values in, values out. It has no clock, no goroutine, no
-// lock, no log and no I/O, so that every rule can be tested by a table and compared with the kubelet's own function.
+// Package derive computes the status of a pod: values in, values out. It has no clock, goroutine, lock, log or I/O, so that
+// every rule can be tested with a table and compared with the kubelet's own function.
 //
 //	desired pod ─┐
 //	observed ────┤
-//	probes ──────┼─> Status ──> WithProbeFacts ─> CheckTransition ─> Continue ─> Normalize ─> Equal? ──> cache
-//	previous ────┤                                                                                        │
-//	now ─────────┘                                                    API's status ─> Merge <────────────┘
-//	                                                                                    │
-//	                                                                                    └──> what to send
+//	probes ──────┼─> Status ─> WithProbeResults ─> CheckTransition ─> CarryOver ─> Normalize ─> Equal? ─> cache
+//	previous ────┤                                                                                         │
+//	now ─────────┘                                                     API's status ─> Merge <─────────────┘
+//	                                                                                     │
+//	                                                                                     └──> status to send
 //
-// [Status] is the whole of the left half: container statuses, phase, conditions, addresses. Its result is ready to be
-// published. An agent that needs no more calls Status after each look at its runtime, then [Merge] with what the API
-// server holds, and sends the result.
+// [Status] computes container statuses, phase, conditions and addresses. Its result is ready to be published. A simple
+// agent does the following after each inspection of its runtime:
 //
-// The right half is for an agent that keeps statuses and takes them from several writers. [WithProbeFacts] lays the
-// newest probe results over a status that was computed before them. [CheckTransition] refuses what may not happen to a
-// container. [Continue] keeps what must not move in a pod's life: its start time, the times of conditions that did not
-// change. [Normalize] brings a status into the form in which the API server will hold it, and [Equal] tells whether two
-// such statuses say the same, without allocating.
+//  1. Call [Status].
+//  2. Call [Merge] with the status that the API server holds.
+//  3. Send the result.
 //
-// A status is immutable once it was handed to this package or was returned by it: results share memory with arguments.
+// The other functions serve an agent that caches statuses and accepts them from several writers:
 //
-// Where a rule's number stands in a comment (PH-7, SM-65, BUG-42), docs/behaviour.md has its text. Feature gates do not
-// exist here: behaviour is that of Kubernetes v1.36 with its default gates, where no comment says otherwise.
+//   - [WithProbeResults] applies the newest probe results to a status that was computed before them.
+//   - [CheckTransition] rejects transitions that a container must not make.
+//   - [CarryOver] preserves monotonic fields: the start time, and the transition times of unchanged conditions.
+//   - [Normalize] converts a status to the form in which the API server stores it.
+//   - [Equal] compares two normalized statuses without allocating.
+//
+// A status is immutable once it was passed to or returned by this package: results share memory with arguments.
+//
+// Rule numbers in comments (PH-7, SM-65, BUG-42) refer to docs/behaviour.md. There are no feature gates: unless a comment
+// says otherwise, the behaviour is that of Kubernetes v1.36 with default gates.
 package derive

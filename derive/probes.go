@@ -5,100 +5,121 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/heraldnode/herald/internal/restart"
+	"github.com/heraldnode/herald/observed"
 )
 
-// WithProbeFacts lays the newest probe results over a status that may have been computed before them: started and ready
-// of each container, and the conditions Ready and ContainersReady that follow. A status computed earlier can therefore
-// not undo a result (SM-16, BUG-7). Results are matched by container ID: one for a container that was replaced changes
-// nothing (SM-14).
+// ProbeResults are the newest probe results by container ID. A result of a replaced container matches nothing (SM-14).
+type ProbeResults map[observed.ContainerID]ContainerProbeResults
+
+// ContainerProbeResults are the probe results of one container.
+type ContainerProbeResults struct {
+	Startup, Readiness ProbeResult
+}
+
+// ProbeResult is the result of a probe after its thresholds.
+type ProbeResult int
+
+// The probe results. The zero value is a probe without a result yet.
+const (
+	ProbeUnknown ProbeResult = iota
+	ProbeSuccess
+	ProbeFailure
+)
+
+// find returns the results of the container with this ID. A container without an ID was never probed.
+func (p ProbeResults) find(containerID string) ContainerProbeResults {
+	if len(p) == 0 || containerID == "" {
+		return ContainerProbeResults{}
+	}
+	return p[observed.ParseContainerID(containerID)]
+}
+
+// WithProbeResults applies the newest probe results to a status that may have been computed before them. It sets started and
+// ready of each container, and the conditions Ready and ContainersReady. A status computed earlier can therefore not undo a
+// result (SM-16, BUG-7). Results are matched by container ID: a result of a replaced container changes nothing (SM-14).
 //
-// A status that already agrees is returned as it is. The phase stays; transition times are [Continue]'s business.
-func WithProbeResults(pod *v1.Pod, status v1.PodStatus, facts ProbeResults) v1.PodStatus {
-	if !applyProbes(pod, &status, facts) {
+// A status that already agrees is returned unchanged. The phase is not affected. [CarryOver] sets transition times.
+func WithProbeResults(pod *v1.Pod, status v1.PodStatus, results ProbeResults) v1.PodStatus {
+	if !applyProbeResults(pod, &status, results) {
 		return status
 	}
-	containers := ContainersReadyCondition(pod, initAndRegular(&status), status.Phase)
-	status.Conditions = replaced(status.Conditions, gated(pod, status.Conditions, containers))
-	status.Conditions = put(status.Conditions, containers)
+	containersReady := ContainersReadyCondition(pod, initAndRegular(&status), status.Phase)
+	status.Conditions = withCondition(status.Conditions, readyFromContainers(pod, status.Conditions, containersReady))
+	status.Conditions = setCondition(status.Conditions, containersReady)
 	return status
 }
 
-// applyProbes sets started and ready of init and regular containers, in lists of its own, and reports whether any
-// changed. Ephemeral containers have neither (PH-42). A status that the spec does not know is left alone.
-func applyProbes(pod *v1.Pod, status *v1.PodStatus, facts ProbeResults) bool {
+// applyProbeResults sets started and ready of init and regular containers and reports whether any changed. It copies a list
+// before it changes it. Ephemeral containers have neither flag (PH-42). Containers that are not in the spec stay unchanged.
+func applyProbeResults(pod *v1.Pod, status *v1.PodStatus, results ProbeResults) bool {
 	var changedInit, changed bool
-	status.InitContainerStatuses, changedInit = probed(status.InitContainerStatuses, func(place int) (flags, bool) {
-		spec, s := initAt(&pod.Spec, status.InitContainerStatuses, place), &status.InitContainerStatuses[place]
-		if spec == nil {
-			return flags{}, false
+	status.InitContainerStatuses, changedInit = setFlags(status.InitContainerStatuses, func(index int) (probeFlags, bool) {
+		container := initContainerAt(&pod.Spec, status.InitContainerStatuses, index)
+		if container == nil {
+			return probeFlags{}, false
 		}
-		return judge(spec, s, facts.of(s.ContainerID), !restart.IsSidecar(spec)), true
+		containerStatus := &status.InitContainerStatuses[index]
+		return computeFlags(container, containerStatus, results, InitContainerKind(container)), true
 	})
-	status.ContainerStatuses, changed = probed(status.ContainerStatuses, func(place int) (flags, bool) {
-		s := &status.ContainerStatuses[place]
-		spec := specOf(pod.Spec.Containers, s.Name)
-		if spec == nil {
-			return flags{}, false
+	status.ContainerStatuses, changed = setFlags(status.ContainerStatuses, func(index int) (probeFlags, bool) {
+		containerStatus := &status.ContainerStatuses[index]
+		container := findContainer(pod.Spec.Containers, containerStatus.Name)
+		if container == nil {
+			return probeFlags{}, false
 		}
-		return judge(spec, s, facts.of(s.ContainerID), false), true
+		return computeFlags(container, containerStatus, results, RegularContainer), true
 	})
 	return changed || changedInit
 }
 
-// flags are what probing decides about a container.
-type flags struct{ started, ready bool }
+// probeFlags are the parts of a container status that depend on probes.
+type probeFlags struct{ started, ready bool }
 
-// probed copies the list at the first status whose flags change.
-func probed(statuses []v1.ContainerStatus, judge func(place int) (flags, bool)) ([]v1.ContainerStatus, bool) {
-	changed := false
-	for place := range statuses {
-		status := &statuses[place]
-		want, known := judge(place)
-		if !known || (status.Ready == want.ready && status.Started != nil && *status.Started == want.started) {
+// setFlags copies the list at the first status whose flags change.
+func setFlags(
+	statuses []v1.ContainerStatus, compute func(index int) (probeFlags, bool),
+) (updated []v1.ContainerStatus, changed bool) {
+	for i := range statuses {
+		status := &statuses[i]
+		want, ok := compute(i)
+		if !ok || (status.Ready == want.ready && status.Started != nil && *status.Started == want.started) {
 			continue
 		}
 		if !changed {
 			statuses, changed = slices.Clone(statuses), true
 		}
-		statuses[place].Started, statuses[place].Ready = new(want.started), want.ready
+		statuses[i].Started, statuses[i].Ready = new(want.started), want.ready
 	}
 	return statuses, changed
 }
 
-// judge is PRB-32 to PRB-35. Where a probe is declared and has not spoken, what the status says of this container
-// stands (I16); the status of a container that was never judged says false.
-func judge(spec *v1.Container, status *v1.ContainerStatus, facts ContainerProbeResults, runsToCompletion bool) flags {
-	started := hasStarted(spec, status, facts.Startup)
-	if runsToCompletion {
-		return flags{started, endedWell(status.State.Terminated)}
+// computeFlags is PRB-32 to PRB-35. A declared probe without a result leaves the flag of this container as it is (I16). The
+// flag of a container without any result is false.
+func computeFlags(
+	container *v1.Container, status *v1.ContainerStatus, results ProbeResults, kind ContainerKind,
+) probeFlags {
+	result := results.find(status.ContainerID)
+	started := hasStarted(container, status, result.Startup)
+	if kind == InitContainer {
+		return probeFlags{started, initSucceeded(status.State.Terminated)}
 	}
-	return flags{started, started && isReady(spec, status, facts.Readiness)}
+	return probeFlags{started, started && isReady(container, status, result.Readiness)}
 }
 
-func hasStarted(spec *v1.Container, status *v1.ContainerStatus, startup ProbeResult) bool {
+func hasStarted(container *v1.Container, status *v1.ContainerStatus, startup ProbeResult) bool {
 	switch {
 	case status.State.Running == nil:
 		return false
 	case startup != ProbeUnknown:
 		return startup == ProbeSuccess
 	default:
-		return isStarted(status) || spec.StartupProbe == nil
+		return isStarted(status) || container.StartupProbe == nil
 	}
 }
 
-func isReady(spec *v1.Container, status *v1.ContainerStatus, readiness ProbeResult) bool {
+func isReady(container *v1.Container, status *v1.ContainerStatus, readiness ProbeResult) bool {
 	if readiness != ProbeUnknown {
 		return readiness == ProbeSuccess
 	}
-	return spec.ReadinessProbe == nil || status.Ready
-}
-
-func specOf(containers []v1.Container, name string) *v1.Container {
-	for i := range containers {
-		if containers[i].Name == name {
-			return &containers[i]
-		}
-	}
-	return nil
+	return container.ReadinessProbe == nil || status.Ready
 }

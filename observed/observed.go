@@ -188,6 +188,16 @@ func (p *Pod) Instances(name string) []Container {
 	return instances
 }
 
+// Newest returns the newest instance of a container, or nil.
+func (p *Pod) Newest(name string) *Container {
+	for i := range p.Containers {
+		if p.Containers[i].Name == name {
+			return &p.Containers[i]
+		}
+	}
+	return nil
+}
+
 // ActiveContainers returns the containers of the newest sandbox. Containers of an older sandbox, for example from before a
 // reboot, say nothing about the present (PH-15).
 func (p *Pod) ActiveContainers() []Container {

@@ -150,3 +150,15 @@ func TestParseContainerID_Allocations(t *testing.T) {
 		t.Fatalf("got %v allocations, want 0", n)
 	}
 }
+
+func TestPod_Newest(t *testing.T) {
+	pod := newRebootedPod()
+	for _, name := range []string{"a", "b", "missing"} {
+		instances := pod.Instances(name)
+		newest := pod.Newest(name)
+		switch {
+		case newest == nil && len(instances) > 0, newest != nil && (len(instances) == 0 || newest.ID != instances[0].ID):
+			t.Errorf("%s: got %v, want the first of %v", name, newest, ids(instances))
+		}
+	}
+}
