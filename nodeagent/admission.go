@@ -9,18 +9,18 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// rejection is why this node will not run a pod, in the words of the pod's status.
+// rejection is an admission error with the reason for the pod status.
 type rejection struct {
 	reason string
-	why    error
+	err    error
 }
 
-func (r *rejection) Error() string           { return r.why.Error() }
-func (r *rejection) Unwrap() error           { return r.why }
+func (r *rejection) Error() string           { return r.err.Error() }
+func (r *rejection) Unwrap() error           { return r.err }
 func (r *rejection) RejectionReason() string { return r.reason }
 
-// The reasons of rejections. OutOfpods is the kubelet's; it has no word for a field that it does not honour, since it
-// ignores those.
+// Reasons of rejections. OutOfpods is the kubelet's. The kubelet has no reason for unsupported fields, because it ignores
+// them.
 const (
 	reasonTooMany     = "OutOfpods"
 	reasonUnsupported = "UnsupportedField"
@@ -28,40 +28,40 @@ const (
 	reasonTooLarge    = "TooManyContainers"
 )
 
-// maxContainers is how many containers a pod may have that start with it. An object has room for thousands, each with three
-// probes that may all be asked at once, and no pod needs them.
+// maxContainers bounds the init and regular containers of a pod. An object has room for thousands, each with three probes
+// that may run at the same time.
 const maxContainers = 100
 
-// admit says whether the node runs the pod.
-func (n *Node) admit(pod *v1.Pod) error {
+// admit returns an error if the node does not run the pod.
+func (n *NodeAgent) admit(pod *v1.Pod) error {
 	if n.config.Runtime == RuntimeProcess && !n.config.AllowAPIPods && !podid.IsStatic(pod) {
-		return &rejection{reasonForbidden, fmt.Errorf("the %s runtime isolates nothing, so it runs pods of this machine's manifests only; "+
-			"--allow-api-pods lets it run those of the API server", RuntimeProcess)}
+		return &rejection{reasonForbidden, fmt.Errorf("the %s runtime does not isolate pods, so it runs static pods only; "+
+			"--allow-api-pods allows pods of the API server", RuntimeProcess)}
 	}
 	if containers := len(pod.Spec.InitContainers) + len(pod.Spec.Containers); containers > maxContainers {
 		return &rejection{
-			reasonTooLarge, fmt.Errorf("it has %d containers, and %d is the most that a pod may have", containers, maxContainers),
+			reasonTooLarge, fmt.Errorf("pod has %d containers, at most %d are allowed", containers, maxContainers),
 		}
 	}
 	if err := n.runtime.Unsupported(pod); err != nil {
 		return &rejection{reasonUnsupported, err}
 	}
-	if others := n.othersOf(podid.UID(pod.UID)); others >= n.config.MaxPods {
-		return &rejection{reasonTooMany, fmt.Errorf("this node has %d pods, and %d is the most that it may have", others, n.config.MaxPods)}
+	if others := n.otherPods(podid.UID(pod.UID)); others >= n.config.MaxPods {
+		return &rejection{reasonTooMany, fmt.Errorf("node has %d pods, at most %d are allowed", others, n.config.MaxPods)}
 	}
 	return nil
 }
 
-// othersOf counts the pods that have a place on the node, but for that one: those that were admitted, and those that run
-// and were not asked about yet, from before a restart.
-func (n *Node) othersOf(uid podid.UID) int {
+// otherPods counts the pods that occupy a place on the node, except the given one: admitted pods, and pods that have been
+// running since before a restart and are not admitted yet.
+func (n *NodeAgent) otherPods(uid podid.UID) int {
 	placed := map[podid.UID]bool{}
 	listed, _ := n.Agent.PLEG.Pods()
-	for _, seen := range listed {
-		if newer := n.Agent.PLEG.Get(seen.UID); !newer.At.IsZero() {
-			seen = newer
+	for _, pod := range listed {
+		if newer := n.Agent.PLEG.Get(pod.UID); !newer.At.IsZero() {
+			pod = newer
 		}
-		placed[seen.UID] = seen.Running()
+		placed[pod.UID] = pod.Running()
 	}
 	for _, state := range n.Agent.Workers.Pods() {
 		placed[state.UID] = state.Stage < plan.Terminated && (state.Admitted || placed[state.UID])

@@ -1,6 +1,7 @@
 package nodeagent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,94 +15,95 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The runtimes.
+// Values of Config.Runtime.
 const (
-	RuntimeCRI     = "cri"     // a container runtime that is there already: containerd, CRI-O
-	RuntimeProcess = "process" // processes of this machine, without any isolation
+	RuntimeCRI     = "cri"     // an existing container runtime: containerd, CRI-O
+	RuntimeProcess = "process" // host processes without isolation
 )
 
-// Config says what a node is to be. Fields without a default are required.
+// Config configures a NodeAgent. NodeName, DataDir and at least one source of pods are required.
 type Config struct {
 	// NodeName is the name of the node.
 	NodeName string
-	// DataDir is where everything is kept that must survive the agent, an absolute path. It is made for its owner alone;
-	// one that others can write to is refused.
+	// DataDir is the absolute path of the directory for all persistent state. It is created with mode 0700; a directory that
+	// others can write to is rejected.
 	DataDir string
 
-	// API is how to reach the API server. Default: there is none, the node is alone.
+	// API configures the connection to the API server. Nil runs the node without a cluster.
 	API *rest.Config
-	// EventQPS and EventBurst limit how many events the API server gets a second, and at once; they count apart from the
-	// limits of API. Default 50 and 100; a negative EventQPS is no limit.
+	// EventQPS and EventBurst limit the events sent to the API server, separately from the limits of API. They default to 50
+	// and 100; a negative EventQPS disables the limit.
 	EventQPS   float32
 	EventBurst int
 
-	// StaticPodPath is a folder of manifests, or one. Default: none.
+	// StaticPodPath is a manifest file or a folder of manifests.
 	StaticPodPath string
-	// StaticPodURL is where a manifest is read from, with StaticPodURLHeader. Default: none.
+	// StaticPodURL is the URL of a manifest. Requests carry StaticPodURLHeader.
 	StaticPodURL       string
 	StaticPodURLHeader http.Header
-	// StaticPodURLCAFile has the authorities that may vouch for the URL's server; StaticPodURLCertFile and
-	// StaticPodURLKeyFile are what the agent shows it. All are PEM, and read again when they change. Default: the system's
-	// authorities, and nothing is shown.
+	// StaticPodURLCAFile contains the CAs that may sign the certificate of the URL's server; StaticPodURLCertFile and
+	// StaticPodURLKeyFile contain the client certificate. All are PEM and are reloaded when they change. The default is the
+	// system's CAs without a client certificate.
 	StaticPodURLCAFile, StaticPodURLCertFile, StaticPodURLKeyFile string
-	// FileCheckFrequency and HTTPCheckFrequency are how often they are looked at when nothing seems to happen. Default 20 s.
+	// FileCheckFrequency and HTTPCheckFrequency are the periods of a full check. They default to 20s.
 	FileCheckFrequency, HTTPCheckFrequency time.Duration
-	// SyncFrequency is how often a pod is looked at although nothing happened. Default 1 min.
+	// SyncFrequency is the period at which each pod is synced without a change. Defaults to 1m.
 	SyncFrequency time.Duration
 
-	// Runtime is RuntimeCRI or RuntimeProcess. Default RuntimeCRI.
+	// Runtime is RuntimeCRI or RuntimeProcess. Defaults to RuntimeCRI.
 	Runtime string
-	// ContainerRuntimeEndpoint and ImageServiceEndpoint are the sockets of a RuntimeCRI. Default
-	// unix:///run/containerd/containerd.sock, and the same.
+	// ContainerRuntimeEndpoint and ImageServiceEndpoint are the sockets of RuntimeCRI. The default is
+	// unix:///run/containerd/containerd.sock for both.
 	ContainerRuntimeEndpoint, ImageServiceEndpoint string
-	// AllowAPIPods lets a RuntimeProcess run pods of the API server, which nothing keeps from the whole machine. Default:
-	// they are refused.
+	// AllowAPIPods lets RuntimeProcess run pods of the API server, which have access to the whole machine.
 	AllowAPIPods bool
-	// Shim is the command that a RuntimeProcess starts containers with, see process.Config. Default: this program.
+	// Shim is the command that RuntimeProcess starts containers with, see process.Config. Defaults to this program.
 	Shim []string
-	// RuntimeRequestTimeout bounds each call of the runtime beyond what the call itself asks for. Default 2 min.
+	// RuntimeRequestTimeout bounds each runtime call, in addition to the time that the call itself asks for. Defaults to 2m.
 	RuntimeRequestTimeout time.Duration
-	// MaxParallelImagePulls is how many images are pulled at once. Default: no limit.
+	// MaxParallelImagePulls limits concurrent image pulls. Zero means no limit.
 	MaxParallelImagePulls int
-	// SeccompDefault gives containers without a seccomp profile the runtime's instead of none.
+	// SeccompDefault gives containers without a seccomp profile the runtime's default profile.
 	SeccompDefault bool
-	// AllowedUnsafeSysctls are sysctls beyond the safe ones that pods may set; a trailing * stands for any ending.
+	// AllowedUnsafeSysctls lists sysctls beyond the safe ones that pods may set; a trailing * matches any suffix.
 	AllowedUnsafeSysctls []string
 
-	// PodLogsDir is where containers' logs go. Default: /var/log/pods, or logs in DataDir for a RuntimeProcess.
+	// PodLogsDir is the directory of container logs. Defaults to /var/log/pods, and to logs in DataDir for RuntimeProcess.
 	PodLogsDir string
-	// ContainerLogMaxSize is the size in bytes at which a log is rotated, never if it is negative; ContainerLogMaxFiles is
-	// how many files a container's log may have, at least 2. Default 10 MiB and 5.
+	// ContainerLogMaxSize is the size in bytes at which a log is rotated; a negative size disables rotation.
+	// ContainerLogMaxFiles is the number of files per container, at least 2. They default to 10 MiB and 5.
 	ContainerLogMaxSize  int64
 	ContainerLogMaxFiles int
-	// NodeIP is the node's address, and that of pods in its network. Default: that of the interface that leads out.
+	// NodeIP is the address of the node and of pods in its network. Defaults to the address of the default route's interface.
 	NodeIP netip.Addr
-	// NodeLabels and RegisterWithTaints are given to the Node object when it is made. NoRegistration leaves that to others.
+	// NodeLabels and RegisterWithTaints are set when the Node object is created. NoRegistration disables its creation.
 	NodeLabels         map[string]string
 	RegisterWithTaints []v1.Taint
 	NoRegistration     bool
-	// ProviderID is told to the Node object once, if nobody else has. Default: none.
+	// ProviderID is set on the Node object unless it has one.
 	ProviderID string
-	// NodeStatusUpdateFrequency is how often the machine is looked at, NodeStatusReportFrequency how often a status is told
-	// that did not change, NodeLeaseDuration after how long without a renewal the node counts as lost. Default 10 s, 5 min, 40 s.
+	// NodeStatusUpdateFrequency is the period at which the node status is computed, NodeStatusReportFrequency the period at
+	// which an unchanged status is sent, NodeLeaseDuration the duration of the node lease. They default to 10s, 5m and 40s.
 	NodeStatusUpdateFrequency, NodeStatusReportFrequency, NodeLeaseDuration time.Duration
-	// Reserved is what pods do not get of the machine. Default: nothing is.
+	// Reserved is subtracted from the machine's capacity to get the allocatable resources.
 	Reserved v1.ResourceList
-	// Version is the agent's own, for the Node object.
+	// Version is the agent's version in the Node object.
 	Version string
-	// ClusterDNS and ClusterDomain are for the pods' name resolution. Default: none, pods use the machine's.
+	// ClusterDNS and ClusterDomain configure the DNS of pods. The default is the host's DNS configuration.
 	ClusterDNS    []netip.Addr
 	ClusterDomain string
-	// ResolvConf is the file with the machine's name servers. Default /etc/resolv.conf.
+	// ResolvConf is the host's DNS configuration file. Defaults to /etc/resolv.conf.
 	ResolvConf string
-	// CgroupRoot has the cgroups of the pods. Default: where the runtime puts them.
+	// CgroupRoot is the parent of all pod cgroups. The default is the runtime's choice.
 	CgroupRoot string
-	// CgroupDriver is cgroupfs or systemd. Default: what the runtime says, or cgroupfs when it does not.
+	// CgroupDriver is cgroupfs or systemd. Defaults to the runtime's driver if it reports one, and to cgroupfs otherwise.
 	CgroupDriver string
-	// MaxPods is how many pods the node runs. Default 110.
+	// MaxPods is the maximum number of pods. Defaults to 110.
 	MaxPods int
 
-	Logger  *slog.Logger
+	// Logger receives log messages. Defaults to a logger that discards them.
+	Logger *slog.Logger
+	// Metrics registers the metrics of all components. Nil disables metrics.
 	Metrics prometheus.Registerer
 }
 
@@ -109,49 +111,42 @@ const defaultEndpoint = "unix:///run/containerd/containerd.sock"
 
 func (c Config) withDefaults() (Config, error) {
 	var err error
-	complain := func(format string, args ...any) {
+	fail := func(format string, args ...any) {
 		err = errors.Join(err, fmt.Errorf("nodeagent.Config: "+format, args...))
 	}
 	if c.NodeName == "" {
-		complain("NodeName is required")
+		fail("NodeName is required")
 	}
 	if !filepath.IsAbs(c.DataDir) {
-		complain("DataDir is %q: give an absolute path", c.DataDir)
+		fail("DataDir must be an absolute path, not %q", c.DataDir)
 	}
 	if c.StaticPodPath == "" && c.StaticPodURL == "" && c.API == nil {
-		complain("no source of pods: give StaticPodPath, StaticPodURL or API")
+		fail("StaticPodPath, StaticPodURL or API is required as a source of pods")
 	}
-	setDefault(&c.Runtime, RuntimeCRI)
+	if c.MaxPods < 0 || c.EventBurst < 0 {
+		fail("MaxPods and EventBurst must not be negative")
+	}
+	c.Runtime = cmp.Or(c.Runtime, RuntimeCRI)
 	switch c.Runtime {
 	case RuntimeCRI:
-		setDefault(&c.ContainerRuntimeEndpoint, defaultEndpoint)
-		setDefault(&c.PodLogsDir, "/var/log/pods")
+		c.ContainerRuntimeEndpoint = cmp.Or(c.ContainerRuntimeEndpoint, defaultEndpoint)
+		c.PodLogsDir = cmp.Or(c.PodLogsDir, "/var/log/pods")
 	case RuntimeProcess:
 		if c.ContainerRuntimeEndpoint != "" {
-			complain("ContainerRuntimeEndpoint is for the runtime %s, not %s", RuntimeCRI, RuntimeProcess)
+			fail("ContainerRuntimeEndpoint must be empty with Runtime %s", RuntimeProcess)
 		}
-		setDefault(&c.PodLogsDir, filepath.Join(c.DataDir, "logs"))
+		c.PodLogsDir = cmp.Or(c.PodLogsDir, filepath.Join(c.DataDir, "logs"))
 		if len(c.Shim) == 0 {
 			c.Shim = []string{"/proc/self/exe"}
 		}
 	default:
-		complain("Runtime is %q: want %s or %s", c.Runtime, RuntimeCRI, RuntimeProcess)
+		fail("Runtime must be %s or %s, not %q", RuntimeCRI, RuntimeProcess, c.Runtime)
 	}
-	if c.MaxPods < 0 || c.EventBurst < 0 {
-		complain("MaxPods and EventBurst must not be negative")
-	}
-	setDefault(&c.MaxPods, 110)
-	setDefault(&c.EventQPS, 50)
-	setDefault(&c.EventBurst, 100)
+	c.MaxPods = cmp.Or(c.MaxPods, 110)
+	c.EventQPS = cmp.Or(c.EventQPS, 50)
+	c.EventBurst = cmp.Or(c.EventBurst, 100)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c, err
-}
-
-func setDefault[T comparable](value *T, otherwise T) {
-	var zero T
-	if *value == zero {
-		*value = otherwise
-	}
 }

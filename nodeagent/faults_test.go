@@ -21,29 +21,29 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// mute is a way to an API server that can be made to swallow every write about pods.
-type mute struct {
+// hangingTransport can be set to never answer a write of a pod.
+type hangingTransport struct {
 	http.RoundTripper
-	swallows atomic.Bool
+	hangs atomic.Bool
 }
 
-func (m *mute) RoundTrip(request *http.Request) (*http.Response, error) {
-	if request.Method != http.MethodGet && strings.Contains(request.URL.Path, "/pods/") && m.swallows.Load() {
+func (h *hangingTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Method != http.MethodGet && strings.Contains(request.URL.Path, "/pods/") && h.hangs.Load() {
 		<-request.Context().Done()
 		return nil, request.Context().Err()
 	}
-	return m.RoundTripper.RoundTrip(request)
+	return h.RoundTripper.RoundTrip(request)
 }
 
-func TestF16AnAgentThatIsStoppedWhileTheServerHangsEndsAndTellsLater(t *testing.T) {
+func TestF16_StopWhileServerHangs(t *testing.T) {
 	server := heraldtest.NewAPIServer()
 	server.AddNode("n1")
-	way := &mute{RoundTripper: server.Transport()}
-	config := alone(t)
+	transport := &hangingTransport{RoundTripper: server.Transport()}
+	config := newConfig(t)
 	config.API, config.AllowAPIPods, config.MaxPods = server.Config(), true, 2
-	config.API.Transport = way
-	life := filepath.Join(t.TempDir(), "pid")
-	for name, script := range map[string]string{"job": "true", "web": "echo $$$$ > " + life + "; exec sleep 1000"} {
+	config.API.Transport = transport
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	for name, script := range map[string]string{"job": "true", "web": "echo $$$$ > " + pidFile + "; exec sleep 1000"} {
 		server.AddPod(&v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop"},
 			Spec: v1.PodSpec{NodeName: "n1", HostNetwork: true, RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{
@@ -52,9 +52,9 @@ func TestF16AnAgentThatIsStoppedWhileTheServerHangsEndsAndTellsLater(t *testing.
 		})
 	}
 	job := podid.FullName{Namespace: "shop", Name: "job"}
-	way.swallows.Store(true)
-	run(t, config, func(n *nodeagent.Node) { // returns when Run has, whatever the server does
-		eventually(t, "the node knows that the job is done, and the other runs", func() bool {
+	transport.hangs.Store(true)
+	run(t, config, func(n *nodeagent.NodeAgent) { // run returns although the server hangs
+		eventually(t, "the local statuses", func() bool {
 			phases := map[v1.PodPhase]int{}
 			for _, p := range n.Agent.LocalPods() {
 				phases[p.Status.Phase]++
@@ -62,23 +62,23 @@ func TestF16AnAgentThatIsStoppedWhileTheServerHangsEndsAndTellsLater(t *testing.
 			return phases[v1.PodSucceeded] == 1 && phases[v1.PodRunning] == 1
 		})
 	})
-	pid := pidIn(t, life)
+	pid := readPID(t, pidFile)
 	if err := syscall.Kill(pid, 0); err != nil {
-		t.Errorf("the container did not outlive the agent: %v", err)
+		t.Errorf("container did not outlive the agent: %v", err)
 	}
 	if phase := server.Pod(job).Status.Phase; phase == v1.PodSucceeded {
-		t.Fatal("the server was told although it hangs")
+		t.Fatal("the status was stored although the server hangs")
 	}
-	way.swallows.Store(false)
-	run(t, config, func(*nodeagent.Node) {
-		eventually(t, "the next agent tells it", func() bool { return server.Pod(job).Status.Phase == v1.PodSucceeded })
+	transport.hangs.Store(false)
+	run(t, config, func(*nodeagent.NodeAgent) {
+		eventually(t, "the next agent to send the status", func() bool { return server.Pod(job).Status.Phase == v1.PodSucceeded })
 	})
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
 }
 
-func pidIn(t *testing.T, file string) (pid int) {
+func readPID(t *testing.T, file string) (pid int) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -90,24 +90,24 @@ func pidIn(t *testing.T, file string) (pid int) {
 	return pid
 }
 
-// poorVariable has this program be an agent with next to nothing, on the folders that it names.
-const poorVariable = "HERALD_TEST_POOR_AGENT"
+// constrainedVariable makes the test binary run a constrained agent on the directories that it names.
+const constrainedVariable = "HERALD_TEST_CONSTRAINED_AGENT"
 
-func TestF28AnAgentWithNextToNothingGoesOn(t *testing.T) {
-	config := alone(t, job, strings.NewReplacer("name: job", "name: web", `["true"]`, `["sleep", "1000"]`,
+func TestF28_ConstrainedAgent(t *testing.T) {
+	config := newConfig(t, job, strings.NewReplacer("name: job", "name: web", `["true"]`, `["sleep", "1000"]`,
 		"hostNetwork: true", "hostNetwork: true\n  terminationGracePeriodSeconds: 1").Replace(job))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	poor := exec.CommandContext(ctx, os.Args[0])
-	poor.Env = append(os.Environ(), "GOMAXPROCS=1", "GOMEMLIMIT=24MiB",
-		poorVariable+"="+config.DataDir+":"+config.StaticPodPath)
-	if output, err := poor.CombinedOutput(); err != nil {
+	constrained := exec.CommandContext(ctx, os.Args[0])
+	constrained.Env = append(os.Environ(), "GOMAXPROCS=1", "GOMEMLIMIT=24MiB",
+		constrainedVariable+"="+config.DataDir+":"+config.StaticPodPath)
+	if output, err := constrained.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, output)
 	}
 }
 
-// poorAgent is what the child of the test above does. It returns what went wrong.
-func poorAgent(folders string) error {
+// runConstrained runs the child process of TestF28_ConstrainedAgent.
+func runConstrained(folders string) error {
 	const descriptors = 64
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: descriptors, Max: descriptors}); err != nil {
 		return err
@@ -123,51 +123,51 @@ func poorAgent(folders string) error {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- n.Run(ctx) }()
-	err = poorLife(n, manifests)
+	err = checkConstrained(n, manifests)
 	stop()
-	if ending := <-ended; err == nil {
-		err = ending
+	if runErr := <-ended; err == nil {
+		err = runErr
 	}
 	return err
 }
 
-func poorLife(n *nodeagent.Node, manifests string) error {
-	if !soon(n, "job Succeeded, web Running") {
-		return fmt.Errorf("at first: %s", phases(n))
+func checkConstrained(n *nodeagent.NodeAgent, manifests string) error {
+	if !hasPhases(n, "job Succeeded, web Running") {
+		return fmt.Errorf("at start: %s", phases(n))
 	}
-	spent, err := withoutDescriptors(2 * time.Second)
+	used, err := withoutDescriptors(2 * time.Second)
 	if err != nil {
 		return err
 	}
-	if spent > time.Second {
-		return fmt.Errorf("without descriptors the agent worked for %v in 2 s", spent)
+	if used > time.Second {
+		return fmt.Errorf("agent used %v of CPU in 2s without descriptors", used)
 	}
-	late := strings.Replace(job, "name: job", "name: late", 1)
-	if err := os.WriteFile(filepath.Join(manifests, "c.yaml"), []byte(late), 0o600); err != nil {
+	added := strings.Replace(job, "name: job", "name: added", 1)
+	if err := os.WriteFile(filepath.Join(manifests, "c.yaml"), []byte(added), 0o600); err != nil {
 		return err
 	}
-	if !soon(n, "job Succeeded, late Succeeded, web Running") {
-		return fmt.Errorf("after a time without descriptors: %s", phases(n))
+	if !hasPhases(n, "added Succeeded, job Succeeded, web Running") {
+		return fmt.Errorf("after descriptors were exhausted: %s", phases(n))
 	}
 	for _, file := range []string{"a.yaml", "b.yaml", "c.yaml"} {
 		if err := os.Remove(filepath.Join(manifests, file)); err != nil {
 			return err
 		}
 	}
-	if !soon(n, "") {
-		return fmt.Errorf("in the end: %s", phases(n))
+	if !hasPhases(n, "") {
+		return fmt.Errorf("at the end: %s", phases(n))
 	}
 	return nil
 }
 
-// withoutDescriptors takes all that there are for a time, and returns how long this process worked meanwhile.
+// withoutDescriptors uses up all descriptors for a while and returns the CPU time that the process used meanwhile.
 func withoutDescriptors(pause time.Duration) (time.Duration, error) {
 	for {
-		hog, err := syscall.Open(os.DevNull, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+		descriptor, err := syscall.Open(os.DevNull, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 		if err != nil {
 			break
 		}
-		defer syscall.Close(hog)
+		defer syscall.Close(descriptor)
 	}
 	var before, after syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &before); err != nil {
@@ -180,7 +180,7 @@ func withoutDescriptors(pause time.Duration) (time.Duration, error) {
 	return time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()), nil
 }
 
-func soon(n *nodeagent.Node, want string) bool {
+func hasPhases(n *nodeagent.NodeAgent, want string) bool {
 	for limit := time.Now().Add(30 * time.Second); time.Now().Before(limit); time.Sleep(10 * time.Millisecond) {
 		if phases(n) == want {
 			return true
@@ -189,8 +189,8 @@ func soon(n *nodeagent.Node, want string) bool {
 	return false
 }
 
-// phases are the pods with their phases, by name.
-func phases(n *nodeagent.Node) string {
+// phases returns the pods with their phases, by name.
+func phases(n *nodeagent.NodeAgent) string {
 	var all []string
 	for _, p := range n.Agent.LocalPods() {
 		name, _, _ := strings.Cut(p.Name, "-")

@@ -14,9 +14,9 @@ import (
 	"github.com/heraldnode/herald/nodeagent"
 )
 
-func TestADataFolderThatOthersCanWriteToIsRefused(t *testing.T) {
+func TestDataDir_WritableByOthers(t *testing.T) {
 	for _, mode := range []os.FileMode{0o777, 0o770, 0o702, os.ModeSticky | 0o777} {
-		config := alone(t)
+		config := newConfig(t)
 		if err := os.Chmod(config.DataDir, mode); err != nil {
 			t.Fatal(err)
 		}
@@ -26,22 +26,22 @@ func TestADataFolderThatOthersCanWriteToIsRefused(t *testing.T) {
 		}
 	}
 	if os.Geteuid() != 0 {
-		return // only root can give a folder away
+		return // only root can change the owner
 	}
-	config := alone(t)
+	config := newConfig(t)
 	if err := os.Chown(config.DataDir, 1234, 0); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := nodeagent.New(config); err == nil || !strings.Contains(err.Error(), "belongs to user 1234") {
-		t.Errorf("another's folder: %v", err)
+		t.Errorf("got %v, want an error about the owner", err)
 	}
 }
 
-func TestWhatTheNodeKeepsIsForItsOwnerAlone(t *testing.T) {
-	config := alone(t, job)
+func TestDataDir_Modes(t *testing.T) {
+	config := newConfig(t, job)
 	config.DataDir = filepath.Join(config.DataDir, "new")
-	run(t, config, func(n *nodeagent.Node) {
-		eventually(t, "the job succeeds", func() bool {
+	run(t, config, func(n *nodeagent.NodeAgent) {
+		eventually(t, "the job to succeed", func() bool {
 			pods := n.Agent.LocalPods()
 			return len(pods) == 1 && pods[0].Status.Phase == v1.PodSucceeded
 		})
@@ -54,39 +54,39 @@ func TestWhatTheNodeKeepsIsForItsOwnerAlone(t *testing.T) {
 	})
 }
 
-func TestAURLOverTLSNeedsAnAuthorityThatVouchesForIt(t *testing.T) {
+func TestNodeAgent_StaticPodURLOverTLS(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(job)) }))
 	defer server.Close()
-	authority := filepath.Join(t.TempDir(), "ca.pem")
+	caFile := filepath.Join(t.TempDir(), "ca.pem")
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	if err := os.WriteFile(authority, text, 0o600); err != nil {
+	if err := os.WriteFile(caFile, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	config := alone(t)
-	config.StaticPodPath, config.StaticPodURL, config.StaticPodURLCAFile = "", server.URL, authority
-	run(t, config, func(n *nodeagent.Node) {
-		eventually(t, "the job of the URL succeeds", func() bool {
+	config := newConfig(t)
+	config.StaticPodPath, config.StaticPodURL, config.StaticPodURLCAFile = "", server.URL, caFile
+	run(t, config, func(n *nodeagent.NodeAgent) {
+		eventually(t, "the job of the URL to succeed", func() bool {
 			pods := n.Agent.LocalPods()
 			return len(pods) == 1 && pods[0].Status.Phase == v1.PodSucceeded
 		})
 	})
-	config = alone(t)
+	config = newConfig(t)
 	config.StaticPodPath, config.StaticPodURL = "", server.URL
-	run(t, config, func(n *nodeagent.Node) {
-		eventually(t, "a server that nobody vouches for is a problem", func() bool {
+	run(t, config, func(n *nodeagent.NodeAgent) {
+		eventually(t, "a problem that names the certificate", func() bool {
 			problems := n.Agent.Sources.Problems()
 			return len(problems) == 1 && strings.Contains(problems[0].Message, "certificate")
 		})
 	})
 }
 
-func TestAPodMayNotHaveThousandsOfContainers(t *testing.T) {
-	crowd := strings.Replace(job, "containers: [", "containers: ["+strings.Repeat(`{name: nNUM, image: host, command: ["true"]}, `, 100), 1)
+func TestNodeAgent_TooManyContainers(t *testing.T) {
+	manifest := strings.Replace(job, "containers: [", "containers: ["+strings.Repeat(`{name: nNUM, image: host, command: ["true"]}, `, 100), 1)
 	for i := range 100 {
-		crowd = strings.Replace(crowd, "nNUM", "n"+string(rune('a'+i/26))+string(rune('a'+i%26)), 1)
+		manifest = strings.Replace(manifest, "nNUM", "n"+string(rune('a'+i/26))+string(rune('a'+i%26)), 1)
 	}
-	run(t, alone(t, crowd), func(n *nodeagent.Node) {
-		eventually(t, "it is refused by name", func() bool {
+	run(t, newConfig(t, manifest), func(n *nodeagent.NodeAgent) {
+		eventually(t, "the rejection", func() bool {
 			pods := n.Agent.LocalPods()
 			return len(pods) == 1 && pods[0].Status.Reason == "TooManyContainers"
 		})

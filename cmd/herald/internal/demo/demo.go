@@ -51,7 +51,7 @@ func Run(ctx context.Context, options Options) (err error) {
 type demo struct {
 	folder   string
 	options  Options
-	node     *nodeagent.Node
+	node     *nodeagent.NodeAgent
 	listener net.Listener
 	reached  progress
 }

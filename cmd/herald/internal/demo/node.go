@@ -20,7 +20,7 @@ func manifestsOf(folder string) string { return filepath.Join(folder, "manifests
 func dataOf(folder string) string      { return filepath.Join(folder, "data") }
 
 // newNode is an agent alone, whose containers are processes, and all of which is in one folder.
-func newNode(folder string) (*nodeagent.Node, error) {
+func newNode(folder string) (*nodeagent.NodeAgent, error) {
 	return nodeagent.New(nodeagent.Config{
 		NodeName: nodeName, DataDir: dataOf(folder), StaticPodPath: manifestsOf(folder),
 		Runtime: nodeagent.RuntimeProcess, NodeIP: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
@@ -48,7 +48,7 @@ const (
 )
 
 // awaitEmpty waits until the node has got rid of all pods.
-func awaitEmpty(ctx context.Context, node *nodeagent.Node) error {
+func awaitEmpty(ctx context.Context, node *nodeagent.NodeAgent) error {
 	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
 	defer cancel()
 	tick := time.NewTicker(clearPeriod)

@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	if process.IsShim() {
 		process.ShimMain()
 	}
-	if folders := os.Getenv(poorVariable); folders != "" {
-		if err := poorAgent(folders); err != nil {
+	if folders := os.Getenv(constrainedVariable); folders != "" {
+		if err := runConstrained(folders); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -37,30 +37,30 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func TestAConfigThatCannotWorkNamesItsFields(t *testing.T) {
+func TestConfig_Validation(t *testing.T) {
 	tests := map[string]struct {
 		config nodeagent.Config
-		says   []string
+		want   []string
 	}{
-		"nothing":                {nodeagent.Config{}, []string{"NodeName is required", "DataDir", "StaticPodPath"}},
-		"an unknown runtime":     {nodeagent.Config{NodeName: "n", DataDir: "/d", StaticPodPath: "/m", Runtime: "docker"}, []string{`Runtime is "docker"`}},
-		"a socket for processes": {nodeagent.Config{NodeName: "n", DataDir: "/d", StaticPodPath: "/m", Runtime: "process", ContainerRuntimeEndpoint: "unix:///s"}, []string{"ContainerRuntimeEndpoint"}},
-		"a relative folder":      {nodeagent.Config{NodeName: "n", DataDir: "d", StaticPodPath: "/m"}, []string{"DataDir", "absolute"}},
-		"fewer than no pods":     {nodeagent.Config{NodeName: "n", DataDir: "/d", StaticPodPath: "/m", MaxPods: -1}, []string{"MaxPods"}},
+		"empty":                   {nodeagent.Config{}, []string{"NodeName is required", "DataDir", "StaticPodPath"}},
+		"unknown runtime":         {nodeagent.Config{NodeName: "n", DataDir: "/d", StaticPodPath: "/m", Runtime: "docker"}, []string{`not "docker"`}},
+		"endpoint without CRI":    {nodeagent.Config{NodeName: "n", DataDir: "/d", StaticPodPath: "/m", Runtime: "process", ContainerRuntimeEndpoint: "unix:///s"}, []string{"ContainerRuntimeEndpoint"}},
+		"relative data directory": {nodeagent.Config{NodeName: "n", DataDir: "d", StaticPodPath: "/m"}, []string{"DataDir", "absolute"}},
+		"negative number of pods": {nodeagent.Config{NodeName: "n", DataDir: "/d", StaticPodPath: "/m", MaxPods: -1}, []string{"MaxPods"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, err := nodeagent.New(test.config)
-			for _, part := range test.says {
+			for _, part := range test.want {
 				if err == nil || !strings.Contains(err.Error(), part) {
-					t.Errorf("%q is not in: %v", part, err)
+					t.Errorf("got %v, want an error containing %q", err, part)
 				}
 			}
 		})
 	}
 }
 
-func TestWhatAStageRefusesIsRefused(t *testing.T) {
+func TestConfig_ComponentValidation(t *testing.T) {
 	tests := map[string]func(*nodeagent.Config){
 		"CgroupDriver":         func(c *nodeagent.Config) { c.CgroupDriver = "docker" },
 		"ContainerLogMaxFiles": func(c *nodeagent.Config) { c.ContainerLogMaxFiles = 1 },
@@ -72,24 +72,24 @@ func TestWhatAStageRefusesIsRefused(t *testing.T) {
 		"Resync":               func(c *nodeagent.Config) { c.SyncFrequency = -1 },
 		"EventBurst":           func(c *nodeagent.Config) { c.EventBurst = -1 },
 	}
-	for field, spoil := range tests {
+	for field, change := range tests {
 		t.Run(field, func(t *testing.T) {
-			config := alone(t)
-			spoil(&config)
+			config := newConfig(t)
+			change(&config)
 			if _, err := nodeagent.New(config); err == nil || !strings.Contains(err.Error(), field) {
-				t.Errorf("%s is not in: %v", field, err)
+				t.Errorf("got %v, want an error containing %q", err, field)
 			}
 		})
 	}
 }
 
-func TestTheNodeObjectSaysWhatTheConfigurationDoes(t *testing.T) {
+func TestNodeAgent_NodeObject(t *testing.T) {
 	server := heraldtest.NewAPIServer()
-	config := alone(t)
+	config := newConfig(t)
 	config.API, config.ProviderID, config.NodeLeaseDuration = server.Config(), "cloud://a/b", 8*time.Second
 	config.Reserved = v1.ResourceList{v1.ResourceCPU: resource.MustParse("300m")}
-	run(t, config, func(*nodeagent.Node) {
-		eventually(t, "there is a node of that provider, with that much CPU for pods", func() bool {
+	run(t, config, func(*nodeagent.NodeAgent) {
+		eventually(t, "node with provider ID and allocatable CPU", func() bool {
 			node := server.Node("n1")
 			if node == nil {
 				return false
@@ -98,15 +98,15 @@ func TestTheNodeObjectSaysWhatTheConfigurationDoes(t *testing.T) {
 			free.Sub(config.Reserved[v1.ResourceCPU])
 			return node.Spec.ProviderID == config.ProviderID && free.Sign() > 0 && free.Equal(*node.Status.Allocatable.Cpu())
 		})
-		eventually(t, "it has such a lease", func() bool {
+		eventually(t, "lease with the configured duration", func() bool {
 			lease := server.Lease("n1")
 			return lease != nil && lease.Spec.LeaseDurationSeconds != nil && *lease.Spec.LeaseDurationSeconds == 8
 		})
 	})
 }
 
-// alone is the configuration of a node of processes with a manifest.
-func alone(t *testing.T, manifests ...string) nodeagent.Config {
+// newConfig returns the configuration of a node without a cluster that runs the manifests as processes.
+func newConfig(t *testing.T, manifests ...string) nodeagent.Config {
 	t.Helper()
 	folder := t.TempDir()
 	for i, text := range manifests {
@@ -134,8 +134,8 @@ spec:
   containers: [{name: main, image: host, command: ["true"]}]
 `
 
-// run has the node at work while do is done.
-func run(t *testing.T, config nodeagent.Config, do func(*nodeagent.Node)) {
+// run runs the node agent while it calls do.
+func run(t *testing.T, config nodeagent.Config, do func(*nodeagent.NodeAgent)) {
 	t.Helper()
 	n, err := nodeagent.New(config)
 	if err != nil {
@@ -151,18 +151,20 @@ func run(t *testing.T, config nodeagent.Config, do func(*nodeagent.Node)) {
 	}
 }
 
-func eventually(t *testing.T, what string, is func() bool) {
+// eventually waits until the condition holds.
+func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for limit := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatal("this did not happen: " + what)
+	heraldtest.Eventually(t, func() error {
+		if !condition() {
+			return errors.New("waiting for " + what)
 		}
-	}
+		return nil
+	})
 }
 
-func TestANodeAloneRunsItsManifests(t *testing.T) {
-	run(t, alone(t, job), func(n *nodeagent.Node) {
-		eventually(t, "the job succeeds", func() bool {
+func TestNodeAgent_RunsManifests(t *testing.T) {
+	run(t, newConfig(t, job), func(n *nodeagent.NodeAgent) {
+		eventually(t, "the job to succeed", func() bool {
 			pods := n.Agent.LocalPods()
 			return len(pods) == 1 && pods[0].Status.Phase == v1.PodSucceeded
 		})
@@ -172,41 +174,41 @@ func TestANodeAloneRunsItsManifests(t *testing.T) {
 	})
 }
 
-func TestANodeTakesAsManyPodsAsItMay(t *testing.T) {
-	lasting := strings.NewReplacer(`["true"]`, `["sleep", "1000"]`, "hostNetwork: true", "hostNetwork: true\n  terminationGracePeriodSeconds: 1")
-	config := alone(t, lasting.Replace(job), strings.Replace(lasting.Replace(job), "name: job", "name: more", 1))
-	run(t, config, func(n *nodeagent.Node) {
-		eventually(t, "one of two runs, and the other is told why it does not", func() bool {
+func TestNodeAgent_MaxPods(t *testing.T) {
+	longRunning := strings.NewReplacer(`["true"]`, `["sleep", "1000"]`, "hostNetwork: true", "hostNetwork: true\n  terminationGracePeriodSeconds: 1")
+	config := newConfig(t, longRunning.Replace(job), strings.Replace(longRunning.Replace(job), "name: job", "name: more", 1))
+	run(t, config, func(n *nodeagent.NodeAgent) {
+		eventually(t, "one pod running and one rejected", func() bool {
 			phases := map[string]int{}
 			for _, p := range n.Agent.LocalPods() {
 				phases[string(p.Status.Phase)+p.Status.Reason]++
 			}
 			return phases["Running"] == 1 && phases["PendingOutOfpods"] == 1
 		})
-		for _, file := range []string{"a.yaml", "b.yaml"} { // nothing may be left running
+		for _, file := range []string{"a.yaml", "b.yaml"} { // leave nothing running
 			if err := os.Remove(filepath.Join(config.StaticPodPath, file)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		eventually(t, "both are gone", func() bool { return len(n.Agent.LocalPods()) == 0 })
+		eventually(t, "both pods to be gone", func() bool { return len(n.Agent.LocalPods()) == 0 })
 	})
 }
 
-func TestWhatTheNodeWillNotRunIsRejectedByName(t *testing.T) {
+func TestNodeAgent_Rejections(t *testing.T) {
 	server := heraldtest.NewAPIServer()
 	server.AddNode("n1")
-	config := alone(t, strings.Replace(job, "spec:", "spec:\n  runtimeClassName: gvisor", 1))
+	config := newConfig(t, strings.Replace(job, "spec:", "spec:\n  runtimeClassName: gvisor", 1))
 	config.API = server.Config()
-	run(t, config, func(n *nodeagent.Node) {
+	run(t, config, func(n *nodeagent.NodeAgent) {
 		server.AddPod(&v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop"},
 			Spec:       v1.PodSpec{NodeName: "n1", HostNetwork: true, Containers: []v1.Container{{Name: "main", Image: "host", Command: []string{"true"}}}},
 		})
-		eventually(t, "a pod of the API server is refused by a runtime that isolates nothing", func() bool {
+		eventually(t, "rejection of the API pod by the process runtime", func() bool {
 			p := server.Pod(podid.FullName{Namespace: "shop", Name: "web"})
 			return p.Status.Phase == v1.PodFailed && p.Status.Reason == "ForbiddenSource"
 		})
-		eventually(t, "a field that is not honoured is named", func() bool {
+		eventually(t, "rejection that names the unsupported field", func() bool {
 			for _, p := range n.Agent.LocalPods() {
 				if p.Status.Reason == "UnsupportedField" && strings.Contains(p.Status.Message, "spec.runtimeClassName") {
 					return true
@@ -217,8 +219,8 @@ func TestWhatTheNodeWillNotRunIsRejectedByName(t *testing.T) {
 	})
 }
 
-func TestF30ADataFolderHasOneAgent(t *testing.T) {
-	config := alone(t)
+func TestF30_DataDirLocked(t *testing.T) {
+	config := newConfig(t)
 	first, err := nodeagent.New(config)
 	if err != nil {
 		t.Fatal(err)
@@ -226,6 +228,6 @@ func TestF30ADataFolderHasOneAgent(t *testing.T) {
 	defer first.Close()
 	var locked *checkpoint.LockedError
 	if _, err := nodeagent.New(config); !errors.As(err, &locked) {
-		t.Errorf("the error is %v", err)
+		t.Errorf("got %v, want a LockedError", err)
 	}
 }

@@ -23,13 +23,13 @@ import (
 	"github.com/heraldnode/herald/source"
 )
 
-func (n *Node) path(parts ...string) string {
+func (n *NodeAgent) path(parts ...string) string {
 	return filepath.Join(append([]string{n.config.DataDir}, parts...)...)
 }
 
-func (n *Node) makeFolders() (err error) {
+func (n *NodeAgent) openDataDir() (err error) {
 	if err := os.MkdirAll(n.path("pods"), 0o700); err != nil {
-		return fmt.Errorf("make the data folder: %w", err)
+		return fmt.Errorf("create data directory: %w", err)
 	}
 	if err := checkOwnership(n.config.DataDir); err != nil {
 		return err
@@ -38,33 +38,33 @@ func (n *Node) makeFolders() (err error) {
 	return err
 }
 
-// checkOwnership refuses a data folder that others can write to: what the agent did and what pods are given is in it.
-func checkOwnership(folder string) error {
-	info, err := os.Stat(folder)
+// checkOwnership rejects a data directory that others can write to: it holds the agent's state and the volumes of pods.
+func checkOwnership(dir string) error {
+	info, err := os.Stat(dir)
 	if err != nil {
-		return fmt.Errorf("look at the data folder: %w", err)
+		return fmt.Errorf("check data directory: %w", err)
 	}
 	owner, own := info.Sys().(*syscall.Stat_t).Uid, os.Geteuid()
 	switch {
 	case owner != 0 && owner != uint32(own):
-		return fmt.Errorf("the data folder %s belongs to user %d, and not to root or to user %d, whom the agent runs as "+
-			"(chown %d %s, or name another)", folder, owner, own, own, folder)
+		return fmt.Errorf("data directory %s belongs to user %d, not to root or to user %d, which the agent runs as "+
+			"(run chown %d %s, or choose another directory)", dir, owner, own, own, dir)
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("the data folder %s has mode %04o, so others can write to it (chmod go-w %s, or name another)",
-			folder, info.Mode().Perm(), folder)
+		return fmt.Errorf("data directory %s has mode %04o, so others can write to it (run chmod go-w %s, or choose another directory)",
+			dir, info.Mode().Perm(), dir)
 	}
 	return nil
 }
 
-func (n *Node) makeAPI() (err error) {
+func (n *NodeAgent) newClient() (err error) {
 	if n.config.API != nil {
-		n.api, err = kubeapi.New(n.config.API)
+		n.client, err = kubeapi.New(n.config.API)
 	}
 	return err
 }
 
-// makeEvents gives events a connection and limits of their own, so that no flood of them makes statuses wait.
-func (n *Node) makeEvents() (err error) {
+// newEvents gives events a separate client with separate limits, so that a flood of events does not delay statuses.
+func (n *NodeAgent) newEvents() (err error) {
 	config := broadcaster.Config{
 		NodeName: n.config.NodeName, Scheme: kubeapi.NewScheme(), Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
@@ -79,19 +79,18 @@ func (n *Node) makeEvents() (err error) {
 	return err
 }
 
-// makeNode gives the Node object and its lease connections of their own, so that no flood of statuses can make the node
-// look dead.
-func (n *Node) makeNode() error {
-	facts := machine.Config{DataDir: n.config.DataDir, Version: n.config.Version}
+// newNode gives the Node object and its lease a separate client, so that a flood of statuses does not delay heartbeats.
+func (n *NodeAgent) newNode() error {
+	machineConfig := machine.Config{DataDir: n.config.DataDir, Version: n.config.Version}
 	if n.config.NodeIP.IsValid() {
-		facts.Addresses = []netip.Addr{n.config.NodeIP}
+		machineConfig.Addresses = []netip.Addr{n.config.NodeIP}
 	}
-	here, err := machine.New(facts)
+	host, err := machine.New(machineConfig)
 	if err != nil {
 		return err
 	}
 	config := node.Config{
-		NodeName: n.config.NodeName, MachineInfo: here.Info, MaxPods: int64(n.config.MaxPods),
+		NodeName: n.config.NodeName, MachineInfo: host.Info, MaxPods: int64(n.config.MaxPods),
 		Labels: n.config.NodeLabels, Taints: n.config.RegisterWithTaints, NoRegistration: n.config.NoRegistration,
 		ProviderID: n.config.ProviderID, Reserved: n.config.Reserved, UpdateFrequency: n.config.NodeStatusUpdateFrequency,
 		ReportFrequency: n.config.NodeStatusReportFrequency, LeaseDuration: n.config.NodeLeaseDuration,
@@ -101,29 +100,29 @@ func (n *Node) makeNode() error {
 		Events:         n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
 	if n.config.API != nil {
-		own, err := kubeapi.New(n.config.API)
+		client, err := kubeapi.New(n.config.API)
 		if err != nil {
 			return err
 		}
-		config.API, config.Reconnect = own, own.CloseConnections
+		config.API, config.Reconnect = client, client.CloseConnections
 	}
 	n.Node, err = node.New(config)
 	return err
 }
 
-func (n *Node) makeVolumes() (err error) {
+func (n *NodeAgent) newVolumes() (err error) {
 	config := provision.Config{
 		Root: n.path("pods"), Events: n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
 		NodeInfo: func() provision.NodeInfo { return provision.NodeInfo{HostIPs: n.Node.HostIPs()} },
 	}
-	if n.api != nil {
-		config.API = n.api
+	if n.client != nil {
+		config.API = n.client
 	}
 	n.volumes, err = provision.New(config)
 	return err
 }
 
-func (n *Node) makeServer() (err error) {
+func (n *NodeAgent) newProcessServer() (err error) {
 	if n.config.Runtime != RuntimeProcess {
 		return nil
 	}
@@ -135,7 +134,7 @@ func (n *Node) makeServer() (err error) {
 	return err
 }
 
-func (n *Node) makeRuntime() (err error) {
+func (n *NodeAgent) newRuntime() (err error) {
 	config := cri.Config{
 		Endpoint: n.config.ContainerRuntimeEndpoint, ImageEndpoint: n.config.ImageServiceEndpoint,
 		Provisioner: n.volumes, Events: n.Events, Root: n.path("pods"), LogDir: n.config.PodLogsDir,
@@ -145,14 +144,14 @@ func (n *Node) makeRuntime() (err error) {
 		MaxParallelPulls: n.config.MaxParallelImagePulls, RequestTimeout: n.config.RuntimeRequestTimeout,
 		CgroupParent: n.config.CgroupRoot, CgroupDriver: n.config.CgroupDriver, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
-	if n.api != nil {
-		config.Secrets = n.api
+	if n.client != nil {
+		config.Secrets = n.client
 	}
 	n.runtime, err = cri.New(config)
 	return err
 }
 
-func (n *Node) makeAgent() error {
+func (n *NodeAgent) newAgent() error {
 	sources, err := n.sources()
 	if err != nil {
 		return err
@@ -162,14 +161,14 @@ func (n *Node) makeAgent() error {
 		State: n.state, Admit: n.admit, NodeInfo: func() derive.NodeInfo { return derive.NodeInfo{HostIPs: n.Node.HostIPs()} },
 		Resync: n.config.SyncFrequency, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
-	if n.api != nil {
-		config.API = n.api
+	if n.client != nil {
+		config.API = n.client
 	}
 	n.Agent, err = agent.New(config)
 	return err
 }
 
-func (n *Node) sources() ([]source.Source, error) {
+func (n *NodeAgent) sources() ([]source.Source, error) {
 	var sources []source.Source
 	if n.config.StaticPodPath != "" {
 		files, err := source.NewFile(source.FileConfig{
@@ -190,15 +189,15 @@ func (n *Node) sources() ([]source.Source, error) {
 		}
 		sources = append(sources, url)
 	}
-	if n.api != nil {
-		bound, err := source.NewAPI(source.APIConfig{
-			ListerWatcher: n.api.PodsOnNode(n.config.NodeName), NodeName: n.config.NodeName, Logger: n.config.Logger,
+	if n.client != nil {
+		assigned, err := source.NewAPI(source.APIConfig{
+			ListerWatcher: n.client.PodsOnNode(n.config.NodeName), NodeName: n.config.NodeName, Logger: n.config.Logger,
 			WaitForNode: n.Node.WaitForRegistration,
 		})
 		if err != nil {
 			return nil, err
 		}
-		sources = append(sources, bound)
+		sources = append(sources, assigned)
 	}
 	return sources, nil
 }

@@ -1,0 +1,119 @@
+// Package nodeagent builds a complete node agent from one flat configuration: sources, runtime, volumes, status manager, node
+// registration. It is what `herald run` runs. Programs that need other components build an agent.Agent as New does.
+package nodeagent
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/heraldnode/herald/agent"
+	"github.com/heraldnode/herald/checkpoint"
+	"github.com/heraldnode/herald/cri"
+	"github.com/heraldnode/herald/event/broadcaster"
+	"github.com/heraldnode/herald/kubeapi"
+	"github.com/heraldnode/herald/node"
+	"github.com/heraldnode/herald/process"
+	"github.com/heraldnode/herald/provision"
+)
+
+// NodeAgent is a node agent with all its components. Components may be queried at any time. Run must be called at most once;
+// call Close if Run is never called.
+type NodeAgent struct {
+	Agent  *agent.Agent
+	Events *broadcaster.Broadcaster
+	Node   *node.Node
+
+	config  Config
+	started chan struct{}   // closed when the agent starts
+	client  *kubeapi.Client // nil without a cluster
+	state   *checkpoint.Dir
+	server  *process.Server // nil with a container runtime
+	runtime *cri.Runtime
+	volumes *provision.Provisioner
+}
+
+// New builds a node agent and locks its data directory: a second agent on the same directory fails.
+func New(config Config) (_ *NodeAgent, err error) {
+	config, err = config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	n := &NodeAgent{config: config, started: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.Close())
+		}
+	}()
+	for _, build := range []func() error{
+		n.openDataDir, n.newClient, n.newEvents, n.newNode, n.newVolumes, n.newProcessServer, n.newRuntime, n.newAgent,
+	} {
+		if err := build(); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// Close releases the runtime connection and the data directory.
+func (n *NodeAgent) Close() error {
+	var err error
+	if n.runtime != nil {
+		err = n.runtime.Close()
+	}
+	if n.state != nil {
+		err = errors.Join(err, n.state.Close())
+	}
+	return err
+}
+
+// Run runs the node until ctx ends or a component fails. Containers keep running.
+func (n *NodeAgent) Run(ctx context.Context) error {
+	// The agent needs these until it has sent its last status, so they stop after it.
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var servers sync.WaitGroup
+	var serverErr error
+	if n.server != nil {
+		servers.Go(func() {
+			defer stop()
+			serverErr = n.server.Run(serving)
+		})
+	}
+	servers.Go(func() { _ = n.Events.Run(serving) })
+	servers.Go(func() { _ = n.Node.Run(serving) })
+	n.waitForServer(ctx)
+	close(n.started)
+	err := n.Agent.Run(ctx)
+	stopServing()
+	servers.Wait()
+	return errors.Join(err, serverErr, n.Close())
+}
+
+// Started returns a channel that is closed when Run starts the agent.
+func (n *NodeAgent) Started() <-chan struct{} { return n.started }
+
+// waitForServer waits until the process runtime answers, so that the first sync of a pod does not fail.
+func (n *NodeAgent) waitForServer(ctx context.Context) {
+	const timeout, period = 5 * time.Second, 5 * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for n.server != nil && ctx.Err() == nil {
+		if _, _, err := n.runtime.Version(ctx); err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(period):
+		}
+	}
+}
+
+// Empty reports whether the runtime has no pods.
+func (n *NodeAgent) Empty(ctx context.Context) (bool, error) {
+	pods, err := n.runtime.ListPods(ctx)
+	return err == nil && len(pods) == 0, err
+}
