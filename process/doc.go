@@ -1,36 +1,36 @@
-// Package process is a small CRI v1 server whose containers are process groups of the machine itself: for a demo, for tests,
-// and for machines without a container engine. The rest of Herald talks to it as it talks to containerd.
+// Package process implements a small CRI v1 server whose containers are processes of the host. It serves demos, tests and
+// hosts without a container engine. The rest of Herald talks to it as it talks to containerd.
 //
-// It isolates nothing. A container sees the machine's files, network, processes and users, and runs as the agent's own
-// user. What a pod asks for and cannot have is refused by the name of its field (SandboxLimitations, ContainerLimitations); the
-// isolation that every pod gets by default elsewhere (its own PID and IPC namespace, masked paths, a resolv.conf, CPU
-// shares, an OOM score) is not a request of the pod and is left out without a word.
+// There is no isolation. A container sees the host's files, network, processes and users, and runs as the agent's user. A
+// pod that asks for something the runtime cannot provide is rejected with the name of the field (SandboxLimitations,
+// ContainerLimitations). The isolation that every pod gets by default elsewhere (PID and IPC namespaces, masked paths, a
+// resolv.conf, CPU shares, an OOM score) is not a request of the pod and is silently omitted.
 //
-// What a container is given:
-//   - The image must be "host": the machine itself. It has no command of its own, so a container must name one.
-//   - The environment is the container's own, and PATH if that has none. HERALD_CONTAINER_ID and HERALD_ROOT are added,
-//     and HERALD_TERMINATION_LOG when there is a termination log.
-//   - There is no mount namespace. Each container has a private folder, named by HERALD_ROOT and its working directory
-//     unless it names another, in which each mount is a symbolic link at its container path: what is mounted at /data is
-//     $HERALD_ROOT/data, or data from the working directory. A link cannot make anything read-only: a read-only mount is
-//     accepted only of a file below Config.PodsRoot, which the agent writes anew anyway (secrets, config maps, tokens).
-//   - Standard output and error go to the log in the CRI's format; standard input is empty.
-//   - What a container started ends with it, in whatever process group or session it is. The same holds for a command of
-//     ExecSync: nothing that it left in the background outlives it (BUG-37).
+// A container gets:
+//   - Image: the only image is "host", the host's own file system. It has no entrypoint, so a container must set a command.
+//   - Environment: the container's own, plus PATH if it has none, HERALD_CONTAINER_ID, HERALD_ROOT and, with a termination
+//     log, HERALD_TERMINATION_LOG.
+//   - Mounts: there is no mount namespace. Each container has a private directory, HERALD_ROOT, which is also its default
+//     working directory. Each mount is a symbolic link below it: a volume mounted at /data is $HERALD_ROOT/data. A link
+//     cannot make anything read-only. A read-only mount is accepted only below Config.PodsRoot, where the agent rewrites
+//     the files anyway (secrets, config maps, tokens).
+//   - Standard streams: stdout and stderr go to the log in the CRI format. stdin is empty.
+//   - Lifetime: all processes that a container started end with it, whatever their process group or session. The same
+//     holds for the command of ExecSync (BUG-37).
 //
-// Each container has a supervisor, the shim: the program that runs the server, started again (IsShim, ShimMain). It
-// outlives the server, writes the log and keeps the exit code. All that is known lives in files below Config.Root:
+// Each container is supervised by a shim: the server's program, executed again (IsShim, ShimMain). The shim outlives the
+// server, writes the log and records the exit code. All state is kept in files below Config.Root:
 //
-//	sandboxes/ID/sandbox.json      written at RunPodSandbox and StopPodSandbox
-//	containers/ID/container.json   written by CreateContainer, last of all: a folder without it is none
-//	containers/ID/alive            a FIFO, made by StartContainer; the shim holds its writing end for life
+//	sandboxes/ID/sandbox.json      written by RunPodSandbox and StopPodSandbox
+//	containers/ID/container.json   written last by CreateContainer; without it, the directory is not a container
+//	containers/ID/alive            FIFO, created by StartContainer; the shim holds the write end while it lives
 //	containers/ID/started.json     written by the shim
-//	containers/ID/exit.json        written by the shim, or by the server for a shim that died without
-//	corrupt/ID                     a folder of those above that could not be taken up; what ran of it was ended (F18)
+//	containers/ID/exit.json        written by the shim, or by the server for a shim that died without writing it
+//	corrupt/ID                     a directory that could not be loaded; its processes were killed (F18)
 //
-// so that a server that starts anew knows each container's state, whoever was killed when:
+// A restarted server derives each container's state from these files, whichever process was killed:
 //
-//	                alive?   nobody holds it and no exit.json: what runs is killed, exit.json says 137, Unknown (F26)
+//	                alive without writer and no exit.json: kill what runs, record exit code 137, reason Unknown (F26)
 //	                  |
 //	CREATED ──────────┴──> RUNNING ───────> EXITED
 //	container.json         started.json     exit.json

@@ -11,70 +11,70 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// waitingEvents is how many events a slow listener may be behind.
-const waitingEvents = 1024
+// eventBufferSize is how many events a slow subscriber may lag behind.
+const eventBufferSize = 1024
 
-// events brings what happens to those who listen. All methods may be called from any goroutine.
-type events struct {
-	mu        sync.Mutex // guards listeners
-	listeners map[chan *runtimeapi.ContainerEventResponse]bool
+// eventBroadcaster sends events to all subscribers. It is safe for concurrent use.
+type eventBroadcaster struct {
+	mu          sync.Mutex // guards subscribers
+	subscribers map[chan *runtimeapi.ContainerEventResponse]bool
 }
 
-// listen returns a channel of all events from now on. It is closed when the listener falls too far behind: it must know
-// that it missed something.
-func (e *events) listen() chan *runtimeapi.ContainerEventResponse {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.listeners == nil {
-		e.listeners = map[chan *runtimeapi.ContainerEventResponse]bool{}
+// subscribe returns a channel of all events from now on. The channel is closed when the subscriber lags too far behind, so
+// that it never misses an event unnoticed.
+func (b *eventBroadcaster) subscribe() chan *runtimeapi.ContainerEventResponse {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.subscribers == nil {
+		b.subscribers = map[chan *runtimeapi.ContainerEventResponse]bool{}
 	}
-	listener := make(chan *runtimeapi.ContainerEventResponse, waitingEvents)
-	e.listeners[listener] = true
-	return listener
+	subscriber := make(chan *runtimeapi.ContainerEventResponse, eventBufferSize)
+	b.subscribers[subscriber] = true
+	return subscriber
 }
 
-func (e *events) leave(listener chan *runtimeapi.ContainerEventResponse) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.listeners, listener)
+func (b *eventBroadcaster) unsubscribe(subscriber chan *runtimeapi.ContainerEventResponse) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.subscribers, subscriber)
 }
 
-func (e *events) send(event *runtimeapi.ContainerEventResponse) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for listener := range e.listeners {
+func (b *eventBroadcaster) send(event *runtimeapi.ContainerEventResponse) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for subscriber := range b.subscribers {
 		select {
-		case listener <- event:
+		case subscriber <- event:
 		default:
-			delete(e.listeners, listener)
-			close(listener)
+			delete(b.subscribers, subscriber)
+			close(subscriber)
 		}
 	}
 }
 
-// tell sends an event about a container or sandbox, with what is known of the pod now.
-func (s *Server) tell(id, sandbox string, kind runtimeapi.ContainerEventType) {
-	box, containers := s.describeSandbox(sandbox)
+// sendEvent sends an event about a container or sandbox, with the pod's current status.
+func (s *Server) sendEvent(id, sandboxID string, eventType runtimeapi.ContainerEventType) {
+	sandboxStatus, containerStatuses := s.podStatus(sandboxID)
 	s.events.send(&runtimeapi.ContainerEventResponse{
-		ContainerId: id, ContainerEventType: kind, CreatedAt: time.Now().UnixNano(),
-		PodSandboxStatus: box, ContainersStatuses: containers,
+		ContainerId: id, ContainerEventType: eventType, CreatedAt: time.Now().UnixNano(),
+		PodSandboxStatus: sandboxStatus, ContainersStatuses: containerStatuses,
 	})
 }
 
-// GetContainerEvents sends its header as soon as it listens, so that a client knows from when on it misses nothing.
+// GetContainerEvents sends the header as soon as it is subscribed: from then on the client misses no event.
 func (s *Server) GetContainerEvents(
 	_ *runtimeapi.GetEventsRequest, stream grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse],
 ) error {
-	listener := s.events.listen()
-	defer s.events.leave(listener)
+	subscriber := s.events.subscribe()
+	defer s.events.unsubscribe(subscriber)
 	if err := stream.SendHeader(metadata.MD{}); err != nil {
 		return err
 	}
 	for {
 		select {
-		case event, open := <-listener:
+		case event, open := <-subscriber:
 			if !open {
-				return status.Errorf(codes.ResourceExhausted, "more than %d events wait: list, and listen again", waitingEvents)
+				return status.Errorf(codes.ResourceExhausted, "more than %d events are pending: list the pods and subscribe again", eventBufferSize)
 			}
 			if err := stream.Send(event); err != nil {
 				return err

@@ -17,14 +17,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// largestOutput is what is kept of a command's standard output, and of its error: both fit into the largest message that
-// clients take. The rest is read and dropped.
-const largestOutput = largestMessage/2 - 4096
+// maxExecOutput limits the captured stdout and stderr of a command, each, so that both fit into one message. The rest is
+// read and dropped.
+const maxExecOutput = maxMessageSize/2 - 4096
 
-var errContainerEnded = errors.New("the container ended")
+// execShimGracePeriod is how long an exec shim may take to kill the command before it is killed itself.
+const execShimGracePeriod = 10 * time.Second
 
-// ExecSync runs a command in the container's environment and folder. When the time is over, the caller gone or the
-// container ended, the command is killed with all that it started (BUG-37).
+var errContainerExited = errors.New("the container exited")
+
+// ExecSync runs a command with the container's environment and working directory. When the timeout expires, the caller
+// goes away or the container exits, the command is killed with all its descendants (BUG-37).
 func (s *Server) ExecSync(ctx context.Context, request *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	c, err := s.findContainer(request.GetContainerId())
 	if err != nil {
@@ -33,42 +36,42 @@ func (s *Server) ExecSync(ctx context.Context, request *runtimeapi.ExecSyncReque
 	if len(request.GetCmd()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "cmd is empty")
 	}
-	if s.isDown(c) {
-		return nil, status.Errorf(codes.FailedPrecondition, "exec in container %q: it is not running", c.record.ID)
+	if !s.isRunning(c) {
+		return nil, status.Errorf(codes.FailedPrecondition, "exec in container %q: container is not running", c.record.ID)
 	}
-	if limit := seconds(request.GetTimeout()); limit > 0 {
+	if timeout := seconds(request.GetTimeout()); timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("timeout %v exceeded: %w", limit, context.DeadlineExceeded))
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("timeout %v exceeded: %w", timeout, context.DeadlineExceeded))
 		defer cancel()
 	}
-	ctx, release := s.untilEnded(ctx, c)
-	defer release()
-	response, err := s.execute(ctx, s.containerFolder(c.record.ID), execRequest{ID: newID(), Arguments: request.GetCmd()})
+	ctx, stop := s.withContainerExit(ctx, c)
+	defer stop()
+	response, err := s.runExecShim(ctx, s.containerDir(c.record.ID), execRequest{ID: newID(), Args: request.GetCmd()})
 	switch {
 	case ctx.Err() != nil:
-		return nil, execCancelled(c.record.ID, context.Cause(ctx))
+		return nil, execCancelledError(c.record.ID, context.Cause(ctx))
 	case err != nil:
 		return nil, status.Errorf(codes.Unknown, "exec in container %q: %v", c.record.ID, err)
 	}
 	return response, nil
 }
 
-// execCancelled is worded as containerd's answer, which clients look for.
-func execCancelled(id string, cause error) error {
+// execCancelledError has containerd's wording, which clients match.
+func execCancelledError(id string, cause error) error {
 	code := status.FromContextError(cause).Code()
-	if errors.Is(cause, errContainerEnded) {
+	if errors.Is(cause, errContainerExited) {
 		code = codes.FailedPrecondition
 	}
-	return status.Errorf(code, "exec in container %q: %v; the command and all that it started was killed", id, cause)
+	return status.Errorf(code, "exec in container %q: %v; the command and its descendants were killed", id, cause)
 }
 
-// untilEnded is a context that ends when the container does. release returns when nothing of it is left.
-func (s *Server) untilEnded(parent context.Context, c *container) (ctx context.Context, release func()) {
+// withContainerExit returns a context that is cancelled when the container exits. stop releases its resources.
+func (s *Server) withContainerExit(parent context.Context, c *container) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		if s.waitFor(ctx, c, func() bool { return c.exit != nil }) == nil {
-			cancel(errContainerEnded)
+		if s.waitUntil(ctx, c, c.hasExitedLocked) == nil {
+			cancel(errContainerExited)
 		}
 	})
 	return ctx, func() {
@@ -77,62 +80,59 @@ func (s *Server) untilEnded(parent context.Context, c *container) (ctx context.C
 	}
 }
 
-// runnerGrace is how long a runner may take to kill everything before it is killed itself.
-const runnerGrace = 10 * time.Second
-
-// execute starts a runner and returns when that has ended.
-func (s *Server) execute(ctx context.Context, folder string, request execRequest) (*runtimeapi.ExecSyncResponse, error) {
+// runExecShim starts an exec shim and returns when it has exited.
+func (s *Server) runExecShim(ctx context.Context, dir string, request execRequest) (*runtimeapi.ExecSyncResponse, error) {
 	pipes, err := newExecPipes()
 	if err != nil {
 		return nil, err
 	}
 	defer pipes.close()
-	pid, err := s.spawn(runnerWord, folder, pipes.theirs())
+	pid, err := s.spawn(execRole, dir, pipes.shimEnds())
 	if err != nil {
 		return nil, err
 	}
-	pipes.closeTheirs()
+	pipes.closeShimEnds()
 	var copies sync.WaitGroup
 	var stdout, stderr bytes.Buffer
-	copies.Go(func() { keepStart(&stdout, pipes.stdout.ours) })
-	copies.Go(func() { keepStart(&stderr, pipes.stderr.ours) })
+	copies.Go(func() { copyLimited(&stdout, pipes.stdout.server) })
+	copies.Go(func() { copyLimited(&stderr, pipes.stderr.server) })
 
 	stop := context.AfterFunc(ctx, pipes.cancel)
-	outcome, err := pipes.converse(request)
+	result, err := pipes.roundTrip(request)
 	if err != nil {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // a child that was not waited for: the PID is its own
+		_ = syscall.Kill(pid, syscall.SIGKILL) // not reaped yet, so the PID is its own
 	}
 	_, _ = syscall.Wait4(pid, nil, 0, nil)
 	stop()
 	if err != nil {
-		s.killWithin(drainTime, execVariable+"="+request.ID, nil)
+		s.killWithTimeout(drainTimeout, execIDEnv+"="+request.ID, nil)
 	}
-	pipes.drainBy(time.Now().Add(drainTime))
+	pipes.setOutputDeadline(time.Now().Add(drainTimeout))
 	copies.Wait()
-	if err == nil && outcome.Error != "" {
-		err = errors.New(outcome.Error)
+	if err == nil && result.Error != "" {
+		err = errors.New(result.Error)
 	}
-	return &runtimeapi.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes(), ExitCode: outcome.Code}, err
+	return &runtimeapi.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes(), ExitCode: result.Code}, err
 }
 
-func keepStart(kept *bytes.Buffer, from io.Reader) {
-	_, _ = io.Copy(kept, io.LimitReader(from, largestOutput)) // an end by deadline is an end
+func copyLimited(buffer *bytes.Buffer, from io.Reader) {
+	_, _ = io.Copy(buffer, io.LimitReader(from, maxExecOutput)) // an expired deadline ends the output
 	_, _ = io.Copy(io.Discard, from)
 }
 
-// pipe is a pipe between the server and a runner.
-type pipe struct{ ours, theirs *os.File }
+// pipe connects the server and an exec shim.
+type pipe struct{ server, shim *os.File }
 
-// execPipes are a runner's files.
-type execPipes struct{ request, outcome, stdout, stderr pipe }
+// execPipes are the pipes of an exec shim.
+type execPipes struct{ request, result, stdout, stderr pipe }
 
 func newExecPipes() (*execPipes, error) {
 	p := &execPipes{}
 	var errs [4]error
-	p.request.theirs, p.request.ours, errs[0] = os.Pipe()
-	p.outcome.ours, p.outcome.theirs, errs[1] = os.Pipe()
-	p.stdout.ours, p.stdout.theirs, errs[2] = os.Pipe()
-	p.stderr.ours, p.stderr.theirs, errs[3] = os.Pipe()
+	p.request.shim, p.request.server, errs[0] = os.Pipe()
+	p.result.server, p.result.shim, errs[1] = os.Pipe()
+	p.stdout.server, p.stdout.shim, errs[2] = os.Pipe()
+	p.stderr.server, p.stderr.shim, errs[3] = os.Pipe()
 	if err := errors.Join(errs[:]...); err != nil {
 		p.close()
 		return nil, err
@@ -140,42 +140,104 @@ func newExecPipes() (*execPipes, error) {
 	return p, nil
 }
 
-func (p *execPipes) theirs() []*os.File {
-	return []*os.File{p.stdout.theirs, p.stderr.theirs, p.request.theirs, p.outcome.theirs}
+// shimEnds returns the shim's descriptors from standard output on.
+func (p *execPipes) shimEnds() []*os.File {
+	return []*os.File{p.stdout.shim, p.stderr.shim, p.request.shim, p.result.shim}
 }
 
-func (p *execPipes) closeTheirs() {
-	for _, file := range p.theirs() {
+func (p *execPipes) closeShimEnds() {
+	for _, file := range p.shimEnds() {
 		_ = file.Close()
 	}
 }
 
 func (p *execPipes) close() {
-	p.closeTheirs()
-	for _, file := range []*os.File{p.stdout.ours, p.stderr.ours, p.request.ours, p.outcome.ours} {
+	p.closeShimEnds()
+	for _, file := range []*os.File{p.stdout.server, p.stderr.server, p.request.server, p.result.server} {
 		_ = file.Close()
 	}
 }
 
-// cancel makes the runner kill everything.
+// cancel makes the shim kill the command.
 func (p *execPipes) cancel() {
-	_ = p.outcome.ours.SetReadDeadline(time.Now().Add(runnerGrace))
-	_ = p.request.ours.Close()
+	_ = p.result.server.SetReadDeadline(time.Now().Add(execShimGracePeriod))
+	_ = p.request.server.Close()
 }
 
-func (p *execPipes) drainBy(limit time.Time) {
-	_ = p.stdout.ours.SetReadDeadline(limit)
-	_ = p.stderr.ours.SetReadDeadline(limit)
+func (p *execPipes) setOutputDeadline(deadline time.Time) {
+	_ = p.stdout.server.SetReadDeadline(deadline)
+	_ = p.stderr.server.SetReadDeadline(deadline)
 }
 
-// converse sends the request and waits for the outcome. A runner that was cancelled has one too.
-func (p *execPipes) converse(request execRequest) (execOutcome, error) {
-	var outcome execOutcome
-	if err := json.NewEncoder(p.request.ours).Encode(request); err != nil {
-		return outcome, fmt.Errorf("ask the runner: %w", err)
+// roundTrip sends the request and waits for the result. A cancelled shim sends a result too.
+func (p *execPipes) roundTrip(request execRequest) (execResult, error) {
+	var result execResult
+	if err := json.NewEncoder(p.request.server).Encode(request); err != nil {
+		return result, fmt.Errorf("send request to exec shim: %w", err)
 	}
-	if err := json.NewDecoder(p.outcome.ours).Decode(&outcome); err != nil {
-		return outcome, fmt.Errorf("the runner ended without outcome: %w", err)
+	if err := json.NewDecoder(p.result.server).Decode(&result); err != nil {
+		return result, fmt.Errorf("exec shim exited without a result: %w", err)
 	}
-	return outcome, nil
+	return result, nil
+}
+
+// execRequest is read by an exec shim from its first extra descriptor. The end of that file cancels the command.
+type execRequest struct {
+	ID   string   `json:"id"`
+	Args []string `json:"arguments"`
+}
+
+// execResult is written by an exec shim to its second extra descriptor.
+type execResult struct {
+	Code  int32  `json:"code"`
+	Error string `json:"error,omitempty"` // why the command could not be run
+}
+
+// runExecShim runs one command of ExecSync. The command and all its descendants end when the command exits, when the
+// server cancels it, or when the server is gone. The standard streams of the shim are the command's.
+func runExecShim(dir string) error {
+	catchSignals()
+	syscall.CloseOnExec(firstExtraFD)
+	syscall.CloseOnExec(firstExtraFD + 1)
+	requests, results := os.NewFile(firstExtraFD, "requests"), os.NewFile(firstExtraFD+1, "results")
+	var request execRequest
+	decoder := json.NewDecoder(requests)
+	if err := decoder.Decode(&request); err != nil {
+		return fmt.Errorf("read exec request for %s: %w", dir, err)
+	}
+	cancelled := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, requests)
+		close(cancelled)
+	}()
+	result := execResult{}
+	waitStatus, err := runExec(dir, request, cancelled)
+	if err != nil {
+		result.Error = err.Error()
+	} else {
+		result.Code = exitCode(waitStatus)
+	}
+	return json.NewEncoder(results).Encode(result)
+}
+
+func runExec(dir string, request execRequest, cancelled <-chan struct{}) (syscall.WaitStatus, error) {
+	command, err := loadCommand(dir)
+	if err != nil {
+		return 0, err
+	}
+	command.args = request.Args
+	command.env = setEnv(command.env, execIDEnv+"="+request.ID)
+	if err := becomeSubreaper(); err != nil {
+		return 0, err
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return 0, err
+	}
+	pid, err := command.start([3]*os.File{null, os.Stdout, os.Stderr})
+	if err != nil {
+		return 0, err
+	}
+	waitStatus, err := waitChild(pid, cancelled)
+	return waitStatus, errors.Join(err, killChildren())
 }

@@ -9,67 +9,65 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// hostImage is the only image: the machine itself.
-const hostImage = "host"
+// hostImageName is the name of the only image, the host's own file system.
+const hostImageName = "host"
 
-// isHost knows the name with the tag that the kubelet adds to a name without one.
-func isHost(image string) bool { return image == hostImage || image == hostImage+":latest" }
+// isHostImage also accepts the tag that the kubelet adds to a name without one.
+func isHostImage(name string) bool { return name == hostImageName || name == hostImageName+":latest" }
 
-func theHost() *runtimeapi.Image {
+func hostImage() *runtimeapi.Image {
 	return &runtimeapi.Image{
-		Id: hostImage, RepoTags: []string{hostImage, hostImage + ":latest"}, Pinned: true,
-		Size: 1, // clients take 0 for an image that is broken
-		Spec: &runtimeapi.ImageSpec{Image: hostImage},
+		Id: hostImageName, RepoTags: []string{hostImageName, hostImageName + ":latest"}, Pinned: true,
+		Size: 1, // clients treat an image of size 0 as broken
+		Spec: &runtimeapi.ImageSpec{Image: hostImageName},
 	}
 }
 
-// ListImages has one image.
+// ListImages lists the host image.
 func (s *Server) ListImages(
 	_ context.Context, request *runtimeapi.ListImagesRequest,
 ) (*runtimeapi.ListImagesResponse, error) {
-	if wanted := request.GetFilter().GetImage().GetImage(); wanted != "" && !isHost(wanted) {
+	if name := request.GetFilter().GetImage().GetImage(); name != "" && !isHostImage(name) {
 		return &runtimeapi.ListImagesResponse{}, nil
 	}
-	return &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{theHost()}}, nil
+	return &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{hostImage()}}, nil
 }
 
-// ImageStatus has nil for an image that is not there, as the CRI asks.
+// ImageStatus returns a nil image if the image does not exist, as the CRI requires.
 func (s *Server) ImageStatus(
 	_ context.Context, request *runtimeapi.ImageStatusRequest,
 ) (*runtimeapi.ImageStatusResponse, error) {
-	if !isHost(request.GetImage().GetImage()) {
+	if !isHostImage(request.GetImage().GetImage()) {
 		return &runtimeapi.ImageStatusResponse{}, nil
 	}
-	return &runtimeapi.ImageStatusResponse{Image: theHost()}, nil
+	return &runtimeapi.ImageStatusResponse{Image: hostImage()}, nil
 }
 
-// PullImage succeeds for the machine itself.
+// PullImage succeeds for the host image only.
 func (s *Server) PullImage(
 	_ context.Context, request *runtimeapi.PullImageRequest,
 ) (*runtimeapi.PullImageResponse, error) {
-	if image := request.GetImage().GetImage(); !isHost(image) {
-		return nil, status.Errorf(codes.InvalidArgument, "spec.containers[*].image %q: %s", image, whyHostOnly)
+	if name := request.GetImage().GetImage(); !isHostImage(name) {
+		return nil, status.Errorf(codes.InvalidArgument, "spec.containers[*].image %q: %s", name, reasonHostImageOnly)
 	}
-	return &runtimeapi.PullImageResponse{ImageRef: hostImage}, nil
+	return &runtimeapi.PullImageResponse{ImageRef: hostImageName}, nil
 }
 
-const whyHostOnly = `the process runtime has no images: the only one is "host", the machine itself`
-
-// RemoveImage has nothing to remove, and cannot remove the machine.
+// RemoveImage fails for the host image and succeeds for all others, which do not exist.
 func (s *Server) RemoveImage(
 	_ context.Context, request *runtimeapi.RemoveImageRequest,
 ) (*runtimeapi.RemoveImageResponse, error) {
-	if isHost(request.GetImage().GetImage()) {
-		return nil, status.Error(codes.FailedPrecondition, `image "host" is the machine itself and cannot be removed`)
+	if isHostImage(request.GetImage().GetImage()) {
+		return nil, status.Error(codes.FailedPrecondition, `image "host" is the host's own file system and cannot be removed`)
 	}
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
-// ImageFsInfo says that images take no room.
+// ImageFsInfo reports that images use no disk space.
 func (s *Server) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
-	nothing := []*runtimeapi.FilesystemUsage{{
+	unused := []*runtimeapi.FilesystemUsage{{
 		Timestamp: time.Now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: s.config.Root},
 		UsedBytes: &runtimeapi.UInt64Value{}, InodesUsed: &runtimeapi.UInt64Value{},
 	}}
-	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: nothing, ContainerFilesystems: nothing}, nil
+	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: unused, ContainerFilesystems: unused}, nil
 }

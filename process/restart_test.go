@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -14,197 +15,197 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-func TestContainersOutliveTheirServer(t *testing.T) {
-	w := newWorld(t)
-	box := w.sandbox("a")
-	more := newSignpost(t)
-	ended := w.run(box, shell("ended", "exit 5"))
-	before := w.ended(ended)
-	created := w.create(box, shell("created", "exit 6"))
-	running := w.run(box, shell("running", "while read -r line; do echo $line; done < "+more.file.Name()))
-	pid := w.info(running).PID
-	leaving := w.run(box, shell("leaving", "read -r code < "+more.file.Name()+".2; exit $code"))
-	w.restart(func() {})
+func TestRestart_ContainersKeepRunning(t *testing.T) {
+	h := newHarness(t)
+	sandboxID := h.sandbox("a")
+	more := newFIFO(t)
+	ended := h.run(sandboxID, shell("ended", "exit 5"))
+	before := h.waitForExit(ended)
+	created := h.create(sandboxID, shell("created", "exit 6"))
+	running := h.run(sandboxID, shell("running", "while read -r line; do echo $line; done < "+more.file.Name()))
+	pid := h.info(running).PID
+	leaving := h.run(sandboxID, shell("leaving", "read -r code < "+more.file.Name()+".2; exit $code"))
+	h.restart(func() {})
 
-	if diff := cmp.Diff(before, w.status(ended), protocmp.Transform()); diff != "" {
-		t.Errorf("the container that had ended is another now:\n%s", diff)
+	if diff := cmp.Diff(before, h.status(ended), protocmp.Transform()); diff != "" {
+		t.Errorf("status changed after the restart (-before +after):\n%s", diff)
 	}
-	w.wantState(created, runtimeapi.ContainerState_CONTAINER_CREATED)
-	w.begin(created)
-	if have := w.ended(created); have.GetExitCode() != 6 {
-		t.Errorf("have %v", have)
+	h.wantState(created, runtimeapi.ContainerState_CONTAINER_CREATED)
+	h.startContainer(created)
+	if got := h.waitForExit(created); got.GetExitCode() != 6 {
+		t.Errorf("got %v, want exit code 6", got)
 	}
-	w.wantState(running, runtimeapi.ContainerState_CONTAINER_RUNNING)
-	if have := w.info(running).PID; have != pid {
-		t.Errorf("process %d is now %d", pid, have)
+	h.wantState(running, runtimeapi.ContainerState_CONTAINER_RUNNING)
+	if got := h.info(running).PID; got != pid {
+		t.Errorf("got PID %d, want %d", got, pid)
 	}
-	more.send("hello")
-	awaitLine(t, w.status(running).GetLogPath(), "stdout F hello")
-	w.halt(running, 30)
-	if have := w.status(running); have.GetExitCode() != 143 {
-		t.Errorf("have %v", have)
+	more.writeLine("hello")
+	waitForLine(t, h.status(running).GetLogPath(), "stdout F hello")
+	h.stopContainer(running, 30)
+	if got := h.status(running); got.GetExitCode() != 143 {
+		t.Errorf("got %v, want exit code 143", got)
 	}
-	w.halt(leaving, 0)
+	h.stopContainer(leaving, 0)
 }
 
-func TestAnEndThatNoServerSawIsOnRecord(t *testing.T) {
-	w := newWorld(t)
-	id := w.run(w.sandbox("a"), shell("web", forever))
-	shim := w.info(id).ShimPID
-	w.restart(func() {
-		ends := watchEnds(t, []int{shim})
-		if err := syscall.Kill(w.pidOnRecord(id), syscall.SIGTERM); err != nil {
+func TestRestart_ExitWithoutServer(t *testing.T) {
+	h := newHarness(t)
+	id := h.run(h.sandbox("a"), shell("web", sleepForever))
+	shim := h.info(id).ShimPID
+	h.restart(func() {
+		ends := watchExits(t, []int{shim})
+		if err := syscall.Kill(h.mainPID(id), syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
 		ends()
 	})
-	if have := w.status(id); have.GetExitCode() != 143 || have.GetReason() != "Error" || have.GetFinishedAt() < have.GetStartedAt() {
-		t.Errorf("have %v", have)
+	if got := h.status(id); got.GetExitCode() != 143 || got.GetReason() != "Error" || got.GetFinishedAt() < got.GetStartedAt() {
+		t.Errorf("got %v, want exit code 143, reason Error", got)
 	}
 }
 
-func TestF26AShimThatIsKilledIsAnEndOnce(t *testing.T) {
-	tests := map[string]func(w *world, shim int){
-		"while the server runs": func(w *world, shim int) { kill(w.t, shim) },
-		"while none runs":       func(w *world, shim int) { w.restart(func() { kill(w.t, shim) }) },
+func TestF26_ShimKilled(t *testing.T) {
+	tests := map[string]func(h *harness, shim int){
+		"server running": func(h *harness, shim int) { kill(h.t, shim) },
+		"server stopped": func(h *harness, shim int) { h.restart(func() { kill(h.t, shim) }) },
 	}
 	for name, killShim := range tests {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			ready := newSignpost(t)
-			script := "setsid sleep 1000 & sleep 1000 & " + ready.say("$$") + "exec env -i sleep 1000"
-			id := w.run(w.sandbox("a"), shell("web", script))
-			main := ready.hearPID()
-			killShim(w, w.info(id).ShimPID)
-			have := w.ended(id)
-			if have.GetExitCode() != 137 || have.GetReason() != "Unknown" || have.GetMessage() == "" || have.GetFinishedAt() < have.GetStartedAt() {
-				t.Errorf("have %v", have)
+			h := newHarness(t)
+			ready := newFIFO(t)
+			script := "setsid sleep 1000 & sleep 1000 & " + ready.echo("$$") + "exec env -i sleep 1000"
+			id := h.run(h.sandbox("a"), shell("web", script))
+			main := ready.readPID()
+			killShim(h, h.info(id).ShimPID)
+			got := h.waitForExit(id)
+			if got.GetExitCode() != 137 || got.GetReason() != "Unknown" || got.GetMessage() == "" || got.GetFinishedAt() < got.GetStartedAt() {
+				t.Errorf("got %v, want exit code 137, reason Unknown", got)
 			}
 			wantGone(t, main)
-			w.wantProcesses(0)
-			w.restart(func() {})
-			if diff := cmp.Diff(have, w.status(id), protocmp.Transform()); diff != "" {
-				t.Errorf("the end is told otherwise the second time:\n%s", diff)
+			h.wantProcesses(0)
+			h.restart(func() {})
+			if diff := cmp.Diff(got, h.status(id), protocmp.Transform()); diff != "" {
+				t.Errorf("status changed after the restart (-before +after):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestF26TheEndByAKilledShimIsToldOnce(t *testing.T) {
-	w := newWorld(t)
-	box := w.sandbox("a")
-	events := w.listen()
-	id := w.run(box, shell("web", forever))
-	kill(t, w.info(id).ShimPID)
-	w.ended(id)
-	w.removed(id)
-	var have []runtimeapi.ContainerEventType
-	for len(have) == 0 || have[len(have)-1] != runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT {
-		have = append(have, events.next().GetContainerEventType())
+func TestF26_OneStoppedEvent(t *testing.T) {
+	h := newHarness(t)
+	sandboxID := h.sandbox("a")
+	events := h.subscribe()
+	id := h.run(sandboxID, shell("web", sleepForever))
+	kill(t, h.info(id).ShimPID)
+	h.waitForExit(id)
+	h.remove(id)
+	var got []runtimeapi.ContainerEventType
+	for len(got) == 0 || got[len(got)-1] != runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT {
+		got = append(got, events.next().GetContainerEventType())
 	}
-	if diff := cmp.Diff(wholeLife, have); diff != "" {
+	if diff := cmp.Diff(allEvents, got); diff != "" {
 		t.Error(diff)
 	}
 }
 
-func TestAPIDThatIsUsedAgainIsLeftAlone(t *testing.T) {
-	w := newWorld(t)
-	id := w.run(w.sandbox("a"), shell("web", forever))
-	shim := w.info(id).ShimPID
+func TestRestart_ReusedPID(t *testing.T) {
+	h := newHarness(t)
+	id := h.run(h.sandbox("a"), shell("web", sleepForever))
+	shim := h.info(id).ShimPID
 	bystander := startBystander(t)
-	w.restart(func() {
+	h.restart(func() {
 		kill(t, shim)
-		kill(t, w.pidOnRecord(id))
-		w.rewriteStarted(id, bystander)
+		kill(t, h.mainPID(id))
+		h.rewriteStarted(id, bystander)
 	})
-	if have := w.ended(id); have.GetExitCode() != 137 {
-		t.Errorf("have %v", have)
+	if got := h.waitForExit(id); got.GetExitCode() != 137 {
+		t.Errorf("got %v, want exit code 137", got)
 	}
 	if !alive(bystander) {
-		t.Error("the process that has the PID now was killed")
+		t.Error("the process with the reused PID was killed")
 	}
 }
 
-func TestAServerThatIsKilledLeavesAConsistentRecord(t *testing.T) {
-	w := newIdleWorld(t)
-	killServer := w.startApart()
-	box := w.sandbox("a")
-	created, running := w.create(box, shell("created", "exit 6")), w.run(box, shell("running", forever))
+func TestRestart_ServerKilled(t *testing.T) {
+	h := newStoppedHarness(t)
+	killServer := h.startServerProcess()
+	sandboxID := h.sandbox("a")
+	created, running := h.create(sandboxID, shell("created", "exit 6")), h.run(sandboxID, shell("running", sleepForever))
 	killServer()
-	killServer = w.startApart()
-	w.wantState(created, runtimeapi.ContainerState_CONTAINER_CREATED)
-	w.wantState(running, runtimeapi.ContainerState_CONTAINER_RUNNING)
-	w.begin(created)
-	if have := w.ended(created); have.GetExitCode() != 6 {
-		t.Errorf("have %v", have)
+	killServer = h.startServerProcess()
+	h.wantState(created, runtimeapi.ContainerState_CONTAINER_CREATED)
+	h.wantState(running, runtimeapi.ContainerState_CONTAINER_RUNNING)
+	h.startContainer(created)
+	if got := h.waitForExit(created); got.GetExitCode() != 6 {
+		t.Errorf("got %v, want exit code 6", got)
 	}
 	killServer()
-	w.start()
-	if have := w.status(created); have.GetExitCode() != 6 {
-		t.Errorf("have %v", have)
+	h.startServer()
+	if got := h.status(created); got.GetExitCode() != 6 {
+		t.Errorf("got %v, want exit code 6", got)
 	}
-	w.halt(running, 30)
+	h.stopContainer(running, 30)
 }
 
-func TestWhatWasHalfMadeOrHalfRemovedIsGone(t *testing.T) {
-	w := newWorld(t)
-	box := w.sandbox("a")
-	id := w.create(box, shell("web", forever))
-	w.restart(func() {
-		if err := os.Remove(filepath.Join(w.root, "containers", id, "container.json")); err != nil {
+func TestLoad_IncompleteDirs(t *testing.T) {
+	h := newHarness(t)
+	sandboxID := h.sandbox("a")
+	id := h.create(sandboxID, shell("web", sleepForever))
+	h.restart(func() {
+		if err := os.Remove(filepath.Join(h.root, "containers", id, "container.json")); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.MkdirAll(filepath.Join(w.root, "sandboxes", "half"), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(h.root, "sandboxes", "half"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	})
-	list, err := w.ListContainers(w.ctx, &runtimeapi.ListContainersRequest{})
+	list, err := h.ListContainers(h.ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil || len(list.GetContainers()) != 0 {
-		t.Errorf("have %v, error %v", list, err)
+		t.Errorf("got %v, error %v, want 0 containers", list, err)
 	}
-	w.create(box, shell("web", forever))
+	h.create(sandboxID, shell("web", sleepForever))
 }
 
-// TestAStartThatAKilledServerBeganIsNoSecondChance has the FIFO of a start, and neither shim nor record of it.
-func TestAStartThatAKilledServerBeganIsNoSecondChance(t *testing.T) {
-	w := newWorld(t)
-	id := w.create(w.sandbox("a"), shell("web", forever))
-	w.restart(func() {
-		if err := syscall.Mkfifo(filepath.Join(w.root, "containers", id, "alive"), 0o600); err != nil {
+// TestLoad_InterruptedStart covers a start that left the FIFO, but neither shim nor records.
+func TestLoad_InterruptedStart(t *testing.T) {
+	h := newHarness(t)
+	id := h.create(h.sandbox("a"), shell("web", sleepForever))
+	h.restart(func() {
+		if err := syscall.Mkfifo(filepath.Join(h.root, "containers", id, "alive"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	})
-	if have := w.ended(id); have.GetExitCode() != 137 || have.GetReason() != "Unknown" || have.GetStartedAt() != 0 {
-		t.Errorf("have %v", have)
+	if got := h.waitForExit(id); got.GetExitCode() != 137 || got.GetReason() != "Unknown" || got.GetStartedAt() != 0 {
+		t.Errorf("got %v, want exit code 137, reason Unknown", got)
 	}
 }
 
-func TestAShimIgnoresWhatIsMeantForTheAgent(t *testing.T) {
-	w := newWorld(t)
-	more := newSignpost(t)
-	id := w.run(w.sandbox("a"), shell("web", "while read -r line; do echo $line; done < "+more.file.Name()))
+func TestShim_IgnoresSignals(t *testing.T) {
+	h := newHarness(t)
+	more := newFIFO(t)
+	id := h.run(h.sandbox("a"), shell("web", "while read -r line; do echo $line; done < "+more.file.Name()))
 	for _, signal := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT} {
-		if err := syscall.Kill(w.info(id).ShimPID, signal); err != nil {
+		if err := syscall.Kill(h.info(id).ShimPID, signal); err != nil {
 			t.Fatal(err)
 		}
 	}
-	more.send("hello")
-	awaitLine(t, w.status(id).GetLogPath(), "stdout F hello")
-	w.wantState(id, runtimeapi.ContainerState_CONTAINER_RUNNING)
+	more.writeLine("hello")
+	waitForLine(t, h.status(id).GetLogPath(), "stdout F hello")
+	h.wantState(id, runtimeapi.ContainerState_CONTAINER_RUNNING)
 }
 
-// hasty makes a call fail when there is no server.
-var hasty = grpc.WaitForReady(false)
+// failFast makes a call fail if there is no server.
+var failFast = grpc.WaitForReady(false)
 
-// startUntilKilled makes and starts containers until the server is gone, and says on the channel when each has begun.
-func (w *world) startUntilKilled(box string, first uint32, begun chan<- struct{}) {
+// startUntilKilled creates and starts containers until the server is gone. It sends to begun before each one.
+func (h *harness) startUntilKilled(sandboxID string, first uint32, begun chan<- struct{}) {
 	for attempt := first; ; attempt++ {
-		config := shell("web", forever)
+		config := shell("web", sleepForever)
 		config.Metadata.Attempt = attempt
 		begun <- struct{}{}
-		made, err := w.CreateContainer(w.ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: box, Config: config}, hasty)
+		made, err := h.CreateContainer(h.ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: sandboxID, Config: config}, failFast)
 		if err == nil {
-			_, err = w.StartContainer(w.ctx, &runtimeapi.StartContainerRequest{ContainerId: made.GetContainerId()}, hasty)
+			_, err = h.StartContainer(h.ctx, &runtimeapi.StartContainerRequest{ContainerId: made.GetContainerId()}, failFast)
 		}
 		if err != nil {
 			close(begun)
@@ -213,76 +214,76 @@ func (w *world) startUntilKilled(box string, first uint32, begun chan<- struct{}
 	}
 }
 
-func TestAServerKilledAtAnyMomentLosesNoProcess(t *testing.T) {
+func TestRestart_ServerKilledAtAnyMoment(t *testing.T) {
 	const kills = 10
-	w := newIdleWorld(t)
-	killServer := w.startApart()
-	box := w.sandbox("a")
+	h := newStoppedHarness(t)
+	killServer := h.startServerProcess()
+	sandboxID := h.sandbox("a")
 	states := map[runtimeapi.ContainerState]int{}
 	for round := range uint32(kills) {
 		begun := make(chan struct{})
-		go w.startUntilKilled(box, 1000*round, begun)
+		go h.startUntilKilled(sandboxID, 1000*round, begun)
 		for range 1 + rand.IntN(3) {
 			<-begun
 		}
 		spin(rand.IntN(3_000_000))
 		killServer()
-		for range begun { // until it has noticed
+		for range begun { // until startUntilKilled returns
 		}
-		killServer = w.startApart()
-		list, err := w.ListContainers(w.ctx, &runtimeapi.ListContainersRequest{})
+		killServer = h.startServerProcess()
+		list, err := h.ListContainers(h.ctx, &runtimeapi.ListContainersRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range list.GetContainers() {
 			states[c.GetState()]++
-			w.halt(c.GetId(), 0)
-			w.wantDown(c.GetId())
-			w.removed(c.GetId())
+			h.stopContainer(c.GetId(), 0)
+			h.wantStopped(c.GetId())
+			h.remove(c.GetId())
 		}
-		w.wantProcesses(0)
+		h.wantProcesses(0)
 	}
 	killServer()
-	t.Logf("%d kills found containers in these states: %v", kills, states)
+	t.Logf("%d kills, container states: %v", kills, states)
 }
 
-func (w *world) wantDown(id string) {
-	w.t.Helper()
-	if have := w.status(id); have.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
-		w.t.Errorf("stopped and running: %v", have)
+func (h *harness) wantStopped(id string) {
+	h.t.Helper()
+	if got := h.status(id); got.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+		h.t.Errorf("stopped container: got %v, want another state than RUNNING", got)
 	}
 }
 
-// spin lets a part of a call go by, so that the kill comes at no particular step.
-func spin(turns int) {
-	for range turns {
+// spin waits a random part of a call, so that a kill can hit any step.
+func spin(iterations int) {
+	for range iterations {
 		rand.Uint32()
 	}
 }
 
-func TestManyContainersAtOnceEachHaveTheirOwnLife(t *testing.T) {
-	w := newWorld(t)
-	box := w.sandbox("a")
+func TestServer_ManyContainers(t *testing.T) {
+	h := newHarness(t)
+	sandboxID := h.sandbox("a")
 	var all sync.WaitGroup
 	for n := range 12 {
 		all.Go(func() {
-			config := shell("web", "exit "+itoa(n))
+			config := shell("web", "exit "+strconv.Itoa(n))
 			config.Metadata.Attempt = uint32(n)
-			made, err := w.CreateContainer(w.ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: box, Config: config})
+			made, err := h.CreateContainer(h.ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: sandboxID, Config: config})
 			id := made.GetContainerId()
 			if err == nil {
-				_, err = w.StartContainer(w.ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
+				_, err = h.StartContainer(h.ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
 			}
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			for range 3 { // in each other's way
+			for range 3 { // concurrently
 				all.Go(func() {
-					if _, err := w.StopContainer(w.ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 60}); err != nil {
+					if _, err := h.StopContainer(h.ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 60}); err != nil {
 						t.Error(err)
 					}
-					if _, err := w.RemoveContainer(w.ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+					if _, err := h.RemoveContainer(h.ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
 						t.Error(err)
 					}
 				})
@@ -290,38 +291,38 @@ func TestManyContainersAtOnceEachHaveTheirOwnLife(t *testing.T) {
 		})
 	}
 	all.Wait()
-	list, err := w.ListContainers(w.ctx, &runtimeapi.ListContainersRequest{})
+	list, err := h.ListContainers(h.ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil || len(list.GetContainers()) != 0 {
-		t.Errorf("have %v, error %v", list, err)
+		t.Errorf("got %v, error %v, want 0 containers", list, err)
 	}
 }
 
-func TestF26AShimKilledAtAnyMomentLeavesNoProcess(t *testing.T) {
+func TestF26_ShimKilledAtAnyMoment(t *testing.T) {
 	const kills = 20
-	w := newWorld(t)
-	box := w.sandbox("a")
+	h := newHarness(t)
+	sandboxID := h.sandbox("a")
 	started := 0
 	for round := range uint32(kills) {
-		config := shell("web", "setsid sleep 1000 & "+forever)
+		config := shell("web", "setsid sleep 1000 & "+sleepForever)
 		config.Metadata.Attempt = round
-		id := w.create(box, config)
+		id := h.create(sandboxID, config)
 		done := make(chan struct{})
 		go func() {
-			_, _ = w.StartContainer(w.ctx, &runtimeapi.StartContainerRequest{ContainerId: id}) // as the kill comes
+			_, _ = h.StartContainer(h.ctx, &runtimeapi.StartContainerRequest{ContainerId: id}) // may fail because of the kill
 			close(done)
 		}()
-		shim := w.awaitShim(id)
+		shim := h.waitForShim(id)
 		spin(rand.IntN(3_000_000))
 		kill(t, shim)
 		<-done
-		have := w.ended(id)
-		if have.GetExitCode() != 137 || have.GetReason() != "Unknown" {
-			t.Errorf("have %v", have)
+		got := h.waitForExit(id)
+		if got.GetExitCode() != 137 || got.GetReason() != "Unknown" {
+			t.Errorf("got %v, want exit code 137, reason Unknown", got)
 		}
-		if have.GetStartedAt() != 0 {
+		if got.GetStartedAt() != 0 {
 			started++
 		}
-		w.wantProcesses(0)
+		h.wantProcesses(0)
 	}
-	t.Logf("%d kills, %d of them of a container on record as started", kills, started)
+	t.Logf("%d kills, %d of them of started containers", kills, started)
 }

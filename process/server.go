@@ -5,42 +5,92 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Server is the runtime. Its methods other than Run are those of the CRI, for gRPC to call from any goroutine while Run
-// runs.
+// Config configures a Server. Fields without a default are required.
+type Config struct {
+	// Root is the absolute path of the state directory. It is created with mode 0700 and used by one server at a time.
+	Root string
+
+	// Socket is the absolute path of the unix socket to listen on, created with mode 0600. Other listeners are not
+	// supported: any caller can run commands as the agent's user.
+	Socket string
+
+	// Shim is the command that starts a shim. Two arguments are appended. The program must call ShimMain before anything
+	// else if IsShim reports true. Usually {"/proc/self/exe"}, which stays valid when the program's file is replaced.
+	Shim []string
+
+	// PodsRoot is the directory below which the agent writes the files of pod volumes. Read-only mounts from there are
+	// accepted. Defaults to none.
+	PodsRoot string
+
+	// Logger receives log messages. Defaults to slog.DiscardHandler.
+	Logger *slog.Logger
+}
+
+// maxSocketPath is the longest path that the kernel accepts as the address of a unix socket.
+const maxSocketPath = 107
+
+func (c Config) withDefaults() (Config, error) {
+	var errs []error
+	if !filepath.IsAbs(c.Root) {
+		errs = append(errs, fmt.Errorf("process.Config: Root must be an absolute path, got %q", c.Root))
+	}
+	if !filepath.IsAbs(c.Socket) {
+		errs = append(errs, fmt.Errorf("process.Config: Socket must be the absolute path of a unix socket, got %q", c.Socket))
+	}
+	if len(c.Socket) > maxSocketPath {
+		errs = append(errs, fmt.Errorf("process.Config: Socket must not be longer than %d bytes, got %d: %s",
+			maxSocketPath, len(c.Socket), c.Socket))
+	}
+	if len(c.Shim) == 0 {
+		errs = append(errs, errors.New("process.Config: Shim is required"))
+	}
+	if c.PodsRoot != "" && !filepath.IsAbs(c.PodsRoot) {
+		errs = append(errs, fmt.Errorf("process.Config: PodsRoot must be an absolute path, got %q", c.PodsRoot))
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, errors.Join(errs...)
+}
+
+// Server is the runtime. All methods except Run implement the CRI. gRPC calls them from any goroutine while Run runs.
 //
-// A container changes its state in one place, see watch: what the files say is read again whenever its shim says so or
-// ends. The CRI's calls cause such changes and wait for them.
+// A container changes its state in one place only: monitor reads the shim's records whenever the shim writes one or
+// exits. CRI calls cause such changes and wait for them.
 type Server struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
 
 	config Config
-	facts  facts
-	events events
+	host   hostInfo
+	events eventBroadcaster
 
-	// watches are the goroutines that look after running containers; they end with Run.
-	watches sync.WaitGroup
-	stopped chan struct{} // closed when Run ends
+	monitors sync.WaitGroup // one goroutine or more per running container; they end with Run
+	stopped  chan struct{}  // closed when Run ends
 
-	mu         sync.Mutex // guards what follows, and the fields of sandboxes and containers that say so
+	mu         sync.Mutex // guards all below, and the fields of sandboxes and containers that say so
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
-	names      map[string]string // of sandboxes and containers -> ID, from before they are made until they are removed
+	names      map[string]string // sandbox or container name -> ID, reserved before creation and until removal
 }
 
-// New checks the configuration and touches nothing.
+// New returns a Server. It validates the configuration and has no side effects.
 func New(config Config) (*Server, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -52,17 +102,17 @@ func New(config Config) (*Server, error) {
 	}, nil
 }
 
-// Run takes up the containers that it finds and serves until ctx ends; containers go on. It fails at once when another
-// server holds the folder. A Server runs once.
+// Run loads the existing containers and serves until ctx ends. Containers keep running. Run fails at once if another
+// server uses the same root. It must be called only once.
 func (s *Server) Run(ctx context.Context) error {
-	lock, err := s.takeRoot(ctx)
+	lock, err := s.lockRoot(ctx)
 	if err != nil {
 		return fmt.Errorf("process runtime: %w", err)
 	}
 	defer lock.Close()
-	defer s.watches.Wait()
+	defer s.monitors.Wait()
 	defer close(s.stopped)
-	if s.facts, err = gatherFacts(s.config.PodsRoot); err != nil {
+	if s.host, err = readHostInfo(s.config.PodsRoot); err != nil {
 		return fmt.Errorf("process runtime: %w", err)
 	}
 	if err := s.load(); err != nil {
@@ -75,72 +125,57 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.serve(ctx, listener)
 }
 
-func (s *Server) serve(ctx context.Context, listener net.Listener) error {
-	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.MaxRecvMsgSize(largestMessage), grpc.MaxSendMsgSize(largestMessage))
-	runtimeapi.RegisterRuntimeServiceServer(server, s)
-	runtimeapi.RegisterImageServiceServer(server, s)
-	stop := context.AfterFunc(ctx, server.Stop)
-	defer server.Stop() // returns when all calls have
-	err := server.Serve(listener)
-	if asked := !stop(); asked {
-		return nil
-	}
-	return fmt.Errorf("process runtime: serve %s: %w", s.config.Socket, err)
-}
-
-// largestMessage is that of containerd and of the kubelet's client: two outputs of a command, and what surrounds them.
-const largestMessage = 16 << 20
-
-// takeRoot makes the folder and holds it until the file that it returns is closed.
-func (s *Server) takeRoot(ctx context.Context) (*os.File, error) {
-	for _, folder := range []string{s.config.Root, s.sandboxFolder(""), s.containerFolder("")} {
-		if err := os.MkdirAll(folder, 0o700); err != nil {
+// lockRoot creates the root directory and locks it until the returned file is closed.
+func (s *Server) lockRoot(ctx context.Context) (*os.File, error) {
+	for _, dir := range []string{s.config.Root, s.sandboxDir(""), s.containerDir("")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
 	}
 	if info, err := os.Stat(s.config.Root); err != nil || info.Mode().Perm()&0o077 != 0 {
-		return nil, errors.Join(err, fmt.Errorf("folder %s must be for its owner alone: chmod 700 it, or name another", s.config.Root))
+		return nil, errors.Join(err, fmt.Errorf("directory %s must be accessible by its owner only (chmod 700)", s.config.Root))
 	}
 	lock, err := os.OpenFile(filepath.Join(s.config.Root, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := takeLock(ctx, lock); err != nil {
-		return nil, errors.Join(fmt.Errorf("folder %s is held by another server: %w", s.config.Root, err), lock.Close())
+	if err := flock(ctx, lock); err != nil {
+		return nil, errors.Join(fmt.Errorf("directory %s is used by another server: %w", s.config.Root, err), lock.Close())
 	}
 	return lock, nil
 }
 
-// A shim that a killed server was about to start has that server's lock until it is a program of its own.
+// A child that a killed server has forked but that has not executed the shim yet still holds the server's lock.
 const (
-	lockPatience = 2 * time.Second
-	betweenLocks = 20 * time.Millisecond
+	lockTimeout       = 2 * time.Second
+	lockRetryInterval = 20 * time.Millisecond
 )
 
-func takeLock(ctx context.Context, lock *os.File) error {
-	for limit := time.Now().Add(lockPatience); ; {
+func flock(ctx context.Context, lock *os.File) error {
+	for deadline := time.Now().Add(lockTimeout); ; {
 		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil || ctx.Err() != nil || time.Now().After(limit) {
+		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
 			return err
 		}
-		time.Sleep(betweenLocks)
+		time.Sleep(lockRetryInterval)
 	}
 }
 
-func (s *Server) sandboxFolder(id string) string {
+func (s *Server) sandboxDir(id string) string {
 	return filepath.Join(s.config.Root, "sandboxes", id)
 }
-func (s *Server) containerFolder(id string) string {
+
+func (s *Server) containerDir(id string) string {
 	return filepath.Join(s.config.Root, "containers", id)
 }
 
-// listen takes the place of a socket that a killed server left, and of nothing else. The mode is set before the socket
-// has a name, so that at no moment another user may connect.
+// listen replaces a socket that a killed server left, and nothing else. The mode is set before the socket has a name, so
+// other users can never connect.
 func listen(ctx context.Context, path string) (net.Listener, error) {
 	info, err := os.Lstat(path)
 	switch {
 	case err == nil && info.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("there is something that is not a socket: %v", info.Mode())
+		return nil, fmt.Errorf("the file exists and is not a socket: %v", info.Mode())
 	case err == nil:
 		err = os.Remove(path)
 	case errors.Is(err, fs.ErrNotExist):
@@ -150,9 +185,82 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 		return nil, err
 	}
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
-		var mode error
-		err := raw.Control(func(fd uintptr) { mode = unix.Fchmod(int(fd), 0o600) })
-		return errors.Join(err, mode)
+		var chmodErr error
+		err := raw.Control(func(fd uintptr) { chmodErr = unix.Fchmod(int(fd), 0o600) })
+		return errors.Join(err, chmodErr)
 	}}
 	return config.Listen(ctx, "unix", path)
+}
+
+// maxMessageSize is the limit of containerd and of the kubelet's client.
+const maxMessageSize = 16 << 20
+
+func (s *Server) serve(ctx context.Context, listener net.Listener) error {
+	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.MaxRecvMsgSize(maxMessageSize), grpc.MaxSendMsgSize(maxMessageSize))
+	runtimeapi.RegisterRuntimeServiceServer(server, s)
+	runtimeapi.RegisterImageServiceServer(server, s)
+	stop := context.AfterFunc(ctx, server.Stop)
+	defer server.Stop() // waits for all handlers
+	err := server.Serve(listener)
+	if wasStopped := !stop(); wasStopped {
+		return nil
+	}
+	return fmt.Errorf("process runtime: serve %s: %w", s.config.Socket, err)
+}
+
+// runtimeName is the scheme of container IDs in a pod's status.
+const runtimeName = "process"
+
+// Version reports the version of this module that the program was built with.
+func (s *Server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
+	return &runtimeapi.VersionResponse{
+		Version:     "0.1.0", // the version of the kubelet's API, the same in every runtime
+		RuntimeName: runtimeName, RuntimeVersion: moduleVersion(), RuntimeApiVersion: "v1",
+	}, nil
+}
+
+const modulePath = "github.com/heraldnode/herald"
+
+func moduleVersion() string {
+	const unknown = "v0.0.0"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return unknown
+	}
+	for _, module := range append(info.Deps, &info.Main) {
+		if module.Path == modulePath && module.Version != "" && module.Version != "(devel)" {
+			return module.Version
+		}
+	}
+	return unknown
+}
+
+// Status always reports ready: the runtime depends only on the host.
+func (s *Server) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+		{Type: runtimeapi.RuntimeReady, Status: true},
+		{Type: runtimeapi.NetworkReady, Status: true},
+	}}}, nil
+}
+
+// UpdateRuntimeConfig ignores the pod CIDR: every pod uses the host network.
+func (s *Server) UpdateRuntimeConfig(
+	context.Context, *runtimeapi.UpdateRuntimeConfigRequest,
+) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
+}
+
+// RuntimeConfig reports the cgroupfs driver, which needs no other service. No cgroup is created.
+func (s *Server) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
+	return &runtimeapi.RuntimeConfigResponse{
+		Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS},
+	}, nil
+}
+
+// UpdateContainerResources is rejected: process groups have no resource limits.
+func (s *Server) UpdateContainerResources(
+	_ context.Context, request *runtimeapi.UpdateContainerResourcesRequest,
+) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+	return nil, status.Errorf(codes.InvalidArgument,
+		"spec.containers[*].resources of container %q must not change: %s (CRI field linux)", request.GetContainerId(), reasonNoLimits)
 }

@@ -11,111 +11,111 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The words by which the server tells a program that it started again what to be; a folder follows.
+// The roles of a shim, given as the last argument but one. The last argument is the container's directory.
 const (
-	shimWord   = "process-shim"
-	runnerWord = "process-exec"
+	containerRole = "process-shim" // supervises a container
+	execRole      = "process-exec" // supervises a command of ExecSync
 )
 
-// inherited is the first file that the server gives to a shim or runner beyond the standard ones.
-const inherited = 3
+// firstExtraFD is the first descriptor that a shim inherits besides the standard streams.
+const firstExtraFD = 3
 
-// IsShim reports whether this program was started as the shim of a container. Then main must call ShimMain, before it
-// does anything else.
+// IsShim reports whether this program was started as a shim. If so, main must call ShimMain before anything else.
 func IsShim() bool { return shimRole() != "" }
 
 func shimRole() string {
 	if len(os.Args) < 3 {
 		return ""
 	}
-	if word := os.Args[len(os.Args)-2]; word == shimWord || word == runnerWord {
-		return word
+	if role := os.Args[len(os.Args)-2]; role == containerRole || role == execRole {
+		return role
 	}
 	return ""
 }
 
-// ShimMain supervises a container, or a command in one, and ends the program.
+// ShimMain supervises a container, or a command in a container, and exits the program.
 func ShimMain() {
-	folder := os.Args[len(os.Args)-1]
+	dir := os.Args[len(os.Args)-1]
 	run := runShim
-	if shimRole() == runnerWord {
-		run = runRunner
+	if shimRole() == execRole {
+		run = runExecShim
 	}
-	if err := run(folder); err != nil {
+	if err := run(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-// standFast keeps signals that are meant for the agent's terminal or service from ending this process. They are caught
-// and not ignored, because a child would inherit the latter.
-func standFast() {
+// catchSignals keeps signals that are meant for the agent's terminal or service from ending the shim. They are caught
+// rather than ignored because children inherit ignored signals.
+func catchSignals() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT,
 		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE)
 }
 
-// runShim starts the container of that folder, and stays until it and all that it started has ended.
-func runShim(folder string) error {
-	standFast()
-	syscall.CloseOnExec(inherited)
-	alive := os.NewFile(inherited, aliveFile)
+// runShim starts the container and returns when it and all its processes have exited.
+func runShim(dir string) error {
+	catchSignals()
+	syscall.CloseOnExec(firstExtraFD)
+	alive := os.NewFile(firstExtraFD, aliveFile)
 	defer alive.Close()
-	exit := supervise(folder, func() { lookAgain(alive) })
-	if err := writePatiently(filepath.Join(folder, exitFile), exit); err != nil {
+	exit := runContainer(dir, func() { notifyServer(alive) })
+	if err := writeExitRecord(filepath.Join(dir, exitFile), exit); err != nil {
 		return err
 	}
-	lookAgain(alive)
+	notifyServer(alive)
 	return nil
 }
 
-// writingTime is how long an end that cannot be written down is tried again: nobody else knows the exit code (F17).
-const writingTime = time.Minute
+// exitRecordTimeout is how long writing the exit record is retried: only the shim knows the exit code (F17).
+const exitRecordTimeout = time.Minute
 
-func writePatiently(file string, exit exitRecord) error {
-	limit := time.Now().Add(writingTime)
-	for pause := firstLookAgain; ; pause = min(2*pause, longestLookAgain) {
+func writeExitRecord(file string, exit exitRecord) error {
+	deadline := time.Now().Add(exitRecordTimeout)
+	for pause := minRetryInterval; ; pause = min(2*pause, maxRetryInterval) {
 		err := writeRecord(file, exit)
-		if err == nil || errors.Is(err, fs.ErrNotExist) || time.Now().After(limit) {
+		if err == nil || errors.Is(err, fs.ErrNotExist) || time.Now().After(deadline) {
 			return err
 		}
 		time.Sleep(pause)
 	}
 }
 
-// lookAgain tells the server, if there is one, that a record was written. The FIFO has room for more than is ever said.
-func lookAgain(alive *os.File) { _, _ = alive.Write([]byte{'\n'}) }
+// notifyServer makes the server, if one runs, read the records. The FIFO's buffer holds all notifications of a shim.
+func notifyServer(alive *os.File) { _, _ = alive.Write([]byte{'\n'}) }
 
-// supervise runs the container and calls started when that is on record.
-func supervise(folder string, started func()) exitRecord {
-	output, err := newOutput(folder)
+// runContainer runs the container and calls started when started.json is written.
+func runContainer(dir string, started func()) exitRecord {
+	process, err := newContainerProcess(dir)
 	if err != nil {
-		return startFailed(err)
+		return startErrorRecord(err)
 	}
-	pid, err := output.start()
+	pid, err := process.start()
 	if err != nil {
-		return startFailed(err)
+		return startErrorRecord(err)
 	}
-	recording := recordStart(folder, pid)
+	recordErr := recordStart(dir, pid)
 	cancelled := make(chan struct{})
-	if recording != nil {
-		close(cancelled) // a container that nobody could find again must not run
+	if recordErr != nil {
+		close(cancelled) // without a record, no server could find the container
 	} else {
 		started()
 	}
-	status, waiting := await(pid, cancelled)
+	waitStatus, waitErr := waitChild(pid, cancelled)
 	finished := time.Now()
-	if err := errors.Join(recording, waiting, endAllChildren()); err != nil {
-		return startFailed(err)
+	if err := errors.Join(recordErr, waitErr, killChildren()); err != nil {
+		return startErrorRecord(err)
 	}
-	output.drain()
-	return exitOf(status, finished)
+	process.drain()
+	return newExitRecord(waitStatus, finished)
 }
 
-func recordStart(folder string, pid int) error {
+func recordStart(dir string, pid int) error {
 	main, err := identify(pid)
 	if err != nil {
 		return err
@@ -124,79 +124,174 @@ func recordStart(folder string, pid int) error {
 	if err != nil {
 		return err
 	}
-	return writeRecord(filepath.Join(folder, startedFile), startedRecord{Started: time.Now(), Main: main, Shim: shim})
+	return writeRecord(filepath.Join(dir, startedFile), startedRecord{Started: time.Now(), Main: main, Shim: shim})
 }
 
-func startFailed(err error) exitRecord {
-	return exitRecord{Finished: time.Now(), Code: codeStartError, Reason: reasonStartError, Message: err.Error()}
+func startErrorRecord(err error) exitRecord {
+	return exitRecord{Finished: time.Now(), Code: exitCodeStartError, Reason: exitReasonStartError, Message: err.Error()}
 }
 
-func exitOf(status syscall.WaitStatus, finished time.Time) exitRecord {
-	exit := exitRecord{Finished: finished, Code: exitCode(status), Reason: reasonError}
+func newExitRecord(waitStatus syscall.WaitStatus, finished time.Time) exitRecord {
+	exit := exitRecord{Finished: finished, Code: exitCode(waitStatus), Reason: exitReasonError}
 	if exit.Code == 0 {
-		exit.Reason = reasonCompleted
+		exit.Reason = exitReasonCompleted
 	}
 	return exit
 }
 
-// output is a container's command with its log, and the pipes between them.
-type output struct {
+// exitCode returns the exit code as shells and containerd report it.
+func exitCode(waitStatus syscall.WaitStatus) int32 {
+	if waitStatus.Signaled() {
+		return 128 + int32(waitStatus.Signal())
+	}
+	return int32(waitStatus.ExitStatus())
+}
+
+// containerProcess is a container's command with its log and the pipes between them.
+type containerProcess struct {
 	command        command
-	log            *logFile
+	log            *logWriter
 	stdout, stderr *os.File
 	copies         sync.WaitGroup
 }
 
-func newOutput(folder string) (*output, error) {
-	record, err := readRecord[containerRecord](filepath.Join(folder, containerFile))
+func newContainerProcess(dir string) (*containerProcess, error) {
+	command, err := loadCommand(dir)
 	if err != nil {
 		return nil, err
 	}
-	command, err := commandOf(record, folder)
-	if err != nil {
-		return nil, err
-	}
-	log, err := openLog(record.LogPath)
+	log, err := newLogWriter(command.logPath)
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
-	return &output{command: command, log: log}, adoptOrphans()
+	return &containerProcess{command: command, log: log}, becomeSubreaper()
 }
 
-func (o *output) start() (pid int, err error) {
+func (p *containerProcess) start() (pid int, err error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return 0, err
 	}
 	defer null.Close()
-	stdout, toStdout, err := os.Pipe()
+	stdout, stdoutWriter, err := os.Pipe()
 	if err != nil {
 		return 0, err
 	}
-	defer toStdout.Close()
-	stderr, toStderr, err := os.Pipe()
+	defer stdoutWriter.Close()
+	stderr, stderrWriter, err := os.Pipe()
 	if err != nil {
 		return 0, err
 	}
-	defer toStderr.Close()
-	pid, err = o.command.start([3]*os.File{null, toStdout, toStderr})
+	defer stderrWriter.Close()
+	pid, err = p.command.start([3]*os.File{null, stdoutWriter, stderrWriter})
 	if err != nil {
 		return 0, err
 	}
-	o.stdout, o.stderr = stdout, stderr
-	o.copies.Go(func() { o.log.copy(runtimeapi.Stdout, stdout) })
-	o.copies.Go(func() { o.log.copy(runtimeapi.Stderr, stderr) })
+	p.stdout, p.stderr = stdout, stderr
+	p.copies.Go(func() { p.log.copy(runtimeapi.Stdout, stdout) })
+	p.copies.Go(func() { p.log.copy(runtimeapi.Stderr, stderr) })
 	return pid, nil
 }
 
-// drainTime is how long the rest of the output may take to reach the log. Only a pipe that was handed to a process
-// outside of the container is still open by then.
-const drainTime = 10 * time.Second
+// drainTimeout limits the time to read remaining output. A pipe is still open by then only if it was passed to a process
+// outside the container.
+const drainTimeout = 10 * time.Second
 
-func (o *output) drain() {
-	limit := time.Now().Add(drainTime)
-	for _, pipe := range []*os.File{o.stdout, o.stderr} {
-		_ = pipe.SetReadDeadline(limit) // a pipe that cannot have one is at its end soon enough
+func (p *containerProcess) drain() {
+	deadline := time.Now().Add(drainTimeout)
+	for _, pipe := range []*os.File{p.stdout, p.stderr} {
+		_ = pipe.SetReadDeadline(deadline) // a pipe without deadlines is at its end soon
 	}
-	o.copies.Wait()
+	p.copies.Wait()
+}
+
+// becomeSubreaper makes this process the parent of descendants whose own parent exits, so that none escapes.
+func becomeSubreaper() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become a subreaper: %w", err)
+	}
+	return nil
+}
+
+var errCancelled = errors.New("cancelled")
+
+// waitChild reaps children until the given one has exited or cancelled is closed. One goroutine both reaps and kills, so
+// a PID is never reused between the two.
+func waitChild(pid int, cancelled <-chan struct{}) (syscall.WaitStatus, error) {
+	childExits := make(chan os.Signal, 1)
+	signal.Notify(childExits, syscall.SIGCHLD)
+	defer signal.Stop(childExits)
+	for {
+		waitStatus, found, err := reapUntil(pid)
+		if found || err != nil {
+			return waitStatus, err
+		}
+		select {
+		case <-childExits:
+		case <-cancelled:
+			return 0, errCancelled
+		}
+	}
+}
+
+// reapUntil reaps exited children up to and including the given one.
+func reapUntil(pid int) (waitStatus syscall.WaitStatus, found bool, err error) {
+	for {
+		reaped, err := syscall.Wait4(-1, &waitStatus, syscall.WNOHANG, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return 0, false, fmt.Errorf("wait for process %d: %w", pid, err)
+		case reaped == pid:
+			return waitStatus, true, nil
+		case reaped == 0:
+			return 0, false, nil
+		}
+	}
+}
+
+// Pauses between attempts to kill processes. They grow because processes of another user, from a set-user-ID program,
+// cannot be killed.
+const (
+	minRetryInterval = time.Millisecond
+	maxRetryInterval = time.Second
+)
+
+// killChildren kills every child, and every descendant once it becomes a child, and returns when there is none.
+func killChildren() error {
+	for pause := minRetryInterval; ; pause = min(2*pause, maxRetryInterval) {
+		none, err := reapAll()
+		if none || err != nil {
+			return err
+		}
+		killDirectChildren()
+		time.Sleep(pause)
+	}
+}
+
+// reapAll reaps exited children and reports whether no child is left.
+func reapAll() (none bool, err error) {
+	for {
+		reaped, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.ECHILD):
+			return true, nil
+		case err != nil:
+			return false, fmt.Errorf("wait for children: %w", err)
+		case reaped == 0:
+			return false, nil
+		}
+	}
+}
+
+// killDirectChildren kills direct children only: their PIDs are not reused until this process reaps them. Orphans become
+// direct children, so repeated calls reach all descendants, even if some could not be listed this time.
+func killDirectChildren() {
+	stats, _ := listProcesses()
+	for _, stat := range stats {
+		if stat.PPID == os.Getpid() && !hasExited(stat) {
+			_ = syscall.Kill(stat.PID, syscall.SIGKILL)
+		}
+	}
 }
