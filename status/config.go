@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -15,102 +16,111 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// API is what the manager asks of an API server. Errors are those of apimachinery's api/errors, possibly wrapped.
+// API is the part of the API server that the Manager needs. kubeapi.Client implements it. Errors are those of
+// k8s.io/apimachinery/pkg/api/errors, possibly wrapped.
 type API interface {
-	// PatchPodStatus applies a strategic merge patch to the pod's status and returns the object's new metadata.
+	// PatchPodStatus applies a strategic merge patch to the pod's status and returns the new metadata of the object.
 	PatchPodStatus(ctx context.Context, namespace, name string, patch []byte) (*metav1.PartialObjectMetadata, error)
-	// GetPod reads the pod's newest state.
+	// GetPod returns the newest version of the pod.
 	GetPod(ctx context.Context, namespace, name string) (*v1.Pod, error)
-	// DeletePod deletes the object at once, if it still has that UID.
+	// DeletePod deletes the object without a grace period if it has that UID.
 	DeletePod(ctx context.Context, namespace, name string, uid types.UID) error
 }
 
-// Pods is what the manager asks of the node's address book. What it returns is never modified.
+// Pods is the part of the Pod Manager that the Manager needs. It does not modify the pods that it gets.
 type Pods interface {
-	// GetPodByUID finds a pod that this node should run, with the API server's newest known copy of its status.
+	// GetPodByUID returns a pod assigned to this node, with the newest version that the watch delivered.
 	GetPodByUID(uid podid.UID) (*v1.Pod, bool)
-	// GetMirrorPodByPod finds the mirror of a static pod.
+	// GetMirrorPodByPod returns the mirror pod of a static pod.
 	GetMirrorPodByPod(pod *v1.Pod) (*v1.Pod, bool)
-	// TranslatePodUID turns a mirror's UID into that of its static pod and leaves any other as it is.
+	// TranslatePodUID returns the UID of the static pod if uid is its mirror pod's, and uid itself otherwise.
 	TranslatePodUID(uid types.UID) podid.UID
 }
 
-// DeletionSafety says what a pod still holds on the node. It can express both of the kubelet's eras: an agent that only
-// stops containers answers the second question with true.
+// DeletionSafety reports what a pod still holds on the node. An agent that only stops containers returns true from
+// PodResourcesAreReclaimed.
 type DeletionSafety interface {
-	// PodCouldHaveRunningContainers reports whether a container of the pod runs or may still be started. While it is
-	// true, no terminal phase is reported (SM-67).
+	// PodCouldHaveRunningContainers reports whether a container of the pod is running or may still be started. No
+	// terminal phase is sent while it is true (SM-67).
 	PodCouldHaveRunningContainers(uid podid.UID) bool
-	// PodResourcesAreReclaimed reports whether all that must be gone before the API object is gone: containers stopped
-	// and removed, volumes and cgroups cleaned up (SM-76).
+	// PodResourcesAreReclaimed reports whether the API object may be deleted: containers are removed, volumes and
+	// cgroups are cleaned up (SM-76).
 	PodResourcesAreReclaimed(pod *v1.Pod, status *v1.PodStatus) bool
 }
 
-// Allocations records the resources allocated to pods.
+// Allocations is the part of the Allocation Manager that the Manager needs.
 type Allocations interface {
-	// RemovePod removes everything recorded for the pod. It must not block.
+	// RemovePod removes the resources allocated to the pod. It must not block.
 	RemovePod(uid podid.UID)
 }
 
-type noAllocations struct{}
-
-func (noAllocations) RemovePod(podid.UID) {}
-
-// Config is what a Manager needs. Pods is required, and Deletion where API is set.
+// Config configures a Manager. Pods is required, and Deletion if API is set.
 type Config struct {
-	// API is the API server. Nil: none, everything but sending works (SM-1).
-	API      API
-	Pods     Pods
+	// API is the API server. Nil runs without one: statuses are cached but not sent (SM-1).
+	API API
+	// Pods provides the pods assigned to this node.
+	Pods Pods
+	// Deletion decides when terminal phases are sent and objects are deleted.
 	Deletion DeletionSafety
-	// Allocations drops the resources allocated to a pod whose status is removed. Optional.
+	// Allocations is notified of each pod whose status is removed (SM-86). Optional.
 	Allocations Allocations
-	// State keeps over a restart what was not sent yet, allocations and, without an API server, every status. Nil:
-	// nothing is kept.
+	// State stores unsent statuses across restarts and, without an API server, all of them. Nil stores nothing.
 	State *checkpoint.Dir
-	// Workers is how many requests may be in flight at once; a quarter of them for changes that nobody waits for. Default
-	// 16, by measurement (docs/benchmarks.md): 32 make bursts a third shorter, and a readiness change in a busy hour a
-	// fifth later.
+	// Workers is the number of concurrent requests. At most a quarter of them are for changes of normal priority. Defaults
+	// to 16, by measurement (docs/benchmarks.md): 32 shorten bursts by a third and delay a readiness change under load by a
+	// fifth.
 	Workers int
-	// SyncPeriod is how often every pod is compared with what the API server says. Default 10 s.
+	// SyncPeriod is how often every pod is compared with the API server. Defaults to 10s.
 	SyncPeriod time.Duration
-	// RequestTimeout bounds each request. Default 10 s.
+	// RequestTimeout bounds each request. Defaults to 10s.
 	RequestTimeout time.Duration
-	// FlushTimeout bounds how long a stopping manager goes on sending. Default 5 s.
+	// FlushTimeout bounds how long Run continues to send after its context is done. Defaults to 5s.
 	FlushTimeout time.Duration
-	// Logger is where the manager speaks. Nil: silence.
+	// Logger receives log messages. Defaults to slog.DiscardHandler.
 	Logger *slog.Logger
-	// Metrics is where the manager counts. Nil: nowhere.
+	// Metrics registers the Manager's metrics. Nil registers none.
 	Metrics prometheus.Registerer
 }
 
 func (c Config) withDefaults() (Config, error) {
-	var err error
-	if c.Pods == nil {
-		err = errors.Join(err, errors.New("status.Config: Pods is required"))
+	if err := c.validate(); err != nil {
+		return c, err
 	}
-	if c.API != nil && c.Deletion == nil {
-		err = errors.Join(err, errors.New("status.Config: Deletion is required with an API server"))
-	}
-	if c.Workers < 0 || c.SyncPeriod < 0 || c.RequestTimeout < 0 || c.FlushTimeout < 0 {
-		err = errors.Join(err, errors.New("status.Config: Workers and durations must not be negative"))
-	}
-	c.Workers = orDefault(c.Workers, 16)
-	c.SyncPeriod = orDefault(c.SyncPeriod, 10*time.Second)
-	c.RequestTimeout = orDefault(c.RequestTimeout, 10*time.Second)
-	c.FlushTimeout = orDefault(c.FlushTimeout, 5*time.Second)
+	c.Workers = cmp.Or(c.Workers, 16)
+	c.SyncPeriod = cmp.Or(c.SyncPeriod, 10*time.Second)
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, 10*time.Second)
+	c.FlushTimeout = cmp.Or(c.FlushTimeout, 5*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Allocations == nil {
 		c.Allocations = noAllocations{}
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	return c, err
+	return c, nil
 }
 
-func orDefault[T comparable](value, otherwise T) T {
-	var zero T
-	if value == zero {
-		return otherwise
+func (c Config) validate() error {
+	var errs []error
+	if c.Pods == nil {
+		errs = append(errs, errors.New("status.Config: Pods is required"))
 	}
-	return value
+	if c.API != nil && c.Deletion == nil {
+		errs = append(errs, errors.New("status.Config: Deletion is required with API"))
+	}
+	if c.Workers < 0 {
+		errs = append(errs, errors.New("status.Config: Workers must not be negative"))
+	}
+	if c.SyncPeriod < 0 {
+		errs = append(errs, errors.New("status.Config: SyncPeriod must not be negative"))
+	}
+	if c.RequestTimeout < 0 {
+		errs = append(errs, errors.New("status.Config: RequestTimeout must not be negative"))
+	}
+	if c.FlushTimeout < 0 {
+		errs = append(errs, errors.New("status.Config: FlushTimeout must not be negative"))
+	}
+	return errors.Join(errs...)
 }
+
+// noAllocations is the default of Config.Allocations.
+type noAllocations struct{}
+
+func (noAllocations) RemovePod(podid.UID) {}

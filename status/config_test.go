@@ -25,7 +25,7 @@ func TestAConfigThatCannotWorkNamesItsFields(t *testing.T) {
 		"no deletion safety":   {status.Config{Pods: book, API: api}, []string{"Deletion"}},
 		"both":                 {status.Config{API: api}, []string{"Pods", "Deletion"}},
 		"workers below zero":   {status.Config{Pods: book, Workers: -1}, []string{"Workers"}},
-		"time below zero":      {status.Config{Pods: book, FlushTimeout: -time.Second}, []string{"durations"}},
+		"time below zero":      {status.Config{Pods: book, FlushTimeout: -time.Second}, []string{"FlushTimeout"}},
 		"metrics of another":   {status.Config{Pods: book, Metrics: taken}, []string{"metrics"}},
 		"all that it needs":    {status.Config{Pods: book}, nil},
 		"and with API server ": {status.Config{Pods: book, API: api, Deletion: newCleanup()}, nil},

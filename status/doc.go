@@ -1,20 +1,34 @@
-// Package status is the Status Manager: the node's logbook of its pods' statuses, and the writer that reports each change
-// to the API server.
+// Package status is the Status Manager: it caches the status of every pod on the node and writes each change to the API
+// server.
 //
-//	worker   SetPodStatus, TerminatePod ──┐
-//	probes   SetContainerReadiness, ──────┤                       ┌──> Changes (subscribers)
-//	         SetContainerStartup          ├──> accept ──> entry ──┼──> GetPodStatus
-//	volumes  SetPodVolumeHealth ──────────┘    (derive)   version └──> queue, most urgent first
-//	                                                                     │ each pod once
-//	watch    Reconcile ──────────────────────────────────────────────────┤
-//	10 s     full pass ──────────────────────────────────────────────────┤
-//	                                                                     ▼
-//	                                       decide: write, delete, or nothing ──> one request ──> settle
+//	worker   SetPodStatus, TerminatePod ──┐                        ┌──> Changes (subscribers)
+//	probes   SetContainerReadiness,       ├──> status cache ───────┼──> GetPodStatus
+//	         SetContainerStartup ─────────┘    (a new version)     └──> queue, by priority
+//	                                                                      │ each pod once
+//	watch    Reconcile ───────────────────────────────────────────────────┤
+//	periodic comparison, every SyncPeriod ────────────────────────────────┤
+//	                                                                      ▼
+//	              syncPod: snapshot ──> decide ──> PATCH, DELETE or nothing ──> acknowledge, or back off
 //
-// A status is accepted or refused at once, under one lock, by the pure rules of package derive. What was accepted gets a
-// new version and is sent by one of a bounded number of senders, one request for each change, never two at a time for one
-// pod. What the API server says is known from the watch and from its answers; the newer of the two decides whether there
-// is anything to send.
+// To follow one status, read these files in order:
 //
-// Without an API server all of it works but the sending.
+//   - manager.go: the exported methods. SetPodStatus is the entry point.
+//   - cache.go: updateCache validates the status by the rules of package derive, under one lock, and stores it as a new
+//     version.
+//   - queue.go: the pod waits in a queue that is ordered by priority. The number of concurrent requests is bounded.
+//   - sync.go: syncPod compares the cached status with the API object and sends one PATCH. There is never more than one
+//     request in flight for a pod.
+//   - retry.go: a failed request is classified, and the pod backs off.
+//
+// The API object is known from the watch and from the responses to the manager's own requests. The newer of the two is the
+// base of each comparison. An older one is never written back.
+//
+// # Duties of the caller
+//
+//  1. Run must be running. Without Config.API it only writes the checkpoint.
+//  2. Config.Pods must know a pod before SetPodStatus is called for it, and must have its newest version before Reconcile is.
+//  3. Every change that the watch delivers must be passed to Reconcile. A change that is missed is found by the next
+//     periodic comparison.
+//  4. TerminatePod must be called once a pod holds nothing on the node any more. Only then is a deleted pod's object deleted.
+//  5. RemoveOrphanedStatuses must be called from time to time with all pods that are still known.
 package status

@@ -1,28 +1,27 @@
 package status
 
-// Size counts what the manager remembers of pods, in all its corners: a test cannot see a leak otherwise.
+import "maps"
+
+// Size returns the number of pods that each part of the Manager holds, so that tests can detect leaks. Parts that hold none
+// are left out.
 func (m *Manager) Size() map[string]int {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	m.queue.mu.Lock()
 	defer m.queue.mu.Unlock()
-	m.kept.mu.Lock()
-	defer m.kept.mu.Unlock()
+	m.checkpoint.mu.Lock()
+	defer m.checkpoint.mu.Unlock()
 	m.subscribers.mu.Lock()
 	defer m.subscribers.mu.Unlock()
 	waiting := 0
-	for u := range m.queue.waiting {
-		waiting += len(m.queue.waiting[u])
+	for p := range m.queue.waiting {
+		waiting += len(m.queue.waiting[p])
 	}
 	size := map[string]int{
 		"entries": len(m.entries), "deleted": len(m.deleted),
-		"waiting": waiting, "places": len(m.queue.place), "turns": len(m.queue.turns), "again": len(m.queue.again),
-		"kept": len(m.kept.versions), "subscribers": len(m.subscribers.all),
+		"waiting": waiting, "waitingByUID": len(m.queue.waitingByUID), "syncing": len(m.queue.syncing), "again": len(m.queue.again),
+		"checkpointed": len(m.checkpoint.versions), "subscribers": len(m.subscribers.all),
 	}
-	for corner, count := range size {
-		if count == 0 {
-			delete(size, corner)
-		}
-	}
+	maps.DeleteFunc(size, func(_ string, count int) bool { return count == 0 })
 	return size
 }

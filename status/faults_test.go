@@ -70,7 +70,7 @@ func TestF7AStatusThatTheServerRefusesIsNoHotLoop(t *testing.T) {
 		if patches := n.writes("PATCH"); patches < 5 || patches > 20 {
 			t.Fatalf("%d patches in 10 minutes; want one in a minute, and a few at the beginning", patches)
 		}
-		if warnings := strings.Count(log.String(), "refuses"); warnings != 1 {
+		if warnings := strings.Count(log.String(), "rejected pod status"); warnings != 1 {
 			t.Fatalf("the log says it %d times:\n%s", warnings, log.String())
 		}
 		n.faults.Forget()
@@ -358,7 +358,7 @@ func TestF30AFightIsBoundedAndEndsWithTheNodesWord(t *testing.T) {
 		if fights := n.writes("PATCH"); fights < 20 || fights > 33 {
 			t.Fatalf("%d writes in 10 minutes; want 3 in a minute", fights)
 		}
-		if warnings := strings.Count(log.String(), "Somebody else"); warnings < 1 || warnings > 11 {
+		if warnings := strings.Count(log.String(), "Another writer"); warnings < 1 || warnings > 11 {
 			t.Fatalf("the log says it %d times", warnings)
 		}
 		n.SetPodStatus(p, withReason("news")) // what is new is not held back

@@ -350,7 +350,7 @@ func TestF17AFolderThatCannotBeWrittenStopsNothing(t *testing.T) {
 			n.SetPodStatus(p, withReason("%d", i))
 			time.Sleep(10 * time.Second)
 		}
-		if said := strings.Count(log.String(), "cannot be kept"); said != 1 {
+		if said := strings.Count(log.String(), "Failed to save pod status checkpoint"); said != 1 {
 			t.Errorf("the log says it %d times:\n%s", said, log.String())
 		}
 		n.server.SetDown(false)
@@ -374,7 +374,7 @@ func TestF18ACorruptFileIsSetAsideAndTheManagerStarts(t *testing.T) {
 		if got := n.shown(p); got.Phase != v1.PodRunning {
 			t.Fatalf("it shows %s", got.Phase)
 		}
-		if !strings.Contains(log.String(), "cannot be read") {
+		if !strings.Contains(log.String(), "Failed to load pod status checkpoint") {
 			t.Fatalf("the log does not tell: %s", log.String())
 		}
 		if _, err := os.Stat(filepath.Join(folder, "pod-statuses.corrupt")); err != nil {

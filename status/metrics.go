@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -11,7 +12,7 @@ import (
 	"github.com/heraldnode/herald/derive"
 )
 
-// metrics are what the manager counts: the kubelet's series where the meaning is the kubelet's, herald_status_* otherwise.
+// metrics holds the counters of the manager. Series with the kubelet's meaning have the kubelet's name (SM-98).
 type metrics struct {
 	latency    prometheus.Histogram
 	terminated *prometheus.CounterVec
@@ -21,48 +22,85 @@ type metrics struct {
 	repairs    prometheus.Counter
 }
 
-func newMetrics(registry prometheus.Registerer, m *Manager) (*metrics, error) {
+func newMetrics(registry prometheus.Registerer, manager *Manager) (*metrics, error) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
-	s := &metrics{
+	m := &metrics{
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "kubelet_pod_status_sync_duration_seconds",
-			Help:    "Time from the acceptance of a pod status change until the API server shows it.",
+			Help:    "Time from a pod status change until the API server has it.",
 			Buckets: []float64{.01, .05, .1, .5, 1, 5, 10, 20, 30, 45, 60},
 		}),
 		terminated: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_terminated_containers_total", Help: "Containers that ended.",
+			Name: "kubelet_terminated_containers_total", Help: "Terminated containers.",
 		}, []string{"container_type", "exit_code", "reason"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "herald_status_requests_total", Help: "Requests of the status manager, by what became of them.",
+			Name: "herald_status_requests_total", Help: "Requests of the status manager by verb and result.",
 		}, []string{"verb", "result"}),
-		conflicts: counter("herald_status_conflicts_total", "Status writes that met a newer object than was known."),
-		retries:   counter("herald_status_retries_total", "Status writes that were put off."),
-		repairs:   counter("herald_status_repairs_total", "Status writes that undid what somebody else wrote."),
+		conflicts: counter("herald_status_conflicts_total", "Status writes that were based on an old version of the object."),
+		retries:   counter("herald_status_retries_total", "Status writes that were delayed for a retry."),
+		repairs:   counter("herald_status_repairs_total", "Status writes that restored what another writer had changed."),
 	}
 	if registry == nil {
-		return s, nil
+		return m, nil
 	}
 	var err error
-	for _, c := range []prometheus.Collector{
-		s.latency, s.terminated, s.requests, s.conflicts, s.retries, s.repairs, &gauges{manager: m},
+	for _, collector := range []prometheus.Collector{
+		m.latency, m.terminated, m.requests, m.conflicts, m.retries, m.repairs, &backlogCollector{manager: manager},
 	} {
-		err = errors.Join(err, registry.Register(c))
+		err = errors.Join(err, registry.Register(collector))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("register the status manager's metrics: %w", err)
+		return nil, fmt.Errorf("register status metrics: %w", err)
 	}
-	return s, nil
+	return m, nil
 }
 
-// countTerminated counts each end of a container once (SM-31).
-func (s *metrics) countTerminated(old, next *v1.PodStatus) {
-	for _, end := range derive.NewlyTerminated(old, next) {
-		s.terminated.WithLabelValues(end.Kind.MetricLabel(), strconv.Itoa(int(end.ExitCode)), end.Reason).Inc()
+// countTerminated counts each termination of a container once (SM-31).
+func (m *metrics) countTerminated(cached, status *v1.PodStatus) {
+	for _, terminated := range derive.NewlyTerminated(cached, status) {
+		m.terminated.WithLabelValues(terminated.Kind.MetricLabel(), strconv.Itoa(int(terminated.ExitCode)), terminated.Reason).Inc()
 	}
 }
 
-func (s *metrics) request(verb string, result outcome) {
-	s.requests.WithLabelValues(verb, result.String()).Inc()
+// backlogCollector reports the backlog at the time of the scrape.
+type backlogCollector struct {
+	manager *Manager
+}
+
+var (
+	depthDesc = prometheus.NewDesc("herald_status_queue_depth", "Pods that wait for a status sync.", []string{"priority"}, nil)
+	ageDesc   = prometheus.NewDesc("herald_status_oldest_unsent_seconds",
+		"Age of the oldest change that the API server does not have yet.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *backlogCollector) Describe(descs chan<- *prometheus.Desc) {
+	descs <- depthDesc
+	descs <- ageDesc
+}
+
+// Collect implements prometheus.Collector.
+func (c *backlogCollector) Collect(metrics chan<- prometheus.Metric) {
+	for p, depth := range c.manager.queue.depths() {
+		metrics <- prometheus.MustNewConstMetric(depthDesc, prometheus.GaugeValue, float64(depth), priority(p).String())
+	}
+	age := c.manager.oldestUnacked(time.Now())
+	metrics <- prometheus.MustNewConstMetric(ageDesc, prometheus.GaugeValue, age.Seconds())
+}
+
+func (m *Manager) oldestUnacked(now time.Time) time.Duration {
+	if m.config.API == nil {
+		return 0
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var oldest time.Duration
+	for _, entry := range m.entries {
+		if entry.isUnacked() && !entry.isUnsendable() {
+			oldest = max(oldest, now.Sub(entry.unackedSince))
+		}
+	}
+	return oldest
 }

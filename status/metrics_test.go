@@ -76,15 +76,15 @@ func TestTheBacklogIsVisible(t *testing.T) {
 		n.SetPodStatus(pods[3], succeededStatus())
 		time.Sleep(3 * time.Second)
 		want := `
-			# HELP herald_status_oldest_unsent_seconds Age of the oldest change that the API server does not show yet.
+			# HELP herald_status_oldest_unsent_seconds Age of the oldest change that the API server does not have yet.
 			# TYPE herald_status_oldest_unsent_seconds gauge
 			herald_status_oldest_unsent_seconds 3
-			# HELP herald_status_queue_depth Pods that wait for a status write.
+			# HELP herald_status_queue_depth Pods that wait for a status sync.
 			# TYPE herald_status_queue_depth gauge
-			herald_status_queue_depth{urgency="ordinary"} 0
-			herald_status_queue_depth{urgency="readiness"} 1
-			herald_status_queue_depth{urgency="releasing"} 2
-			herald_status_queue_depth{urgency="running"} 0
+			herald_status_queue_depth{priority="normal"} 0
+			herald_status_queue_depth{priority="readiness"} 1
+			herald_status_queue_depth{priority="terminal"} 2
+			herald_status_queue_depth{priority="phase"} 0
 		`
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "herald_status_queue_depth", "herald_status_oldest_unsent_seconds"); err != nil {
 			t.Fatal(err)
@@ -99,7 +99,7 @@ func TestAPodThatIsGoneIsNoBacklog(t *testing.T) {
 		n.SetPodStatus(n.bound("web"), runningStatus())
 		time.Sleep(time.Minute)
 		want := `
-			# HELP herald_status_oldest_unsent_seconds Age of the oldest change that the API server does not show yet.
+			# HELP herald_status_oldest_unsent_seconds Age of the oldest change that the API server does not have yet.
 			# TYPE herald_status_oldest_unsent_seconds gauge
 			herald_status_oldest_unsent_seconds 0
 		`
@@ -119,12 +119,12 @@ func TestRequestsAreCountedByWhatBecameOfThem(t *testing.T) {
 		n.SetPodStatus(p, runningStatus())
 		time.Sleep(time.Minute)
 		want := `
-			# HELP herald_status_requests_total Requests of the status manager, by what became of them.
+			# HELP herald_status_requests_total Requests of the status manager by verb and result.
 			# TYPE herald_status_requests_total counter
-			herald_status_requests_total{result="done",verb="get"} 1
-			herald_status_requests_total{result="done",verb="patch"} 1
+			herald_status_requests_total{result="success",verb="get"} 1
+			herald_status_requests_total{result="success",verb="patch"} 1
 			herald_status_requests_total{result="failed",verb="patch"} 1
-			herald_status_requests_total{result="stale",verb="patch"} 1
+			herald_status_requests_total{result="conflict",verb="patch"} 1
 			herald_status_requests_total{result="throttled",verb="patch"} 1
 		`
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "herald_status_requests_total"); err != nil {

@@ -2,176 +2,242 @@ package status
 
 import (
 	"container/heap"
+	"context"
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/podid"
 )
 
-// queue holds the pods that wait for a turn at the senders: the most urgent class first, and in a class the one that waited
-// longest. A pod waits once, and never has two turns at a time: one that is added during its turn waits for it to end. Its
-// urgency only rises while it waits.
-//
-// Two things keep the classes from hurting each other. One turn of every few goes to whoever waited longest of all, so that
-// nothing starves. And only so many ordinary pods have their turn at once: more would be done sooner, but the server would be
-// so busy with them that what is urgent is answered late. client-go's workqueue cannot hold back what it has (ADR 9).
-type queue struct {
-	mu      sync.Mutex // guards all below; nothing is called while it is held
-	more    *sync.Cond // on mu: there may be a turn to take
-	waiting [urgencies]waitingHeap
-	place   map[podid.UID]*waitingPod
-	turns   map[podid.UID]urgency // the pods that have their turn, and in which class
-	again   map[podid.UID]urgency // those of them that are to wait for another
-	taken   int                   // turns so far
-	aside   int                   // ordinary pods that have their turn
-	room    int                   // how many of them may
-	ended   bool
+// priority is how soon the cluster must know a change. Lower values come first (BUG-3).
+type priority int
+
+const (
+	priorityTerminal  priority = iota // a terminal phase or a final delete: others wait for what the pod held
+	priorityReadiness                 // the pod starts or stops to receive traffic
+	priorityPhase                     // any other change of the phase
+	priorityNormal                    // everything else
+	priorities        = iota
+)
+
+// String returns the priority as metrics name it.
+func (p priority) String() string {
+	return [priorities]string{"terminal", "readiness", "phase", "normal"}[p]
 }
 
-// fairTurn is how many turns it takes for one to go by age alone, to a pod that waited longer than patience: often enough
-// that the least urgent keeps an eighth of the senders, seldom enough that the most urgent hardly notices.
+// changePriority returns the priority of a change from the cached status to the new one.
+func changePriority(cached, status *v1.PodStatus, finished bool) priority {
+	switch {
+	case finished || derive.IsTerminal(status.Phase):
+		return priorityTerminal
+	case readyCondition(cached) != readyCondition(status):
+		return priorityReadiness
+	case cached.Phase != status.Phase:
+		return priorityPhase
+	default:
+		return priorityNormal
+	}
+}
+
+func readyCondition(status *v1.PodStatus) v1.ConditionStatus {
+	if ready := conditionOf(status.Conditions, v1.PodReady); ready != nil {
+		return ready.Status
+	}
+	return v1.ConditionFalse
+}
+
+// enqueue schedules a sync of the pod.
+func (m *Manager) enqueue(uid podid.UID, priority priority) {
+	if m.config.API != nil {
+		m.queue.add(uid, priority)
+	}
+}
+
+// requeue schedules a sync of the pod with the priority of what it has to send.
+func (m *Manager) requeue(uid podid.UID) {
+	m.mu.RLock()
+	entry, found := m.entries[uid]
+	priority := priorityNormal
+	if found {
+		priority = entry.syncPriority()
+	}
+	m.mu.RUnlock()
+	if found {
+		m.enqueue(uid, priority)
+	}
+}
+
+// queue holds the pods that wait for a sync, by priority, then by time of arrival. A pod waits at most once, and is never
+// synced twice at a time: one that is added while it is being synced waits until that sync is done. The priority of a
+// waiting pod only rises.
+//
+// Two limits keep the priorities from hurting each other. Every agingInterval-th sync goes to the pod that has waited
+// longest, so that nothing starves. And the number of concurrent syncs of normal priority is bounded: more of them would
+// finish sooner, but would load the API server so much that urgent requests are answered late. client-go's workqueue cannot
+// hold back what it has (ADR 9).
+type queue struct {
+	mu           sync.Mutex // guards all below; nothing is called while it is held
+	changed      *sync.Cond // on mu: get may have something to return
+	waiting      [priorities]waitingHeap
+	waitingByUID map[podid.UID]*waitingPod
+	syncing      map[podid.UID]priority // pods between get and done
+	again        map[podid.UID]priority // pods added while syncing
+	syncs        int                    // calls of get so far
+	normalSyncs  int                    // pods of normal priority in syncing
+	maxNormal    int
+	closed       bool
+}
+
+// Every agingInterval-th sync goes to a pod that has waited longer than agingThreshold. Normal priority so keeps an eighth of
+// the workers, and higher ones hardly notice.
 const (
-	fairTurn = 8
-	patience = time.Second
+	agingInterval  = 8
+	agingThreshold = time.Second
 )
 
 type waitingPod struct {
-	uid     podid.UID
-	urgency urgency
-	since   time.Time
-	index   int
+	uid      podid.UID
+	priority priority
+	since    time.Time
+	index    int // in its heap
 }
 
-// newQueue makes a queue for so many senders. A quarter of them may be busy with ordinary pods.
-func newQueue(senders int) *queue {
+// newQueue returns a queue for that many workers. At most a quarter of them sync pods of normal priority.
+func newQueue(workers int) *queue {
 	q := &queue{
-		place: map[podid.UID]*waitingPod{}, turns: map[podid.UID]urgency{}, again: map[podid.UID]urgency{},
-		room: max(1, senders/4),
+		waitingByUID: map[podid.UID]*waitingPod{},
+		syncing:      map[podid.UID]priority{},
+		again:        map[podid.UID]priority{},
+		maxNormal:    max(1, workers/4),
 	}
-	q.more = sync.NewCond(&q.mu)
+	q.changed = sync.NewCond(&q.mu)
 	return q
 }
 
-// add gives the pod a turn, unless the queue was ended.
-func (q *queue) add(uid podid.UID, u urgency) {
+// add schedules a sync of the pod, unless the queue is closed.
+func (q *queue) add(uid podid.UID, priority priority) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.ended {
+	if q.closed {
 		return
 	}
-	if _, hasTurn := q.turns[uid]; hasTurn {
-		if wanted, is := q.again[uid]; !is || u < wanted {
-			q.again[uid] = u
+	if _, isSyncing := q.syncing[uid]; isSyncing {
+		if current, found := q.again[uid]; !found || priority < current {
+			q.again[uid] = priority
 		}
 		return
 	}
-	q.waitLocked(uid, u)
+	q.addLocked(uid, priority)
 }
 
-func (q *queue) waitLocked(uid podid.UID, u urgency) {
-	pod, waits := q.place[uid]
-	if waits && u >= pod.urgency {
+func (q *queue) addLocked(uid podid.UID, priority priority) {
+	pod, isWaiting := q.waitingByUID[uid]
+	if isWaiting && priority >= pod.priority {
 		return
 	}
-	if waits {
-		heap.Remove(&q.waiting[pod.urgency], pod.index)
-		pod.urgency = u
+	if isWaiting {
+		heap.Remove(&q.waiting[pod.priority], pod.index)
+		pod.priority = priority
 	} else {
-		pod = &waitingPod{uid: uid, urgency: u, since: time.Now()}
-		q.place[uid] = pod
+		pod = &waitingPod{uid: uid, priority: priority, since: time.Now()}
+		q.waitingByUID[uid] = pod
 	}
-	heap.Push(&q.waiting[u], pod)
-	q.more.Signal()
+	heap.Push(&q.waiting[priority], pod)
+	q.changed.Signal()
 }
 
-// take waits for the next turn. It returns false when the queue was ended and is empty. The pod's turn lasts until done.
-func (q *queue) take() (podid.UID, bool) {
+// get waits for the next pod. It returns false once the queue is closed and empty. The caller must call done afterwards.
+func (q *queue) get() (podid.UID, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
-		if lane := q.nextLocked(); lane != nil {
-			return q.takeLocked(lane), true
+		if next := q.nextLocked(); next != nil {
+			return q.popLocked(next), true
 		}
-		if q.ended && len(q.place)+len(q.again) == 0 {
+		if q.closed && len(q.waitingByUID)+len(q.again) == 0 {
 			return "", false
 		}
-		q.more.Wait()
+		q.changed.Wait()
 	}
 }
 
-func (q *queue) takeLocked(lane *waitingHeap) podid.UID {
-	pod := heap.Pop(lane).(*waitingPod)
-	delete(q.place, pod.uid)
-	q.turns[pod.uid] = pod.urgency
-	q.taken++
-	if pod.urgency == ordinary {
-		q.aside++
+// nextLocked returns the heap of the next pod, or nil.
+func (q *queue) nextLocked() *waitingHeap {
+	var first, oldest *waitingHeap
+	for p := range q.waiting {
+		pods := &q.waiting[p]
+		if len(*pods) == 0 || (priority(p) == priorityNormal && q.normalSyncs >= q.maxNormal) {
+			continue
+		}
+		if first == nil {
+			first, oldest = pods, pods
+		}
+		if pods.since().Before(oldest.since()) {
+			oldest = pods
+		}
+	}
+	if first != nil && (q.syncs+1)%agingInterval == 0 && time.Since(oldest.since()) > agingThreshold {
+		return oldest
+	}
+	return first
+}
+
+func (q *queue) popLocked(pods *waitingHeap) podid.UID {
+	pod := heap.Pop(pods).(*waitingPod)
+	delete(q.waitingByUID, pod.uid)
+	q.syncing[pod.uid] = pod.priority
+	q.syncs++
+	if pod.priority == priorityNormal {
+		q.normalSyncs++
 	}
 	return pod.uid
 }
 
-// nextLocked is where the next pod waits, or nil.
-func (q *queue) nextLocked() *waitingHeap {
-	var next, oldest *waitingHeap
-	for u := range q.waiting {
-		lane := &q.waiting[u]
-		if len(*lane) == 0 || (urgency(u) == ordinary && q.aside >= q.room) {
-			continue
-		}
-		if next == nil {
-			next, oldest = lane, lane
-		}
-		if lane.since().Before(oldest.since()) {
-			oldest = lane
-		}
-	}
-	if next != nil && (q.taken+1)%fairTurn == 0 && time.Since(oldest.since()) > patience {
-		return oldest
-	}
-	return next
-}
-
-// done ends the pod's turn.
+// done ends the pod's sync.
 func (q *queue) done(uid podid.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.turns[uid] == ordinary {
-		q.aside--
+	if q.syncing[uid] == priorityNormal {
+		q.normalSyncs--
 	}
-	delete(q.turns, uid)
-	if u, again := q.again[uid]; again {
+	delete(q.syncing, uid)
+	if priority, found := q.again[uid]; found {
 		delete(q.again, uid)
-		q.waitLocked(uid, u)
+		q.addLocked(uid, priority)
 	}
-	if q.ended {
-		q.more.Broadcast()
+	if q.closed {
+		q.changed.Broadcast()
 	} else {
-		q.more.Signal() // there is room for another ordinary one
+		q.changed.Signal() // another pod of normal priority may be next
 	}
 }
 
-// end lets the senders go once nothing waits.
-func (q *queue) end() {
+// close lets get return false once no pod waits.
+func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.ended = true
-	q.more.Broadcast()
+	q.closed = true
+	q.changed.Broadcast()
 }
 
-// depths counts the pods that wait in each class.
-func (q *queue) depths() [urgencies]int {
+// depths returns the number of waiting pods by priority.
+func (q *queue) depths() [priorities]int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var depths [urgencies]int
-	for u := range q.waiting {
-		depths[u] = len(q.waiting[u])
+	var depths [priorities]int
+	for p := range q.waiting {
+		depths[p] = len(q.waiting[p])
 	}
 	return depths
 }
 
+// waitingHeap implements heap.Interface. Its first element is the pod that has waited longest.
 type waitingHeap []*waitingPod
 
-// since is how long its first pod waits.
+// since returns when the oldest pod was enqueued.
 func (h waitingHeap) since() time.Time { return h[0].since }
 
 func (h waitingHeap) Len() int           { return len(h) }
@@ -193,4 +259,82 @@ func (h *waitingHeap) Pop() any {
 	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
 	return last
+}
+
+// decreaseInterval is the least time between two decreases of the limit: requests that were in flight together are
+// throttled together.
+const decreaseInterval = time.Second
+
+// limiter bounds the concurrent requests. The limit is halved when the API server throttles, and grows by one for as many
+// successes as it allows requests, so that the node as a whole backs off, not only each pod (F4).
+type limiter struct {
+	max int
+
+	mu          sync.Mutex // guards all below
+	limit       int
+	inFlight    int
+	successes   int // since the limit last changed
+	decreasedAt time.Time
+	freed       chan struct{} // closed and replaced when a slot may be free
+}
+
+func newLimiter(limit int) *limiter {
+	return &limiter{max: limit, limit: limit, freed: make(chan struct{})}
+}
+
+// acquire waits for a slot. It returns false if ctx is done first; otherwise the caller must call release.
+func (l *limiter) acquire(ctx context.Context) bool {
+	for {
+		l.mu.Lock()
+		if l.inFlight < l.limit {
+			l.inFlight++
+			l.mu.Unlock()
+			return true
+		}
+		freed := l.freed
+		l.mu.Unlock()
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (l *limiter) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inFlight--
+	l.wakeLocked()
+}
+
+// decrease halves the limit.
+func (l *limiter) decrease() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if now.Sub(l.decreasedAt) < decreaseInterval {
+		return
+	}
+	l.decreasedAt = now
+	l.limit = max(1, l.limit/2)
+	l.successes = 0
+}
+
+// countSuccess raises the limit after enough successes.
+func (l *limiter) countSuccess() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.limit == l.max {
+		return
+	}
+	if l.successes++; l.successes >= l.limit {
+		l.limit, l.successes = l.limit+1, 0
+		l.wakeLocked()
+	}
+}
+
+func (l *limiter) wakeLocked() {
+	close(l.freed)
+	l.freed = make(chan struct{})
 }

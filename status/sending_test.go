@@ -208,7 +208,7 @@ func TestBUG8ANewMirrorGetsTheStatusAtOnceAndTheStaticPodKeepsIt(t *testing.T) {
 			t.Fatal("the static pod's status was dropped")
 		}
 		none := strings.NewReader(`
-			# HELP herald_status_repairs_total Status writes that undid what somebody else wrote.
+			# HELP herald_status_repairs_total Status writes that restored what another writer had changed.
 			# TYPE herald_status_repairs_total counter
 			herald_status_repairs_total 0
 		`)

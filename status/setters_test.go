@@ -184,7 +184,7 @@ func TestSM23AContainerThatCannotDoThatKeepsItsStatus(t *testing.T) {
 		if _, changed := n.SetPodStatus(p, runningStatus()); changed || n.shown(p).Phase != v1.PodSucceeded || n.writes("PATCH") != 0 {
 			t.Fatal("a run-once container runs again")
 		}
-		if !strings.Contains(log.String(), "job_shop") {
+		if !strings.Contains(log.String(), "shop/job") {
 			t.Fatalf("the log does not name the pod: %s", log.String())
 		}
 	})
@@ -199,7 +199,7 @@ func TestSM31EachEndOfAContainerIsCountedOnce(t *testing.T) {
 			n.SetPodStatus(p, succeededStatus())
 		}
 		want := `
-			# HELP kubelet_terminated_containers_total Containers that ended.
+			# HELP kubelet_terminated_containers_total Terminated containers.
 			# TYPE kubelet_terminated_containers_total counter
 			kubelet_terminated_containers_total{container_type="container",exit_code="0",reason="Completed"} 1
 		`

@@ -1,0 +1,184 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/heraldnode/herald/checkpoint"
+	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/internal/wakeup"
+	"github.com/heraldnode/herald/podid"
+)
+
+// checkpointDelay is how long a change stays unsent before it is checkpointed, and the least time between two writes of the
+// file. A healthy API server accepts changes sooner, so that usually nothing is written.
+const checkpointDelay = time.Second
+
+// checkpointer writes what must survive the process to one file: with an API server the changes that it does not have yet
+// (BUG-10), without one every status (BUG-12).
+//
+// The file never has an older status of a pod than the API server was sent. Otherwise a process that is killed right after
+// a request would restore the old status at its next start.
+type checkpointer struct {
+	store  *checkpoint.Store[checkpointFile] // nil: nothing is checkpointed
+	dirty  wakeup.Signal                     // set when the content of the file may change
+	saveMu sync.Mutex                        // serializes writes of the file; taken before Manager.mu, held across I/O
+	failed bool                              // whether the last write failed; guarded by saveMu
+
+	mu       sync.Mutex           // guards versions; taken after Manager.mu
+	versions map[podid.UID]uint64 // the versions in the file, including one that is being written
+}
+
+type checkpointFile struct {
+	Pods []checkpointedPod `json:"pods"`
+}
+
+// checkpointedPod is a pod's status, and the metadata that is needed to send it.
+type checkpointedPod struct {
+	Pod      metav1.ObjectMeta `json:"pod"`
+	Status   v1.PodStatus      `json:"status"`
+	Finished bool              `json:"finished,omitempty"`
+}
+
+func newCheckpointer(dir *checkpoint.Dir) (*checkpointer, error) {
+	c := &checkpointer{dirty: wakeup.New(), versions: map[podid.UID]uint64{}}
+	if dir == nil {
+		return c, nil
+	}
+	store, err := checkpoint.NewStore[checkpointFile](dir, "pod-statuses", 1)
+	if err != nil {
+		return nil, fmt.Errorf("open pod status checkpoint: %w", err)
+	}
+	c.store = store
+	return c, nil
+}
+
+// version returns the pod's version in the file.
+func (c *checkpointer) version(uid podid.UID) (version uint64, found bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	version, found = c.versions[uid]
+	return version, found
+}
+
+// restore loads the statuses that an earlier process left. The checkpoint sets an unreadable file aside; its statuses are
+// then derived again from the runtime and the API server.
+func (m *Manager) restore() {
+	if m.checkpoint.store == nil {
+		return
+	}
+	file, err := m.checkpoint.store.Load()
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			m.config.Logger.Error("Failed to load pod status checkpoint, starting without it", "err", err)
+		}
+		return
+	}
+	now := time.Now()
+	for i := range file.Pods {
+		pod := &file.Pods[i]
+		m.lastVersion++
+		entry := &cacheEntry{
+			uid: podid.UID(pod.Pod.UID), pod: &v1.Pod{ObjectMeta: pod.Pod}, status: &pod.Status, finished: pod.Finished,
+			version: m.lastVersion, unackedSince: now, changedAt: now, priority: priorityNormal,
+		}
+		if derive.IsTerminal(pod.Status.Phase) {
+			entry.priority = priorityTerminal
+		}
+		m.entries[entry.uid], m.checkpoint.versions[entry.uid] = entry, entry.version
+		m.enqueue(entry.uid, entry.syncPriority())
+	}
+}
+
+// runCheckpoints writes the file checkpointDelay after a change, until ctx is done.
+func (m *Manager) runCheckpoints(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.checkpoint.dirty:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(checkpointDelay):
+		}
+		if m.saveCheckpoint(checkpointDelay) != nil {
+			m.checkpoint.dirty.Set()
+		}
+	}
+}
+
+// checkpointBeforeSend writes the file if it has another version of the pod than the one that is about to be sent. A failing
+// disk does not keep a status from being sent.
+func (m *Manager) checkpointBeforeSend(uid podid.UID, version uint64) {
+	if saved, found := m.checkpoint.version(uid); found && saved != version {
+		_ = m.saveCheckpoint(checkpointDelay) // it logs the error
+	}
+}
+
+// saveCheckpoint writes all pods that have been pending for at least minAge to the file.
+func (m *Manager) saveCheckpoint(minAge time.Duration) error {
+	c := m.checkpoint
+	if c.store == nil {
+		return nil
+	}
+	c.saveMu.Lock()
+	defer c.saveMu.Unlock()
+	file, versions := m.checkpointContent(minAge)
+	if err := c.store.Save(file); err != nil {
+		if !c.failed {
+			m.config.Logger.Error("Failed to save pod status checkpoint, will retry", "err", err)
+		}
+		c.failed = true
+		return fmt.Errorf("save pod status checkpoint: %w", err)
+	}
+	c.failed = false
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.versions = versions
+	return nil
+}
+
+// checkpointContent returns the content of the file and its versions. From now on checkpointer.versions includes them, so
+// that a newer version is not sent before the file has it.
+func (m *Manager) checkpointContent(minAge time.Duration) (checkpointFile, map[podid.UID]uint64) {
+	now := time.Now()
+	file, versions := checkpointFile{Pods: []checkpointedPod{}}, map[podid.UID]uint64{}
+	m.mu.RLock()
+	m.checkpoint.mu.Lock()
+	for uid, entry := range m.entries {
+		if m.config.API == nil || (entry.isPending() && !entry.isUnsendable() && now.Sub(entry.unackedSince) >= minAge) {
+			file.Pods = append(file.Pods, checkpointedPod{
+				Pod: identityOf(entry.pod), Status: *entry.status, Finished: entry.finished,
+			})
+			versions[uid], m.checkpoint.versions[uid] = entry.version, entry.version
+		}
+	}
+	m.checkpoint.mu.Unlock()
+	m.mu.RUnlock()
+	slices.SortFunc(file.Pods, func(a, b checkpointedPod) int { return strings.Compare(string(a.Pod.UID), string(b.Pod.UID)) })
+	return file, versions
+}
+
+// identityOf returns the metadata that identifies the API object of the pod's status.
+func identityOf(pod *v1.Pod) metav1.ObjectMeta {
+	meta := metav1.ObjectMeta{
+		Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, DeletionTimestamp: pod.DeletionTimestamp,
+	}
+	for _, key := range []string{podid.SourceAnnotation, podid.HashAnnotation} {
+		if value, found := pod.Annotations[key]; found {
+			metav1.SetMetaDataAnnotation(&meta, key, value)
+		}
+	}
+	return meta
+}
