@@ -91,10 +91,14 @@ func (entry *cacheEntry) isSendable() bool {
 }
 
 // isUnsendable reports whether the status can never be sent: the object does not exist and will not be created again.
-func (entry *cacheEntry) isUnsendable() bool { return entry.object.notFound && !podid.IsStatic(entry.pod) }
+func (entry *cacheEntry) isUnsendable() bool {
+	return entry.object.notFound && !podid.IsStatic(entry.pod)
+}
 
 // awaitsDeletion reports whether the object only waits for the manager to delete it.
-func (entry *cacheEntry) awaitsDeletion() bool { return entry.finished && entry.pod.DeletionTimestamp != nil }
+func (entry *cacheEntry) awaitsDeletion() bool {
+	return entry.finished && entry.pod.DeletionTimestamp != nil
+}
 
 // syncPriority returns the priority of the pod's next sync.
 func (entry *cacheEntry) syncPriority() priority {

@@ -1,9 +1,9 @@
-// Package patch writes the one request by which a pod's status reaches the API server.
+// Package patch builds the request that writes a pod's status to the API server.
 //
-// The patch states what the object should say, all of it that the agent owns, and so needs no fetched base to be right
-// (BUG-2): absent scalars are null, address lists are replaced, owned conditions that are gone are deleted by name. What
-// others own is not mentioned and therefore survives: their conditions, the scheduler's and the claim controllers'
-// fields, and the QoS class, which nobody may change.
+// The patch states everything that the node owns in the object, so that it is correct on any base and needs no GET before
+// it (BUG-2): absent scalars are null, address lists are replaced, and owned conditions that are absent are deleted by type.
+// It does not mention what other writers own, which therefore survives: their conditions, the fields of the scheduler and of
+// the claim controllers, and the QoS class, which is immutable.
 package patch
 
 import (
@@ -17,120 +17,114 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Request is what one patch says.
+// Request is the content of one patch.
 type Request struct {
-	// UID is that of the object in the API server; for a static pod its mirror's. A pod of the same name and another UID
-	// is refused by the server, never written.
+	// UID is that of the API object; for a static pod, of its mirror pod. The server rejects the patch if the object has
+	// another one.
 	UID types.UID
-	// ResourceVersion makes the server refuse the patch unless the object is still at that version. It is empty except
-	// where an older request may still be under way, or where losing a race would do harm.
+	// ResourceVersion makes the server reject the patch with a conflict unless the object has that version. If it is empty,
+	// the patch applies to any version. The Status Manager sets it with every patch, except after repeated conflicts.
 	ResourceVersion string
-	// Status is what the object should say. Conditions in it must be owned or meant to be written, each type once.
+	// Status is the status that the object should have. Its conditions must be those to write, each type once.
 	Status *v1.PodStatus
-	// Absent are the owned condition types that Status does not have: they are removed from the object if it has them.
+	// Absent lists the owned condition types that Status does not have. They are removed from the object.
 	Absent []v1.PodConditionType
 }
 
-// Build writes a strategic merge patch for the status subresource.
-func Build(r Request) ([]byte, error) {
+// Build returns a strategic merge patch for the status subresource.
+func Build(request Request) ([]byte, error) {
 	w := &writer{out: make([]byte, 0, 4096)}
-	w.raw(`{"metadata":{"uid":`).text(string(r.UID))
-	if r.ResourceVersion != "" {
-		w.raw(`,"resourceVersion":`).text(r.ResourceVersion)
+	w.raw(`{"metadata":{"uid":`).text(string(request.UID))
+	if request.ResourceVersion != "" {
+		w.raw(`,"resourceVersion":`).text(request.ResourceVersion)
 	}
-	w.raw(`},"status":{"phase":`).textOrNull(string(r.Status.Phase))
-	w.scalars(r.Status)
-	w.addresses(r.Status)
-	w.conditions(r.Status.Conditions, r.Absent)
-	w.list("initContainerStatuses", r.Status.InitContainerStatuses)
-	w.list("containerStatuses", r.Status.ContainerStatuses)
-	w.list("ephemeralContainerStatuses", r.Status.EphemeralContainerStatuses)
+	status := request.Status
+	w.raw(`},"status":{"phase":`).textOrNull(string(status.Phase))
+	w.scalars(status)
+	w.addresses(status)
+	w.conditions(status.Conditions, request.Absent)
+	w.containerStatuses("initContainerStatuses", status.InitContainerStatuses)
+	w.containerStatuses("containerStatuses", status.ContainerStatuses)
+	w.containerStatuses("ephemeralContainerStatuses", status.EphemeralContainerStatuses)
 	w.raw(`}}`)
 	if w.err != nil {
-		return nil, fmt.Errorf("write the status patch of pod %s: %w", r.UID, w.err)
+		return nil, fmt.Errorf("build status patch of pod %s: %w", request.UID, w.err)
 	}
 	return w.out, nil
 }
 
-func (w *writer) scalars(s *v1.PodStatus) {
-	w.raw(`,"reason":`).textOrNull(s.Reason)
-	w.raw(`,"message":`).textOrNull(s.Message)
-	w.raw(`,"hostIP":`).textOrNull(s.HostIP)
-	w.raw(`,"podIP":`).textOrNull(s.PodIP)
-	w.raw(`,"startTime":`).time(s.StartTime)
-	w.raw(`,"resize":`).textOrNull(string(s.Resize))
-	// The server keeps its value when null is sent, so that zero needs no mention.
-	if s.ObservedGeneration != 0 {
-		w.raw(`,"observedGeneration":`).number(s.ObservedGeneration)
-	}
-	w.raw(`,"allocatedResources":`).value(orNull(len(s.AllocatedResources) > 0, s.AllocatedResources))
-	w.raw(`,"resources":`).value(orNull(s.Resources != nil, s.Resources))
-}
-
-// addresses replaces both lists as wholes: merged by their key they would grow, and the server refuses two addresses of
-// one family.
-func (w *writer) addresses(s *v1.PodStatus) {
-	w.raw(`,"hostIPs":`).replaced(len(s.HostIPs), func(i int) string { return s.HostIPs[i].IP })
-	w.raw(`,"podIPs":`).replaced(len(s.PodIPs), func(i int) string { return s.PodIPs[i].IP })
-}
-
-func (w *writer) replaced(n int, ip func(int) string) {
-	if n == 0 {
-		w.raw(`null`)
-		return
-	}
-	w.raw(`[{"$patch":"replace"}`)
-	for i := range n {
-		w.raw(`,{"ip":`).text(ip(i)).raw(`}`)
-	}
-	w.raw(`]`)
-}
-
-// conditions are merged by type. Reason and message are always mentioned: left out, the server would keep the old ones.
-func (w *writer) conditions(conditions []v1.PodCondition, absent []v1.PodConditionType) {
-	w.raw(`,"conditions":[`)
-	for i := range conditions {
-		w.comma(i).condition(&conditions[i])
-	}
-	for i, kind := range absent {
-		w.comma(len(conditions) + i).raw(`{"$patch":"delete","type":`).text(string(kind)).raw(`}`)
-	}
-	w.raw(`]`)
-}
-
-func (w *writer) condition(c *v1.PodCondition) {
-	w.raw(`{"type":`).text(string(c.Type)).raw(`,"status":`).text(string(c.Status))
-	w.raw(`,"reason":`).textOrNull(c.Reason).raw(`,"message":`).textOrNull(c.Message)
-	w.raw(`,"lastProbeTime":`).time(&c.LastProbeTime).raw(`,"lastTransitionTime":`).time(&c.LastTransitionTime)
-	if c.ObservedGeneration != 0 {
-		w.raw(`,"observedGeneration":`).number(c.ObservedGeneration)
-	} else {
-		w.raw(`,"observedGeneration":null`)
-	}
-	w.raw(`}`)
-}
-
-// list writes container statuses. The server treats these lists as atoms, so that each is sent as it should be.
-func (w *writer) list(field string, statuses []v1.ContainerStatus) {
-	w.raw(`,"`).raw(field).raw(`":`).value(orNull(len(statuses) > 0, statuses))
-}
-
-// orNull is the value, or nothing, which JSON writes as null.
-func orNull(present bool, value any) any {
-	if !present {
-		return nil
-	}
-	return value
-}
-
-// writer appends JSON. It remembers the first error and then does nothing.
+// writer appends JSON to out. It keeps the first error.
 type writer struct {
 	out []byte
 	err error
 }
 
-func (w *writer) raw(s string) *writer {
-	w.out = append(w.out, s...)
+func (w *writer) scalars(status *v1.PodStatus) {
+	w.raw(`,"reason":`).textOrNull(status.Reason)
+	w.raw(`,"message":`).textOrNull(status.Message)
+	w.raw(`,"hostIP":`).textOrNull(status.HostIP)
+	w.raw(`,"podIP":`).textOrNull(status.PodIP)
+	w.raw(`,"startTime":`).time(status.StartTime)
+	w.raw(`,"resize":`).textOrNull(string(status.Resize))
+	// The server keeps its value if null is sent, so that zero is omitted.
+	if status.ObservedGeneration != 0 {
+		w.raw(`,"observedGeneration":`).number(status.ObservedGeneration)
+	}
+	w.raw(`,"allocatedResources":`).valueOrNull(len(status.AllocatedResources) > 0, status.AllocatedResources)
+	w.raw(`,"resources":`).valueOrNull(status.Resources != nil, status.Resources)
+}
+
+// addresses replaces both lists. Merged by their key they would grow, and the server rejects two addresses of one family.
+func (w *writer) addresses(status *v1.PodStatus) {
+	w.raw(`,"hostIPs":`).replaceList(len(status.HostIPs), func(i int) string { return status.HostIPs[i].IP })
+	w.raw(`,"podIPs":`).replaceList(len(status.PodIPs), func(i int) string { return status.PodIPs[i].IP })
+}
+
+func (w *writer) replaceList(length int, ip func(int) string) {
+	if length == 0 {
+		w.raw(`null`)
+		return
+	}
+	w.raw(`[{"$patch":"replace"}`)
+	for i := range length {
+		w.raw(`,{"ip":`).text(ip(i)).raw(`}`)
+	}
+	w.raw(`]`)
+}
+
+// conditions are merged by type. Reason and message are always present: the server would keep old ones otherwise.
+func (w *writer) conditions(conditions []v1.PodCondition, absent []v1.PodConditionType) {
+	w.raw(`,"conditions":[`)
+	for i := range conditions {
+		w.comma(i).condition(&conditions[i])
+	}
+	for i, conditionType := range absent {
+		w.comma(len(conditions) + i).raw(`{"$patch":"delete","type":`).text(string(conditionType)).raw(`}`)
+	}
+	w.raw(`]`)
+}
+
+func (w *writer) condition(condition *v1.PodCondition) {
+	w.raw(`{"type":`).text(string(condition.Type)).raw(`,"status":`).text(string(condition.Status))
+	w.raw(`,"reason":`).textOrNull(condition.Reason).raw(`,"message":`).textOrNull(condition.Message)
+	w.raw(`,"lastProbeTime":`).time(&condition.LastProbeTime)
+	w.raw(`,"lastTransitionTime":`).time(&condition.LastTransitionTime)
+	w.raw(`,"observedGeneration":`)
+	if condition.ObservedGeneration != 0 {
+		w.number(condition.ObservedGeneration)
+	} else {
+		w.raw(`null`)
+	}
+	w.raw(`}`)
+}
+
+// containerStatuses writes a whole list: the server treats it as atomic.
+func (w *writer) containerStatuses(field string, statuses []v1.ContainerStatus) {
+	w.raw(`,"`).raw(field).raw(`":`).valueOrNull(len(statuses) > 0, statuses)
+}
+
+func (w *writer) raw(json string) *writer {
+	w.out = append(w.out, json...)
 	return w
 }
 
@@ -141,24 +135,24 @@ func (w *writer) comma(i int) *writer {
 	return w
 }
 
-func (w *writer) text(s string) *writer {
-	if !plain(s) {
-		return w.value(s)
+func (w *writer) text(text string) *writer {
+	if !isPlain(text) {
+		return w.value(text)
 	}
 	w.out = append(w.out, '"')
-	w.out = append(w.out, s...)
+	w.out = append(w.out, text...)
 	w.out = append(w.out, '"')
 	return w
 }
 
-func (w *writer) textOrNull(s string) *writer {
-	if s == "" {
+func (w *writer) textOrNull(text string) *writer {
+	if text == "" {
 		return w.raw(`null`)
 	}
-	return w.text(s)
+	return w.text(text)
 }
 
-func (w *writer) number(n int64) { w.out = strconv.AppendInt(w.out, n, 10) }
+func (w *writer) number(number int64) { w.out = strconv.AppendInt(w.out, number, 10) }
 
 func (w *writer) time(t *metav1.Time) *writer {
 	if t.IsZero() {
@@ -170,8 +164,15 @@ func (w *writer) time(t *metav1.Time) *writer {
 	return w
 }
 
-func (w *writer) value(v any) *writer {
-	encoded, err := json.Marshal(v)
+func (w *writer) valueOrNull(isPresent bool, value any) *writer {
+	if !isPresent {
+		return w.raw(`null`)
+	}
+	return w.value(value)
+}
+
+func (w *writer) value(value any) *writer {
+	encoded, err := json.Marshal(value)
 	if err != nil && w.err == nil {
 		w.err = err
 	}
@@ -179,10 +180,10 @@ func (w *writer) value(v any) *writer {
 	return w
 }
 
-// plain reports whether a JSON string holds s as it is.
-func plain(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {
+// isPlain reports whether text needs no escapes as a JSON string.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if char := text[i]; char < 0x20 || char > 0x7e || char == '"' || char == '\\' {
 			return false
 		}
 	}
