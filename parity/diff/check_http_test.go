@@ -22,12 +22,12 @@ import (
 
 // site is a server that answers the first request with its first reply, the second with the second, and further ones with
 // the last. It writes down what it is asked, byte by byte.
-type site struct {
+type rawServer struct {
 	port int32
 
-	mu      sync.Mutex // guards all below
-	replies []reply
-	heads   []string
+	mu       sync.Mutex // guards all below
+	replies  []reply
+	requests []string
 }
 
 // reply is an answer as it goes over the wire.
@@ -35,19 +35,19 @@ type reply struct {
 	// Text is the answer. Then the connection is closed.
 	Text string
 	// Deaf servers hang up without having read a request.
-	Deaf bool
+	HangUp bool
 	// Silent servers do not hang up until the client does.
-	Silent bool
+	KeepOpen bool
 }
 
 // newSite serves plain text, or TLS with a certificate that nobody trusts.
-func newSite(t *testing.T, secure bool, replies ...reply) *site {
+func newRawServer(t *testing.T, secure bool, replies ...reply) *rawServer {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{port: int32(listener.Addr().(*net.TCPAddr).Port), replies: replies}
+	s := &rawServer{port: int32(listener.Addr().(*net.TCPAddr).Port), replies: replies}
 	if secure {
 		listener = tls.NewListener(listener, selfSigned())
 	}
@@ -76,34 +76,34 @@ func selfSigned() *tls.Config {
 	return &tls.Config{Certificates: server.TLS.Certificates, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12}
 }
 
-func (s *site) serve(conn net.Conn) {
+func (s *rawServer) serve(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	s.mu.Lock()
-	r := s.replies[min(len(s.heads), len(s.replies)-1)]
+	r := s.replies[min(len(s.requests), len(s.replies)-1)]
 	s.mu.Unlock()
-	if r.Deaf {
-		s.note("a connection")
+	if r.HangUp {
+		s.record("a connection")
 		return
 	}
-	head := headOf(conn)
+	head := readRequestHead(conn)
 	if head == "" {
 		return
 	}
-	s.note(head)
+	s.record(head)
 	_, _ = io.WriteString(conn, r.Text)
-	if r.Silent {
+	if r.KeepOpen {
 		_, _ = io.Copy(io.Discard, conn)
 	}
 }
 
-func (s *site) note(head string) {
+func (s *rawServer) record(head string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heads = append(s.heads, head)
+	s.requests = append(s.requests, head)
 }
 
 // headOf reads a request's first line and its headers, and shows them in order: that of headers means nothing.
-func headOf(conn io.Reader) string {
+func readRequestHead(conn io.Reader) string {
 	reader := bufio.NewReader(conn)
 	first, err := reader.ReadString('\n')
 	if err != nil {
@@ -118,78 +118,78 @@ func headOf(conn io.Reader) string {
 		if line == "\r\n" {
 			break
 		}
-		headers = append(headers, sameAgent(line))
+		headers = append(headers, normalizeUserAgent(line))
 	}
 	slices.Sort(headers)
 	return fmt.Sprintf("%q", first+strings.Join(headers, ""))
 }
 
 // seen answers like that from now on, lets somebody ask, and returns what was asked.
-func (s *site) seen(replies []reply, ask func() finding) (finding, []string) {
+func (s *rawServer) serveWith(replies []reply, ask func() checkResult) (checkResult, []string) {
 	s.mu.Lock()
-	s.replies, s.heads = replies, nil
+	s.replies, s.requests = replies, nil
 	s.mu.Unlock()
 	found := ask()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return found, slices.Clone(s.heads)
+	return found, slices.Clone(s.requests)
 }
 
 // drawVisit draws a probe as somebody might write it, and a server as somebody might run it.
-func drawVisit(d *drawer) visit {
-	v := visit{Get: v1.HTTPGetAction{
-		Path: oneOf(d, "", "/", "healthz", "/a?b=c", "/a?b=%20#frag", "?q", "#f", "/%zz", "/a b", "//user:pw@x/y", "/é", "*",
+func generateHTTPCase(g *generator) httpCase {
+	c := httpCase{Get: v1.HTTPGetAction{
+		Path: oneOf(g, "", "/", "healthz", "/a?b=c", "/a?b=%20#frag", "?q", "#f", "/%zz", "/a b", "//user:pw@x/y", "/é", "*",
 			"/a/../b//c", "http://other.example/x", "mailto:x", "http:", ":80", "/a\x7f", "/%2F", "/a;b", "a:b", "/a?b c"),
-		Host:   oneOf(d, "", "", "", "localhost", "127.0.0.1", "LOCALHOST", "no such host"),
-		Scheme: oneOf(d, "", v1.URISchemeHTTP, v1.URISchemeHTTP, v1.URISchemeHTTPS, "http", "FTP"),
+		Host:   oneOf(g, "", "", "", "localhost", "127.0.0.1", "LOCALHOST", "no such host"),
+		Scheme: oneOf(g, "", v1.URISchemeHTTP, v1.URISchemeHTTP, v1.URISchemeHTTPS, "http", "FTP"),
 	}}
-	switch d.IntN(20) {
+	switch g.IntN(20) {
 	case 0:
-		v.Get.Port = intstr.FromString(oneOf(d, "web", "other", "80x", "-1", "99999999999", "65536"))
+		c.Get.Port = intstr.FromString(oneOf(g, "web", "other", "80x", "-1", "99999999999", "65536"))
 	case 1:
-		v.Get.Port = intstr.FromInt32(oneOf(d, int32(-1), 65536, 1<<30))
+		c.Get.Port = intstr.FromInt32(oneOf(g, int32(-1), 65536, 1<<30))
 	}
-	for range d.IntN(4) {
-		v.Get.HTTPHeaders = append(v.Get.HTTPHeaders, v1.HTTPHeader{Name: drawHeaderName(d), Value: drawHeaderValue(d)})
+	for range g.IntN(4) {
+		c.Get.HTTPHeaders = append(c.Get.HTTPHeaders, v1.HTTPHeader{Name: generateHeaderName(g), Value: generateHeaderValue(g)})
 	}
-	for range 1 + d.IntN(3) {
-		v.Replies = append(v.Replies, drawReply(d))
+	for range 1 + g.IntN(3) {
+		c.Replies = append(c.Replies, generateReply(g))
 	}
-	return v
+	return c
 }
 
-func drawHeaderName(d *drawer) string {
-	return oneOf(d, "Host", "host", "User-Agent", "user-agent", "Accept", "accept", "X-A", "x-a", "Cookie", "Authorization",
+func generateHeaderName(g *generator) string {
+	return oneOf(g, "Host", "host", "User-Agent", "user-agent", "Accept", "accept", "X-A", "x-a", "Cookie", "Authorization",
 		"Connection", "Content-Length", "Transfer-Encoding", "Trailer", "Expect", "Accept-Encoding", "Range", "Referer", "Te", "Bad Name", "")
 }
 
-func drawHeaderValue(d *drawer) string {
-	return oneOf(d, "", "", "a", "text/html", "shop.example", "shop.example:8080", "close", "keep-alive", "ü", " padded ", "a, b", "5",
+func generateHeaderValue(g *generator) string {
+	return oneOf(g, "", "", "a", "text/html", "shop.example", "shop.example:8080", "close", "keep-alive", "ü", " padded ", "a, b", "5",
 		"chunked", "two\r\nlines", "nul\x00", "tab\t", "100-continue", "[::1]:80", "a b/c")
 }
 
-func drawReply(d *drawer) reply {
-	if d.chance(5) {
-		return reply{Deaf: d.chance(50), Text: oneOf(d, "", "garbage\r\n\r\n", "HTTP/1.1 ")}
+func generateReply(g *generator) reply {
+	if g.chance(5) {
+		return reply{HangUp: g.chance(50), Text: oneOf(g, "", "garbage\r\n\r\n", "HTTP/1.1 ")}
 	}
-	code := oneOf(d, 200, 200, 204, 301, 302, 302, 303, 304, 307, 308, 400, 404, 500, 503, 100+d.IntN(500))
-	body := oneOf(d, "", "body", "\xff\xfe", "\x1f\x8b\x08", strings.Repeat("x", 10<<10-1+d.IntN(3)))
+	code := oneOf(g, 200, 200, 204, 301, 302, 302, 303, 304, 307, 308, 400, 404, 500, 503, 100+g.IntN(500))
+	body := oneOf(g, "", "body", "\xff\xfe", "\x1f\x8b\x08", strings.Repeat("x", 10<<10-1+g.IntN(3)))
 	var headers []string
-	if d.chance(60) {
-		headers = append(headers, "Location: "+oneOf(d, "/", "/x?y=z#f", "x", "?q", "//127.0.0.1:1/", "http://elsewhere.example/", "http://",
+	if g.chance(60) {
+		headers = append(headers, "Location: "+oneOf(g, "/", "/x?y=z#f", "x", "?q", "//127.0.0.1:1/", "http://elsewhere.example/", "http://",
 			"HTTP://localhost/", "https://127.0.0.1:1/", "/%zz", "http://[::1", "ftp://127.0.0.1/", "/a b", "mailto:x"))
 	}
-	if d.chance(10) {
-		headers = append(headers, oneOf(d, "Set-Cookie: a=b", "Connection: keep-alive", "Content-Encoding: gzip", "Trailer: X"))
+	if g.chance(10) {
+		headers = append(headers, oneOf(g, "Set-Cookie: a=b", "Connection: keep-alive", "Content-Encoding: gzip", "Trailer: X"))
 	}
-	r := reasonable(code, body, headers...)
-	switch d.IntN(12) {
+	r := httpReply(code, body, headers...)
+	switch g.IntN(12) {
 	case 0:
 		r.Text = strings.Replace(r.Text, "HTTP/1.1", "HTTP/1.0", 1)
 	case 1:
-		r.Text = r.Text[:d.IntN(len(r.Text))]
+		r.Text = r.Text[:g.IntN(len(r.Text))]
 	case 2:
-		r.Text = strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", d.IntN(9)) + r.Text
+		r.Text = strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", g.IntN(9)) + r.Text
 	case 3:
 		r.Text = strings.Replace(r.Text, "Content-Length", "X-Length", 1)
 	}
@@ -202,49 +202,51 @@ var (
 )
 
 // sites is one server for each scheme.
-type sites struct{ plain, secure *site }
+type rawServers struct{ plain, tls *rawServer }
 
-func newSites(t *testing.T) sites { return sites{newSite(t, false), newSite(t, true)} }
+func newRawServers(t *testing.T) rawServers {
+	return rawServers{newRawServer(t, false), newRawServer(t, true)}
+}
 
 // visit is one HTTP probe and what the server answers.
-type visit struct {
+type httpCase struct {
 	Get     v1.HTTPGetAction
 	Replies []reply
 	Timeout int32
 }
 
 // made is what each made of a visit: what it found, and what the server saw.
-type made struct {
-	Found finding
-	Asked []string
+type httpOutcome struct {
+	Result   checkResult
+	Requests []string
 }
 
 // pay lets both pay the visit.
-func (s sites) pay(t *testing.T, v visit) (kubelet, herald made) {
+func (s rawServers) check(t *testing.T, hc httpCase) (kubelet, herald httpOutcome) {
 	t.Helper()
-	asked := s.plain
-	if strings.EqualFold(string(v.Get.Scheme), "https") {
-		asked = s.secure
+	server := s.plain
+	if strings.EqualFold(string(hc.Get.Scheme), "https") {
+		server = s.tls
 	}
-	get := v.Get
+	get := hc.Get
 	if get.Port == (intstr.IntOrString{}) {
-		get.Port = intstr.FromInt32(asked.port)
+		get.Port = intstr.FromInt32(server.port)
 	}
-	c := &checked{
-		Probe:     v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &get}, TimeoutSeconds: v.Timeout},
-		Container: v1.Container{Name: "app", Ports: []v1.ContainerPort{{Name: "web", ContainerPort: asked.port}}},
+	check := &checkCase{
+		Probe:     v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &get}, TimeoutSeconds: hc.Timeout},
+		Container: v1.Container{Name: "app", Ports: []v1.ContainerPort{{Name: "web", ContainerPort: server.port}}},
 	}
-	kubelet.Found, kubelet.Asked = asked.seen(v.Replies, c.kubelet)
-	herald.Found, herald.Asked = asked.seen(v.Replies, func() finding { return c.herald(t) })
+	kubelet.Result, kubelet.Requests = server.serveWith(hc.Replies, check.checkKubelet)
+	herald.Result, herald.Requests = server.serveWith(hc.Replies, func() checkResult { return check.checkHerald(t) })
 	return kubelet, herald
 }
 
 // compare says in what the two differ. Failures of the connection are told in other words.
-func (s sites) compare(t *testing.T, v visit) string {
+func (s rawServers) compare(t *testing.T, c httpCase) string {
 	t.Helper()
-	theirs, ours := s.pay(t, v)
-	for _, found := range []*finding{&theirs.Found, &ours.Found} {
-		if found.Verdict == errs || found.Verdict == fails && !strings.HasPrefix(found.Message, "HTTP probe failed with statuscode") {
+	theirs, ours := s.check(t, c)
+	for _, found := range []*checkResult{&theirs.Result, &ours.Result} {
+		if found.Outcome == outcomeUnknown || found.Outcome == outcomeFailure && !strings.HasPrefix(found.Message, "HTTP probe failed with statuscode") {
 			found.Message = ""
 		}
 	}
@@ -252,12 +254,12 @@ func (s sites) compare(t *testing.T, v visit) string {
 }
 
 // reasonable is an answer with that code and body.
-func reasonable(code int, body string, headers ...string) reply {
+func httpReply(code int, body string, headers ...string) reply {
 	return reply{Text: fmt.Sprintf("HTTP/1.1 %03d %s\r\n%sContent-Length: %d\r\n\r\n%s",
-		code, http.StatusText(code), lines(headers...), len(body), body)}
+		code, http.StatusText(code), joinHeaders(headers...), len(body), body)}
 }
 
-func lines(headers ...string) string {
+func joinHeaders(headers ...string) string {
 	var all strings.Builder
 	for _, h := range headers {
 		all.WriteString(h + "\r\n")
@@ -265,22 +267,22 @@ func lines(headers ...string) string {
 	return all.String()
 }
 
-func TestPRB25BothMakeTheSameOfEveryStatusCode(t *testing.T) {
-	s := newSites(t)
+func TestPRB25_SameStatusCodes(t *testing.T) {
+	servers := newRawServers(t)
 	for code := 100; code < 600; code++ {
 		for _, headers := range [][]string{nil, {"Location: /there"}, {"Location: http://elsewhere.example/"}} {
-			answer := []reply{reasonable(code, "body", headers...), reasonable(200, "there")}
-			if differs := s.compare(t, visit{Replies: answer}); differs != "" {
-				t.Errorf("%d %q: kubelet (-), Herald (+):\n%s", code, headers, differs)
+			replies := []reply{httpReply(code, "body", headers...), httpReply(200, "there")}
+			if mismatch := servers.compare(t, httpCase{Replies: replies}); mismatch != "" {
+				t.Errorf("%d %q: kubelet (-), Herald (+):\n%s", code, headers, mismatch)
 			}
 		}
 	}
 }
 
 // answers that are worth a case of their own.
-var peculiar = map[string][]reply{
+var unusualReplies = map[string][]reply{
 	"nothing":                         {{}},
-	"hangs up":                        {{Deaf: true}},
+	"hangs up":                        {{HangUp: true}},
 	"no HTTP":                         {{Text: "SSH-2.0-OpenSSH_9.9\r\n"}},
 	"half a status line":              {{Text: "HTTP/1.1 20"}},
 	"half of the headers":             {{Text: "HTTP/1.1 200 OK\r\nX: "}},
@@ -289,11 +291,11 @@ var peculiar = map[string][]reply{
 	"a chunk that breaks off":         {{Text: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nx"}},
 	"no chunk":                        {{Text: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nx"}},
 	"breaks off after what is read":   {{Text: "HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n" + strings.Repeat("x", 11<<10)}},
-	"as much as is read":              {reasonable(302, strings.Repeat("x", 10<<10))},
-	"one byte more":                   {reasonable(302, strings.Repeat("x", 10<<10+1))},
+	"as much as is read":              {httpReply(302, strings.Repeat("x", 10<<10))},
+	"one byte more":                   {httpReply(302, strings.Repeat("x", 10<<10+1))},
 	"until the end":                   {{Text: "HTTP/1.0 200 OK\r\n\r\n" + strings.Repeat("x", 100<<10)}},
-	"gzip":                            {reasonable(302, "\x1f\x8b\x08\x00garbage", "Content-Encoding: gzip")},
-	"no characters":                   {reasonable(302, "\xff\xfe")},
+	"gzip":                            {httpReply(302, "\x1f\x8b\x08\x00garbage", "Content-Encoding: gzip")},
+	"no characters":                   {httpReply(302, "\xff\xfe")},
 	"two lengths":                     {{Text: "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxy"}},
 	"a length and chunks":             {{Text: "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"}},
 	"no length that is one":           {{Text: "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nxy"}},
@@ -305,20 +307,20 @@ var peculiar = map[string][]reply{
 	"interim answers":                 {{Text: strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", 20) + "HTTP/1.1 204 No\r\n\r\n"}},
 	"only interim answers":            {{Text: "HTTP/1.1 103 Early Hints\r\n\r\n"}},
 	"another protocol":                {{Text: "HTTP/1.1 101 Switch\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nxyz"}},
-	"a redirect without a target":     {reasonable(302, "")},
-	"a redirect to nowhere":           {reasonable(302, "", "Location: http://[::1")},
-	"a redirect for ever":             {reasonable(302, "", "Location: /")},
-	"the last redirect of ten":        append(slicesOf(9, reasonable(307, "", "Location: /x")), reasonable(200, "")),
-	"one more":                        append(slicesOf(10, reasonable(307, "", "Location: /x")), reasonable(200, "")),
-	"a redirect to a file":            {reasonable(302, "", "Location: file:///etc/passwd")},
-	"a redirect to the same by a URL": {reasonable(302, "", "Location: //127.0.0.1/x"), reasonable(200, "")},
-	"a redirect to its name":          {reasonable(302, "", "Location: http://localhost/x")},
-	"a redirect to where nobody is":   {reasonable(302, "", "Location: http://127.0.0.1:1/x")},
-	"two targets":                     {reasonable(302, "", "Location: /a", "Location: /b"), reasonable(200, "")},
-	"redirect with a cookie":          {reasonable(302, "", "Location: /a", "Set-Cookie: a=b"), reasonable(200, "")},
+	"a redirect without a target":     {httpReply(302, "")},
+	"a redirect to nowhere":           {httpReply(302, "", "Location: http://[::1")},
+	"a redirect for ever":             {httpReply(302, "", "Location: /")},
+	"the last redirect of ten":        append(repeatReply(9, httpReply(307, "", "Location: /x")), httpReply(200, "")),
+	"one more":                        append(repeatReply(10, httpReply(307, "", "Location: /x")), httpReply(200, "")),
+	"a redirect to a file":            {httpReply(302, "", "Location: file:///etc/passwd")},
+	"a redirect to the same by a URL": {httpReply(302, "", "Location: //127.0.0.1/x"), httpReply(200, "")},
+	"a redirect to its name":          {httpReply(302, "", "Location: http://localhost/x")},
+	"a redirect to where nobody is":   {httpReply(302, "", "Location: http://127.0.0.1:1/x")},
+	"two targets":                     {httpReply(302, "", "Location: /a", "Location: /b"), httpReply(200, "")},
+	"redirect with a cookie":          {httpReply(302, "", "Location: /a", "Set-Cookie: a=b"), httpReply(200, "")},
 }
 
-func slicesOf(n int, r reply) []reply {
+func repeatReply(n int, r reply) []reply {
 	all := make([]reply, n)
 	for i := range all {
 		all[i] = r
@@ -326,39 +328,39 @@ func slicesOf(n int, r reply) []reply {
 	return all
 }
 
-func TestPRB25BothMakeTheSameOfPeculiarServers(t *testing.T) {
-	s := newSites(t)
-	for name, replies := range peculiar {
+func TestPRB25_SameUnusualReplies(t *testing.T) {
+	servers := newRawServers(t)
+	for name, replies := range unusualReplies {
 		for _, scheme := range []v1.URIScheme{v1.URISchemeHTTP, v1.URISchemeHTTPS} {
-			v := visit{Get: v1.HTTPGetAction{Scheme: scheme}, Replies: replies}
-			if differs := s.compare(t, v); differs != "" {
-				t.Errorf("%s, %s: kubelet (-), Herald (+):\n%s", scheme, name, differs)
+			c := httpCase{Get: v1.HTTPGetAction{Scheme: scheme}, Replies: replies}
+			if mismatch := servers.compare(t, c); mismatch != "" {
+				t.Errorf("%s, %s: kubelet (-), Herald (+):\n%s", scheme, name, mismatch)
 			}
 		}
 	}
 }
 
-func TestPRB24BothAskTheSame(t *testing.T) {
+func TestPRB24_SameRequests(t *testing.T) {
 	first := *checkSeed
 	if first == 0 {
 		first = uint64(time.Now().UnixNano())
 	}
-	s := newSites(t)
+	servers := newRawServers(t)
 	for seed := first; seed < first+uint64(*checkCases); seed++ {
-		v := drawVisit(newDrawer(seed))
-		if s.compare(t, v) == "" {
+		c := generateHTTPCase(newGenerator(seed))
+		if servers.compare(t, c) == "" {
 			continue
 		}
-		v = shrink(v, func(smaller visit) bool { return len(smaller.Replies) > 0 && s.compare(t, smaller) != "" })
+		c = shrink(c, func(smaller httpCase) bool { return len(smaller.Replies) > 0 && servers.compare(t, smaller) != "" })
 		t.Fatalf("again with: go test ./diff -run '^%s$' -check.cases=1 -check.seed=%d\n%+v\nkubelet (-), Herald (+):\n%s",
-			t.Name(), seed, v, s.compare(t, v))
+			t.Name(), seed, c, servers.compare(t, c))
 	}
 }
 
-func TestPRB24BothSpeakHTTP2ToWhomSpeaksIt(t *testing.T) {
-	var asked []string
+func TestPRB24_SameHTTP2(t *testing.T) {
+	var requests []string
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, sameAgent(fmt.Sprint(r.Proto, r.Method, r.RequestURI, r.Host, r.Header)))
+		requests = append(requests, normalizeUserAgent(fmt.Sprint(r.Proto, r.Method, r.RequestURI, r.Host, r.Header)))
 		if r.URL.Path == "/" {
 			http.Redirect(w, r, "/there?x=y", http.StatusFound)
 		}
@@ -366,18 +368,18 @@ func TestPRB24BothSpeakHTTP2ToWhomSpeaksIt(t *testing.T) {
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	defer server.Close()
-	c := &checked{Probe: v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{
+	c := &checkCase{Probe: v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{
 		Scheme: v1.URISchemeHTTPS, Port: intstr.FromInt(server.Listener.Addr().(*net.TCPAddr).Port),
 		HTTPHeaders: []v1.HTTPHeader{{Name: "Host", Value: "shop.example"}, {Name: "X-A", Value: "1"}, {Name: "x-a", Value: "2"}},
 	}}}}
-	theirs, ours := c.kubelet(), c.herald(t)
-	if theirs != ours || ours.Verdict != succeeds {
+	theirs, ours := c.checkKubelet(), c.checkHerald(t)
+	if theirs != ours || ours.Outcome != outcomeSuccess {
 		t.Fatalf("kubelet: %+v, Herald: %+v", theirs, ours)
 	}
-	if len(asked) != 4 || !strings.HasPrefix(asked[0], "HTTP/2.0") {
-		t.Fatalf("%q", asked)
+	if len(requests) != 4 || !strings.HasPrefix(requests[0], "HTTP/2.0") {
+		t.Fatalf("%q", requests)
 	}
-	if diff := cmp.Diff(asked[:2], asked[2:]); diff != "" {
+	if diff := cmp.Diff(requests[:2], requests[2:]); diff != "" {
 		t.Fatal(diff)
 	}
 }

@@ -36,101 +36,101 @@ import (
 )
 
 // finding is what came of one check. The message counts where an operator sees it.
-type finding struct{ Verdict, Message string }
+type checkResult struct{ Outcome, Message string }
 
 // What a check finds.
 const (
-	succeeds = "success"
-	warns    = "success with a warning"
-	fails    = "failure"
-	errs     = "nobody knows"
-	isGone   = "no such container"
+	outcomeSuccess = "success"
+	outcomeWarning = "success with a warning"
+	outcomeFailure = "failure"
+	outcomeUnknown = "nobody knows"
+	outcomeGone    = "no such container"
 )
 
 // patience is longer than any honest answer takes.
-const patience = 30
+const defaultTimeoutSeconds = 30
 
 // checked is one thing to check for both.
-type checked struct {
+type checkCase struct {
 	Probe     v1.Probe
 	Container v1.Container
 	// OwnNetwork tells us that the pod is not on the host's network. The kubelet does not ask.
 	OwnNetwork bool
-	runs       *commands
+	runtime    *fakeExec
 }
 
 // podAddress is where the servers of these tests listen.
 const podAddress = "127.0.0.1"
 
 // kubelet is what the kubelet finds.
-func (c *checked) kubelet() finding {
+func (c *checkCase) checkKubelet() checkResult {
 	spec := c.Probe
 	if spec.TimeoutSeconds == 0 {
-		spec.TimeoutSeconds = patience
+		spec.TimeoutSeconds = defaultTimeoutSeconds
 	}
-	result, output, err := kubelet.NewProber(c.runs).Probe(&spec, &c.Container, podAddress)
+	result, output, err := kubelet.NewProber(c.runtime).Probe(&spec, &c.Container, podAddress)
 	switch {
 	case err != nil:
-		return finding{errs, err.Error()}
+		return checkResult{outcomeUnknown, err.Error()}
 	case result == kubeprobe.Success:
-		return finding{Verdict: succeeds}
+		return checkResult{Outcome: outcomeSuccess}
 	case result == kubeprobe.Warning:
-		return finding{warns, output}
+		return checkResult{outcomeWarning, output}
 	default:
-		return finding{fails, output}
+		return checkResult{outcomeFailure, output}
 	}
 }
 
 // herald is what we find.
-func (c *checked) herald(t *testing.T) finding {
+func (c *checkCase) checkHerald(t *testing.T) checkResult {
 	t.Helper()
-	return c.ask(t.Context())
+	return c.runHerald(t.Context())
 }
 
-func (c *checked) ask(ctx context.Context) finding {
+func (c *checkCase) runHerald(ctx context.Context) checkResult {
 	timeout := time.Duration(c.Probe.TimeoutSeconds) * time.Second
 	if timeout == 0 {
-		timeout = patience * time.Second
+		timeout = defaultTimeoutSeconds * time.Second
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	found := check.New(c.runs).Check(ctx, &c.Probe, check.Target{
+	found := check.New(c.runtime).Check(ctx, &c.Probe, check.Target{
 		Container: &c.Container, Address: netip.MustParseAddr(podAddress), PodNetwork: c.OwnNetwork,
 	})
 	switch {
 	case found.Warning:
-		return finding{warns, found.Message}
+		return checkResult{outcomeWarning, found.Message}
 	case found.Result == probejudge.Success:
-		return finding{Verdict: succeeds}
+		return checkResult{Outcome: outcomeSuccess}
 	case found.Result == probejudge.Failure:
-		return finding{fails, found.Message}
+		return checkResult{outcomeFailure, found.Message}
 	case found.Result == probejudge.NotFound:
-		return finding{isGone, found.Message}
+		return checkResult{outcomeGone, found.Message}
 	default:
-		return finding{errs, found.Message}
+		return checkResult{outcomeUnknown, found.Message}
 	}
 }
 
 // sameAgent writes the kubelet's name for itself as it would be in a kubelet that was built to be released.
-func sameAgent(text string) string {
+func normalizeUserAgent(text string) string {
 	v := version.Get()
 	return strings.ReplaceAll(text, fmt.Sprintf("kube-probe/%s.%s", v.Major, v.Minor), "kube-probe/1.36")
 }
 
 // commands is a runtime in which every command ends alike. It implements both sides' interfaces.
-type commands struct {
+type fakeExec struct {
 	Output string
 	Code   int
 	Err    error
 	// Ran is the command that was run last.
-	Ran []string
+	LastCommand []string
 }
 
 // RunInContainer implements kubecontainer.CommandRunner.
-func (c *commands) RunInContainer(
+func (c *fakeExec) RunInContainer(
 	_ context.Context, _ kubecontainer.ContainerID, command []string, _ time.Duration,
 ) ([]byte, error) {
-	c.Ran = command
+	c.LastCommand = command
 	switch {
 	case errors.Is(c.Err, context.DeadlineExceeded):
 		return nil, fmt.Errorf("%w: %q", remote.ErrCommandTimedOut, command)
@@ -143,15 +143,15 @@ func (c *commands) RunInContainer(
 }
 
 // Exec implements check.Runtime.
-func (c *commands) Exec(_ context.Context, _ observed.ContainerID, command []string) ([]byte, int, error) {
-	c.Ran = command
+func (c *fakeExec) Exec(_ context.Context, _ observed.ContainerID, command []string) ([]byte, int, error) {
+	c.LastCommand = command
 	return []byte(c.Output), c.Code, c.Err
 }
 
 var errNotFound = status.Error(codes.NotFound, "no such container")
 
-func TestPRB27BothConnectAlike(t *testing.T) {
-	open, closed := newSite(t, false, reply{Deaf: true}), closedPort(t)
+func TestPRB27_SameTCP(t *testing.T) {
+	open, closed := newRawServer(t, false, reply{HangUp: true}), unusedPort(t)
 	for name, tcp := range map[string]v1.TCPSocketAction{
 		"open":             {Port: intstr.FromInt32(open.port)},
 		"open, by a name":  {Port: intstr.FromString("web")},
@@ -171,20 +171,20 @@ func TestPRB27BothConnectAlike(t *testing.T) {
 		"too many digits":  {Port: intstr.FromString("18446744073709551617")},
 		"more than 32 bit": {Port: intstr.FromString("4294967376")},
 	} {
-		c := &checked{
+		c := &checkCase{
 			Probe: v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &tcp}},
 			Container: v1.Container{Name: "app", Ports: []v1.ContainerPort{
 				{Name: "web", ContainerPort: open.port}, {Name: "none"}, {Name: "web", ContainerPort: closed},
 			}},
 		}
-		if theirs, ours := c.kubelet(), c.herald(t); theirs.Verdict != ours.Verdict {
+		if theirs, ours := c.checkKubelet(), c.checkHerald(t); theirs.Outcome != ours.Outcome {
 			t.Errorf("%s: kubelet: %+v, Herald: %+v", name, theirs, ours)
 		}
 	}
 }
 
 // closedPort is one that nobody listens on.
-func closedPort(t *testing.T) int32 {
+func unusedPort(t *testing.T) int32 {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -195,16 +195,16 @@ func closedPort(t *testing.T) int32 {
 }
 
 // clinic is a health server that says of each service what its name says, and writes down who asked.
-type clinic struct {
+type fakeHealthServer struct {
 	healthpb.UnimplementedHealthServer
-	mu    sync.Mutex // guards asked
-	asked []string
+	mu       sync.Mutex // guards asked
+	requests []string
 }
 
-func (c *clinic) Check(ctx context.Context, r *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+func (c *fakeHealthServer) Check(ctx context.Context, r *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	c.mu.Lock()
 	seen, _ := metadata.FromIncomingContext(ctx)
-	c.asked = append(c.asked, sameAgent(fmt.Sprint(r.Service, seen)))
+	c.requests = append(c.requests, normalizeUserAgent(fmt.Sprint(r.Service, seen)))
 	c.mu.Unlock()
 	switch code := slices.Index(grpcCodes, r.Service); {
 	case r.Service == "hangs":
@@ -232,7 +232,7 @@ var grpcCodes = func() []string {
 }()
 
 // serveGRPC serves the clinic, or nothing, and returns the port.
-func serveGRPC(t *testing.T, c *clinic) int32 {
+func serveGRPC(t *testing.T, c *fakeHealthServer) int32 {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -251,57 +251,57 @@ func serveGRPC(t *testing.T, c *clinic) int32 {
 	return int32(listener.Addr().(*net.TCPAddr).Port)
 }
 
-func (c *clinic) heard() []string {
+func (c *fakeHealthServer) takeRequests() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	heard := c.asked
-	c.asked = nil
+	heard := c.requests
+	c.requests = nil
 	return heard
 }
 
-func healthOf(port int32, service *string) *checked {
-	return &checked{Probe: v1.Probe{
+func newGRPCCase(port int32, service *string) *checkCase {
+	return &checkCase{Probe: v1.Probe{
 		ProbeHandler: v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: port, Service: service}}, TimeoutSeconds: 1,
 	}}
 }
 
-func TestPRB28BothMakeTheSameOfHealthServers(t *testing.T) {
-	c := &clinic{}
-	port := serveGRPC(t, c)
+func TestPRB28_SameHealthServers(t *testing.T) {
+	server := &fakeHealthServer{}
+	port := serveGRPC(t, server)
 	services := append([]string{"", "SERVING", "NOT_SERVING", "UNKNOWN", "SERVICE_UNKNOWN", "UNHEARD_OF", "hangs", "ünknown"}, grpcCodes...)
-	asks := map[string]*checked{"nobody said which": healthOf(port, nil)}
+	cases := map[string]*checkCase{"nobody said which": newGRPCCase(port, nil)}
 	for _, service := range services {
-		asks[service] = healthOf(port, &service)
+		cases[service] = newGRPCCase(port, &service)
 	}
-	for name, ask := range asks {
-		theirs, seen := ask.kubelet(), c.heard()
-		ours := ask.herald(t)
-		if theirs.Verdict != ours.Verdict {
+	for name, check := range cases {
+		theirs, requests := check.checkKubelet(), server.takeRequests()
+		ours := check.checkHerald(t)
+		if theirs.Outcome != ours.Outcome {
 			t.Errorf("%q: kubelet: %+v, Herald: %+v", name, theirs, ours)
 		}
-		if diff := cmp.Diff(seen, c.heard()); diff != "" {
+		if diff := cmp.Diff(requests, server.takeRequests()); diff != "" {
 			t.Errorf("%q: the server saw of the kubelet (-), of Herald (+):\n%s", name, diff)
 		}
 	}
 }
 
-func TestPRB28BothFailWhereThereIsNoHealthServer(t *testing.T) {
-	web := newSite(t, false, reasonable(200, ""))
+func TestPRB28_NoHealthServer(t *testing.T) {
+	server := newRawServer(t, false, httpReply(200, ""))
 	for name, port := range map[string]int32{
-		"a server without the service": serveGRPC(t, nil), "nobody": closedPort(t), "a web server": web.port,
+		"a server without the service": serveGRPC(t, nil), "nobody": unusedPort(t), "a web server": server.port,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // the kubelet takes all of its second
-			ask := healthOf(port, nil)
-			if theirs, ours := ask.kubelet(), ask.herald(t); theirs.Verdict != fails || ours.Verdict != fails {
+			check := newGRPCCase(port, nil)
+			if theirs, ours := check.checkKubelet(), check.checkHerald(t); theirs.Outcome != outcomeFailure || ours.Outcome != outcomeFailure {
 				t.Errorf("kubelet: %+v, Herald: %+v", theirs, ours)
 			}
 		})
 	}
 }
 
-func TestPRB23BothJudgeCommandsAlike(t *testing.T) {
-	for name, ran := range map[string]commands{
+func TestPRB23_SameExitCodes(t *testing.T) {
+	for name, exec := range map[string]fakeExec{
 		"it is well":     {Output: "well"},
 		"it is not":      {Output: "ill", Code: 1},
 		"it was killed":  {Output: "ill", Code: 137},
@@ -312,8 +312,8 @@ func TestPRB23BothJudgeCommandsAlike(t *testing.T) {
 		"no runtime":     {Err: status.Error(codes.Unavailable, "away")},
 		"any error":      {Err: errors.New("what")},
 	} {
-		c := &checked{Probe: v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"ask"}}}}, runs: &ran}
-		theirs, ours := c.kubelet(), c.herald(t)
+		c := &checkCase{Probe: v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"ask"}}}}, runtime: &exec}
+		theirs, ours := c.checkKubelet(), c.checkHerald(t)
 		if name == "it took longer" {
 			theirs.Message, ours.Message = "", "" // each in its own words
 		}
@@ -324,90 +324,90 @@ func TestPRB23BothJudgeCommandsAlike(t *testing.T) {
 }
 
 // compareCommands has each side put variables into commands.
-var compareCommands = compared(
-	func(d *drawer) checked {
-		c := checked{Container: v1.Container{Name: "app"}}
-		for range d.IntN(4) {
-			variable := v1.EnvVar{Name: oneOf(d, "A", "B", "C", "A.B"), Value: oneOf(d, "", "a", "$(A)", "$(B)c", "$$(A)", "$")}
-			if d.chance(20) {
+var compareCommands = newComparison(
+	func(g *generator) checkCase {
+		c := checkCase{Container: v1.Container{Name: "app"}}
+		for range g.IntN(4) {
+			variable := v1.EnvVar{Name: oneOf(g, "A", "B", "C", "A.B"), Value: oneOf(g, "", "a", "$(A)", "$(B)c", "$$(A)", "$")}
+			if g.chance(20) {
 				variable.ValueFrom = &v1.EnvVarSource{}
 			}
 			c.Container.Env = append(c.Container.Env, variable)
 		}
 		action := &v1.ExecAction{}
-		for range 1 + d.IntN(3) {
-			action.Command = append(action.Command, oneOf(d,
+		for range 1 + g.IntN(3) {
+			action.Command = append(action.Command, oneOf(g,
 				"$(A)", "x$(B)y", "$$(A)", "$(D)", "$(A", "$", "$$", "$()", "$(A)$(C)", "$($(A))", "$(A.B)", "plain", ""))
 		}
 		c.Probe.Exec = action
 		return c
 	},
-	func(c checked) string {
-		theirs, ours := &commands{}, &commands{}
-		c.runs = theirs
-		c.kubelet()
-		c.runs = ours
-		c.ask(context.Background())
-		if slices.Equal(theirs.Ran, ours.Ran) {
+	func(c checkCase) string {
+		theirs, ours := &fakeExec{}, &fakeExec{}
+		c.runtime = theirs
+		c.checkKubelet()
+		c.runtime = ours
+		c.runHerald(context.Background())
+		if slices.Equal(theirs.LastCommand, ours.LastCommand) {
 			return ""
 		}
-		return unlike(strings.Join(theirs.Ran, "|"), strings.Join(ours.Ran, "|"))
+		return describeMismatch(strings.Join(theirs.LastCommand, "|"), strings.Join(ours.LastCommand, "|"))
 	},
 )
 
-func TestPRB23BothPutTheSameIntoCommands(t *testing.T) { compareCommands.run(t) }
+func TestPRB23_SameExpansion(t *testing.T) { compareCommands.run(t) }
 
 // verdicts is what each found.
-func verdicts(t *testing.T, c *checked) said[string] {
+func outcomes(t *testing.T, c *checkCase) sides[string] {
 	t.Helper()
-	return pair(c.kubelet().Verdict, c.herald(t).Verdict)
+	return pair(c.checkKubelet().Outcome, c.checkHerald(t).Outcome)
 }
 
-func TestPRB24TheNodesOwnAddressesAreNotAPodsToProbe(t *testing.T) {
-	web := newSite(t, false, reasonable(200, ""))
-	c := &checked{OwnNetwork: true, Probe: v1.Probe{ProbeHandler: v1.ProbeHandler{
-		HTTPGet: &v1.HTTPGetAction{Host: "localhost", Port: intstr.FromInt32(web.port)},
+func TestPRB24_NodeAddressesRejected(t *testing.T) {
+	server := newRawServer(t, false, httpReply(200, ""))
+	c := &checkCase{OwnNetwork: true, Probe: v1.Probe{ProbeHandler: v1.ProbeHandler{
+		HTTPGet: &v1.HTTPGetAction{Host: "localhost", Port: intstr.FromInt32(server.port)},
 	}}}
-	expect(t, "http", verdicts(t, c), pair(succeeds, errs))
-	c.Probe.ProbeHandler = v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: "127.0.0.1", Port: intstr.FromInt32(web.port)}}
-	expect(t, "tcp", verdicts(t, c), pair(succeeds, errs))
+	expect(t, "http", outcomes(t, c), pair(outcomeSuccess, outcomeUnknown))
+	c.Probe.ProbeHandler = v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: "127.0.0.1", Port: intstr.FromInt32(server.port)}}
+	expect(t, "tcp", outcomes(t, c), pair(outcomeSuccess, outcomeUnknown))
 	c.OwnNetwork = false
-	expect(t, "tcp on the host's network", verdicts(t, c), pair(succeeds, succeeds))
+	expect(t, "tcp on the host's network", outcomes(t, c), pair(outcomeSuccess, outcomeSuccess))
 }
 
-func TestPRB25ABodyWithoutEndIsAFailure(t *testing.T) {
+func TestPRB25_UnfinishedBody(t *testing.T) {
 	t.Parallel() // each waits for its timeout
-	theirs, ours := newSites(t).pay(t, visit{Timeout: 1, Replies: []reply{{
-		Text: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", Silent: true,
+	theirs, ours := newRawServers(t).check(t, httpCase{Timeout: 1, Replies: []reply{{
+		Text: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", KeepOpen: true,
 	}}})
-	expect(t, "found", pair(theirs.Found.Verdict, ours.Found.Verdict), pair(errs, fails))
+	expect(t, "found", pair(theirs.Result.Outcome, ours.Result.Outcome), pair(outcomeUnknown, outcomeFailure))
 }
 
-func TestPRB25HeadersHaveAnEnd(t *testing.T) {
-	theirs, ours := newSites(t).pay(t, visit{Replies: []reply{reasonable(200, "", "X: "+strings.Repeat("x", 200<<10))}})
-	expect(t, "found", pair(theirs.Found.Verdict, ours.Found.Verdict), pair(succeeds, fails))
+func TestPRB25_HeaderLimit(t *testing.T) {
+	theirs, ours := newRawServers(t).check(t, httpCase{Replies: []reply{httpReply(200, "", "X: "+strings.Repeat("x", 200<<10))}})
+	expect(t, "found", pair(theirs.Result.Outcome, ours.Result.Outcome), pair(outcomeSuccess, outcomeFailure))
 }
 
-func TestPRB28WhoRefusesAConnectionIsNotWaitedFor(t *testing.T) {
+func TestPRB28_ConnectionRefused(t *testing.T) {
 	t.Parallel() // the kubelet waits for its timeout
-	c := healthOf(closedPort(t), nil)
-	theirs, ours := c.kubelet(), c.herald(t)
-	expect(t, "found", pair(theirs.Verdict, ours.Verdict), pair(fails, fails))
-	says := func(found finding) bool { return strings.Contains(found.Message, "connection refused") }
-	expect(t, "says why", pair(says(theirs), says(ours)), pair(false, true))
+	c := newGRPCCase(unusedPort(t), nil)
+	theirs, ours := c.checkKubelet(), c.checkHerald(t)
+	expect(t, "found", pair(theirs.Outcome, ours.Outcome), pair(outcomeFailure, outcomeFailure))
+	mentionsRefusal := func(result checkResult) bool { return strings.Contains(result.Message, "connection refused") }
+	expect(t, "says why", pair(mentionsRefusal(theirs), mentionsRefusal(ours)), pair(false, true))
 }
 
-func TestPRB29NoConnectionIsLeftBehind(t *testing.T) {
+func TestPRB29_ConnectionReset(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = listener.Close() }()
-	c := &checked{Probe: v1.Probe{ProbeHandler: v1.ProbeHandler{
+	c := &checkCase{Probe: v1.Probe{ProbeHandler: v1.ProbeHandler{
 		TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(listener.Addr().(*net.TCPAddr).Port)},
 	}}}
-	expect(t, "tcp", verdicts(t, c), pair(succeeds, succeeds))
-	end := func() error {
+	expect(t, "tcp", outcomes(t, c), pair(outcomeSuccess, outcomeSuccess))
+	readEnd := func() error {
 		conn, err := listener.Accept()
 		if err != nil {
 			return err
@@ -416,15 +416,15 @@ func TestPRB29NoConnectionIsLeftBehind(t *testing.T) {
 		_, err = conn.Read(make([]byte, 1))
 		return err
 	}
-	theirs, ours := end(), end()
+	theirs, ours := readEnd(), readEnd()
 	expect(t, "closed in order", pair(errors.Is(theirs, io.EOF), errors.Is(ours, io.EOF)), pair(true, false))
 	expect(t, "reset", pair(errors.Is(theirs, syscall.ECONNRESET), errors.Is(ours, syscall.ECONNRESET)), pair(false, true))
 }
 
-func TestPRB30APodWithoutAnAddressIsNotProbed(t *testing.T) {
-	web := newSite(t, false, reasonable(200, ""))
-	spec := &v1.Probe{TimeoutSeconds: patience, ProbeHandler: v1.ProbeHandler{
-		TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(web.port)},
+func TestPRB30_PodWithoutAddress(t *testing.T) {
+	server := newRawServer(t, false, httpReply(200, ""))
+	spec := &v1.Probe{TimeoutSeconds: defaultTimeoutSeconds, ProbeHandler: v1.ProbeHandler{
+		TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(server.port)},
 	}}
 	theirs, _, err := kubelet.NewProber(nil).Probe(spec, &v1.Container{}, "")
 	if err != nil {
@@ -433,13 +433,13 @@ func TestPRB30APodWithoutAnAddressIsNotProbed(t *testing.T) {
 	_, ours, _ := probejudge.New(probejudge.NewParams(probejudge.Readiness, spec)).Due(probejudge.Container{
 		ID: containerID("app", 1), State: observed.Running, Started: true, Reachable: !check.NeedsAddress(spec),
 	}, time.Now())
-	expect(t, "the process on the node is asked", pair(string(theirs) == succeeds, ours), pair(true, false))
+	expect(t, "the process on the node is asked", pair(string(theirs) == outcomeSuccess, ours), pair(true, false))
 }
 
-func TestBUG24AContainerThatIsGoneIsNoErrorOfTheRuntime(t *testing.T) {
-	c := &checked{
-		Probe: v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"ask"}}}},
-		runs:  &commands{Err: errNotFound},
+func TestBUG24_ContainerGone(t *testing.T) {
+	c := &checkCase{
+		Probe:   v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"ask"}}}},
+		runtime: &fakeExec{Err: errNotFound},
 	}
-	expect(t, "found", verdicts(t, c), pair(errs, isGone))
+	expect(t, "found", outcomes(t, c), pair(outcomeUnknown, outcomeGone))
 }

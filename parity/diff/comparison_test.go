@@ -22,22 +22,22 @@ var (
 // comparison gives cases of one kind to both sides.
 type comparison struct {
 	// differs draws the case of that seed and says how the answers differ, on the smallest case that shows it, or "".
-	differs func(seed uint64) string
+	check func(seed uint64) string
 }
 
 // compared makes a comparison. disagreement is called with one case many times and must leave it as it is.
-func compared[C any](draw func(*drawer) C, disagreement func(C) string) comparison {
+func newComparison[C any](generate func(*generator) C, mismatch func(C) string) comparison {
 	return comparison{func(seed uint64) string {
-		c := draw(newDrawer(seed))
-		if disagreement(c) == "" {
+		c := generate(newGenerator(seed))
+		if mismatch(c) == "" {
 			return ""
 		}
-		c = shrink(c, func(smaller C) bool { return disagreement(smaller) != "" })
+		c = shrink(c, func(smaller C) bool { return mismatch(smaller) != "" })
 		text, err := yaml.Marshal(c)
 		if err != nil {
 			text = fmt.Appendf(nil, "%+v", c)
 		}
-		return fmt.Sprintf("%s\n%s", text, disagreement(c))
+		return fmt.Sprintf("%s\n%s", text, mismatch(c))
 	}}
 }
 
@@ -48,44 +48,44 @@ func (c comparison) run(t *testing.T) {
 		first = uint64(time.Now().UnixNano())
 	}
 	for i := range uint64(*deriveCases) {
-		if differs := c.differs(first + i); differs != "" {
-			t.Fatalf("again with: go test ./diff -run '^%s$' -derive.cases=1 -derive.seed=%d\n%s", t.Name(), first+i, differs)
+		if mismatch := c.check(first + i); mismatch != "" {
+			t.Fatalf("again with: go test ./diff -run '^%s$' -derive.cases=1 -derive.seed=%d\n%s", t.Name(), first+i, mismatch)
 		}
 	}
 }
 
 // FuzzDerive goes on with all comparisons for as long as it is let.
 func FuzzDerive(f *testing.F) {
-	all := []comparison{
+	comparisons := []comparison{
 		comparePhase, compareConditions, compareTransition, compareEqual, compareNormal, compareMerge, compareContinue,
 		compareTerminate, compareResize, compareStatus,
 	}
-	for i := range all {
+	for i := range comparisons {
 		f.Add(uint8(i), uint64(1))
 	}
-	f.Fuzz(func(t *testing.T, which uint8, seed uint64) {
-		if differs := all[int(which)%len(all)].differs(seed); differs != "" {
-			t.Fatal(differs)
+	f.Fuzz(func(t *testing.T, index uint8, seed uint64) {
+		if mismatch := comparisons[int(index)%len(comparisons)].check(seed); mismatch != "" {
+			t.Fatal(mismatch)
 		}
 	})
 }
 
 // drawer draws cases. Equal seeds draw equal cases.
-type drawer struct{ *rand.Rand }
+type generator struct{ *rand.Rand }
 
-func newDrawer(seed uint64) *drawer { return &drawer{rand.New(rand.NewPCG(seed, 0))} }
+func newGenerator(seed uint64) *generator { return &generator{rand.New(rand.NewPCG(seed, 0))} }
 
-func (d *drawer) chance(percent int) bool { return d.IntN(100) < percent }
+func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
 
-func oneOf[T any](d *drawer, values ...T) T { return values[d.IntN(len(values))] }
+func oneOf[T any](g *generator, values ...T) T { return values[g.IntN(len(values))] }
 
 // unlike is what a comparison says of two answers.
-func unlike(kubelet, herald any) string {
-	theirs, ours := written(kubelet), written(herald)
-	return fmt.Sprintf("kubelet: %s\n\nHerald: %s\n\nkubelet (-), Herald (+):\n%s", theirs, ours, cmp.Diff(theirs, ours))
+func describeMismatch(kubelet, herald any) string {
+	kubeletText, heraldText := formatAnswer(kubelet), formatAnswer(herald)
+	return fmt.Sprintf("kubelet: %s\n\nHerald: %s\n\nkubelet (-), Herald (+):\n%s", kubeletText, heraldText, cmp.Diff(kubeletText, heraldText))
 }
 
-func written(answer any) string {
+func formatAnswer(answer any) string {
 	switch answer := answer.(type) {
 	case error:
 		return answer.Error()
@@ -104,15 +104,15 @@ func written(answer any) string {
 func shrink[C any](c C, fails func(C) bool) C {
 	for changed := true; changed; {
 		changed = false
-		for place := 0; ; place++ {
+		for n := 0; ; n++ {
 			smaller := deepCopy(reflect.ValueOf(&c).Elem())
-			counter := place
-			if !emptyOne(smaller, &counter) {
+			remaining := n
+			if !clearNth(smaller, &remaining) {
 				break
 			}
 			if candidate := smaller.Interface().(C); fails(candidate) {
 				c, changed = candidate, true
-				place--
+				n--
 			}
 		}
 	}
@@ -121,26 +121,26 @@ func shrink[C any](c C, fails func(C) bool) C {
 
 // kept are fields without which a case is no case: its parts, names, and what keeps instances apart. What they point to
 // is made smaller all the same.
-var kept = []string{
+var keptFields = []string{
 	"Pod", "Status", "Old", "Next", "API", "Ours", "Observed", "Name", "Namespace", "UID", "ID", "ContainerID", "Type", "RestartPolicy",
 }
 
 // emptyOne empties the thing at that place, counted in depth-first order, and reports whether there was one.
-func emptyOne(v reflect.Value, place *int) bool {
+func clearNth(v reflect.Value, n *int) bool {
 	if v.Kind() == reflect.Struct {
-		return emptyField(v, place)
+		return clearNthField(v, n)
 	}
 	if v.IsZero() {
 		return false
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
-		return emptyOne(v.Elem(), place)
+		return clearNth(v.Elem(), n)
 	case reflect.Slice:
-		return emptyElement(v, place)
+		return clearNthElement(v, n)
 	case reflect.Map:
 		for _, key := range sortedKeys(v) {
-			if *place--; *place < 0 {
+			if *n--; *n < 0 {
 				v.SetMapIndex(key, reflect.Value{})
 				return true
 			}
@@ -156,32 +156,32 @@ func sortedKeys(v reflect.Value) []reflect.Value {
 	})
 }
 
-func emptyField(v reflect.Value, place *int) bool {
+func clearNthField(v reflect.Value, n *int) bool {
 	for i := range v.NumField() {
-		field, of := v.Field(i), v.Type().Field(i)
-		if !of.IsExported() || field.IsZero() {
+		field, fieldType := v.Field(i), v.Type().Field(i)
+		if !fieldType.IsExported() || field.IsZero() {
 			continue
 		}
-		if !slices.Contains(kept, of.Name) && !of.Anonymous && field.Kind() != reflect.Struct {
-			if *place--; *place < 0 {
+		if !slices.Contains(keptFields, fieldType.Name) && !fieldType.Anonymous && field.Kind() != reflect.Struct {
+			if *n--; *n < 0 {
 				field.SetZero()
 				return true
 			}
 		}
-		if emptyOne(field, place) {
+		if clearNth(field, n) {
 			return true
 		}
 	}
 	return false
 }
 
-func emptyElement(v reflect.Value, place *int) bool {
+func clearNthElement(v reflect.Value, n *int) bool {
 	for i := range v.Len() {
-		if *place--; *place < 0 {
+		if *n--; *n < 0 {
 			v.Set(reflect.AppendSlice(v.Slice(0, i), v.Slice(i+1, v.Len())))
 			return true
 		}
-		if emptyOne(v.Index(i), place) {
+		if clearNth(v.Index(i), n) {
 			return true
 		}
 	}
@@ -190,33 +190,33 @@ func emptyElement(v reflect.Value, place *int) bool {
 
 // deepCopy copies what can be changed. Fields that are not exported are shared: nothing changes them.
 func deepCopy(v reflect.Value) reflect.Value {
-	made := reflect.New(v.Type()).Elem()
-	made.Set(v)
+	copied := reflect.New(v.Type()).Elem()
+	copied.Set(v)
 	switch {
 	case v.Kind() == reflect.Struct:
 		for i := range v.NumField() {
 			if v.Type().Field(i).IsExported() {
-				made.Field(i).Set(deepCopy(v.Field(i)))
+				copied.Field(i).Set(deepCopy(v.Field(i)))
 			}
 		}
 	case v.Kind() == reflect.Pointer && !v.IsNil():
-		made.Set(reflect.New(v.Type().Elem()))
-		made.Elem().Set(deepCopy(v.Elem()))
+		copied.Set(reflect.New(v.Type().Elem()))
+		copied.Elem().Set(deepCopy(v.Elem()))
 	case v.Kind() == reflect.Slice && !v.IsNil():
-		made.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
+		copied.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
 		for i := range v.Len() {
-			made.Index(i).Set(deepCopy(v.Index(i)))
+			copied.Index(i).Set(deepCopy(v.Index(i)))
 		}
 	case v.Kind() == reflect.Map && !v.IsNil():
-		made.Set(reflect.MakeMap(v.Type()))
+		copied.Set(reflect.MakeMap(v.Type()))
 		for _, key := range v.MapKeys() {
-			made.SetMapIndex(key, deepCopy(v.MapIndex(key)))
+			copied.SetMapIndex(key, deepCopy(v.MapIndex(key)))
 		}
 	}
-	return made
+	return copied
 }
 
-func TestACaseIsShrunkToWhatMatters(t *testing.T) {
+func TestShrink(t *testing.T) {
 	type part struct {
 		Name  string
 		Count *int
@@ -226,7 +226,7 @@ func TestACaseIsShrunkToWhatMatters(t *testing.T) {
 		By    map[string]int
 		Other string
 	}
-	big := whole{
+	original := whole{
 		Parts: []part{{"a", new(1)}, {"b", new(2)}, {"c", new(3)}}, By: map[string]int{"x": 1, "y": 2}, Other: "text",
 	}
 	hasB := func(w whole) bool {
@@ -234,10 +234,10 @@ func TestACaseIsShrunkToWhatMatters(t *testing.T) {
 		return y && slices.ContainsFunc(w.Parts, func(p part) bool { return p.Name == "b" })
 	}
 	want := whole{Parts: []part{{Name: "b"}}, By: map[string]int{"y": 2}}
-	if d := cmp.Diff(want, shrink(big, hasB)); d != "" {
+	if d := cmp.Diff(want, shrink(original, hasB)); d != "" {
 		t.Fatal(d)
 	}
-	if len(big.Parts) != 3 || *big.Parts[1].Count != 2 {
-		t.Fatalf("the case itself was changed: %+v", big)
+	if len(original.Parts) != 3 || *original.Parts[1].Count != 2 {
+		t.Fatalf("the case itself was changed: %+v", original)
 	}
 }

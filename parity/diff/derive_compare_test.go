@@ -23,12 +23,12 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-func TestPH1BothFindTheSamePhaseInTheSameStatuses(t *testing.T)        { comparePhase.run(t) }
-func TestGEN1BothMakeTheSameConditions(t *testing.T)                   { compareConditions.run(t) }
-func TestSM39BothRefuseTheSameTransitions(t *testing.T)                { compareTransition.run(t) }
-func TestSM32BothTakeTheSameStatusesForEqual(t *testing.T)             { compareEqual.run(t) }
-func TestSM28BothBringAStatusIntoTheSameForm(t *testing.T)             { compareNormal.run(t) }
-func TestSM63BothSendTheSameInPlaceOfWhatTheAPIServerHas(t *testing.T) { compareMerge.run(t) }
+func TestPH1_SamePhase(t *testing.T)          { comparePhase.run(t) }
+func TestGEN1_SameConditions(t *testing.T)    { compareConditions.run(t) }
+func TestSM39_SameTransitions(t *testing.T)   { compareTransition.run(t) }
+func TestSM32_SameEquality(t *testing.T)      { compareEqual.run(t) }
+func TestSM28_SameNormalization(t *testing.T) { compareNormal.run(t) }
+func TestSM63_SameMerge(t *testing.T)         { compareMerge.run(t) }
 
 type phaseCase struct {
 	Pod                      *v1.Pod
@@ -36,16 +36,16 @@ type phaseCase struct {
 	Terminating, Initialized bool
 }
 
-var comparePhase = compared(
-	func(d *drawer) phaseCase {
-		pod := drawPod(d)
-		return phaseCase{pod, drawStatus(d, pod), d.chance(50), d.chance(50)}
+var comparePhase = newComparison(
+	func(g *generator) phaseCase {
+		pod := generatePod(g)
+		return phaseCase{pod, generateStatus(g, pod), g.chance(50), g.chance(50)}
 	},
 	func(c phaseCase) string {
 		statuses := slices.Concat(c.Status.ContainerStatuses, c.Status.InitContainerStatuses)
 		theirs := kubelet.Phase(c.Pod, statuses, c.Terminating, c.Initialized)
 		if ours := derive.Phase(c.Pod, statuses, c.Terminating, c.Initialized); ours != theirs {
-			return unlike(string(theirs), string(ours))
+			return describeMismatch(string(theirs), string(ours))
 		}
 		return ""
 	},
@@ -57,16 +57,16 @@ type conditionCase struct {
 	Observed    *observed.Pod
 }
 
-var compareConditions = compared(
-	func(d *drawer) conditionCase {
-		pod := drawPod(d)
-		pod.Status = *drawStatus(d, pod)
-		return conditionCase{pod, drawStatus(d, pod), drawStatus(d, pod), drawObserved(d, pod)}
+var compareConditions = newComparison(
+	func(g *generator) conditionCase {
+		pod := generatePod(g)
+		pod.Status = *generateStatus(g, pod)
+		return conditionCase{pod, generateStatus(g, pod), generateStatus(g, pod), generateObserved(g, pod)}
 	},
 	func(c conditionCase) string {
 		pod, phase, now := c.Pod, c.Status.Phase, c.Status.Conditions
 		statuses := slices.Concat(c.Status.InitContainerStatuses, c.Status.ContainerStatuses)
-		seen := runtimeView(c.Observed)
+		seen := kubeletPodStatus(c.Observed)
 		theirs := []v1.PodCondition{
 			status.GenerateContainersReadyCondition(pod, c.Old, statuses, phase),
 			status.GeneratePodReadyCondition(pod, c.Old, now, statuses, phase),
@@ -82,25 +82,25 @@ var compareConditions = compared(
 		if restarting, ok := derive.AllContainersRestartingCondition(pod, c.Observed, c.Old, phase); ok {
 			ours = append(ours, restarting)
 			old := c.Old
-			if restartIsDone(pod, c.Observed) {
-				old = withoutRestart(old)
+			if isRestartAllDone(pod, c.Observed) {
+				old = withoutRestartCondition(old)
 			}
 			theirs = append(theirs, status.GenerateAllContainersRestartingCondition(pod, seen, old, phase))
 		}
 		if !equality.Semantic.DeepEqual(theirs, ours) {
-			return unlike(theirs, ours)
+			return describeMismatch(theirs, ours)
 		}
-		return staleReadiness(pod)
+		return compareReadinessStale(pod)
 	},
 )
 
 // staleReadiness gives the kubelet the statuses of init containers where it looks for those of regular ones (SM-97).
-func staleReadiness(pod *v1.Pod) string {
-	whole := *pod
-	whole.Status.ContainerStatuses = slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
-	theirs, ours := status.NeedToReconcilePodReadiness(&whole), derive.NeedToReconcileReadiness(pod)
+func compareReadinessStale(pod *v1.Pod) string {
+	podWithInits := *pod
+	podWithInits.Status.ContainerStatuses = slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+	theirs, ours := status.NeedToReconcilePodReadiness(&podWithInits), derive.NeedToReconcileReadiness(pod)
 	if theirs != ours {
-		return "readiness is stale: " + unlike(theirs, ours)
+		return "readiness is stale: " + describeMismatch(theirs, ours)
 	}
 	return ""
 }
@@ -110,63 +110,63 @@ type changeCase struct {
 	Old, Next *v1.PodStatus
 }
 
-func drawChange(d *drawer) changeCase {
-	pod := drawPod(d)
-	return changeCase{pod, drawStatus(d, pod), drawStatus(d, pod)}
+func generateChange(g *generator) changeCase {
+	pod := generatePod(g)
+	return changeCase{pod, generateStatus(g, pod), generateStatus(g, pod)}
 }
 
-var compareTransition = compared(drawChange, func(c changeCase) string {
+var compareTransition = newComparison(generateChange, func(c changeCase) string {
 	theirs, ours := kubelet.CheckTransition(c.Pod, c.Old, c.Next), derive.CheckTransition(c.Pod, c.Old, c.Next)
 	mismatch := theirs != nil && strings.Contains(theirs.Error(), "found mismatch")
 	if (theirs == nil) != (ours == nil) || mismatch != errors.Is(ours, derive.ErrInitMismatch) {
-		return unlike(theirs, ours)
+		return describeMismatch(theirs, ours)
 	}
 	return ""
 })
 
 // compareEqual takes statuses that differ in nothing, in one thing, or in order and times.
-var compareEqual = compared(
-	func(d *drawer) changeCase {
-		c := drawChange(d)
+var compareEqual = newComparison(
+	func(g *generator) changeCase {
+		c := generateChange(g)
 		c.Next = c.Old.DeepCopy()
-		switch d.IntN(4) {
+		switch g.IntN(4) {
 		case 0:
-			emptyOneOf(d, c.Next)
+			clearRandomField(g, c.Next)
 		case 1:
-			emptyOneOf(d, c.Old)
+			clearRandomField(g, c.Old)
 		case 2:
 			slices.Reverse(c.Next.Conditions)
 			for i := range c.Next.Conditions {
-				c.Next.Conditions[i].LastTransitionTime, c.Next.Conditions[i].ObservedGeneration = drawTime(d), 9
+				c.Next.Conditions[i].LastTransitionTime, c.Next.Conditions[i].ObservedGeneration = generateTime(g), 9
 			}
 		}
 		return c
 	},
 	func(c changeCase) string {
-		same := *c.Next // SM-32: fixed at creation, and the scheduler's
-		same.QOSClass, same.NominatedNodeName = c.Old.QOSClass, c.Old.NominatedNodeName
-		theirs, ours := kubelet.StatusEqual(c.Old, &same), derive.Equal(c.Old, c.Next)
+		comparable := *c.Next // SM-32: fixed at creation, and the scheduler's
+		comparable.QOSClass, comparable.NominatedNodeName = c.Old.QOSClass, c.Old.NominatedNodeName
+		theirs, ours := kubelet.StatusEqual(c.Old, &comparable), derive.Equal(c.Old, c.Next)
 		if theirs != ours || ours != derive.Equal(c.Next, c.Old) {
-			return unlike(theirs, ours)
+			return describeMismatch(theirs, ours)
 		}
 		return ""
 	},
 )
 
-var compareNormal = compared(
-	func(d *drawer) changeCase {
-		pod := drawPod(d)
-		status := drawStatus(d, pod)
-		lengthen(d, status)
+var compareNormal = newComparison(
+	func(g *generator) changeCase {
+		pod := generatePod(g)
+		status := generateStatus(g, pod)
+		lengthenMessages(g, status)
 		return changeCase{Pod: pod, Next: status}
 	},
 	func(c changeCase) string {
-		theirs := kubelet.NormalizeStatus(c.Pod, asText(c.Next))
-		cutBetweenCharacters(&theirs)
+		theirs := kubelet.NormalizeStatus(c.Pod, encodeMessages(c.Next))
+		trimPartialRunes(&theirs)
 		ours, changed := derive.Normalize(c.Pod, *c.Next)
 		switch {
 		case !equality.Semantic.DeepEqual(theirs, ours):
-			return unlike(theirs, ours)
+			return describeMismatch(theirs, ours)
 		case !changed && !equality.Semantic.DeepEqual(*c.Next, ours):
 			return "Herald says that nothing changed"
 		}
@@ -180,33 +180,33 @@ type mergeCase struct {
 	CouldRun  bool
 }
 
-var compareMerge = compared(
-	func(d *drawer) mergeCase {
-		pod := drawPod(d)
-		return mergeCase{pod, drawStatus(d, pod), drawStatus(d, pod), d.chance(50)}
+var compareMerge = newComparison(
+	func(g *generator) mergeCase {
+		pod := generatePod(g)
+		return mergeCase{pod, generateStatus(g, pod), generateStatus(g, pod), g.chance(50)}
 	},
 	func(c mergeCase) string {
-		api, before := c.API, c.Ours.DeepCopy()
-		told := c.Ours.DeepCopy()
-		if isTerminal(api.Phase) && api.Phase != told.Phase { // SM-68
-			told.Phase, told.Reason, told.Message = api.Phase, api.Reason, api.Message
+		api, original := c.API, c.Ours.DeepCopy()
+		sent := c.Ours.DeepCopy()
+		if isTerminal(api.Phase) && api.Phase != sent.Phase { // SM-68
+			sent.Phase, sent.Reason, sent.Message = api.Phase, api.Reason, api.Message
 		}
-		told.ObservedGeneration = max(api.ObservedGeneration, told.ObservedGeneration) // SM-27
-		told.NominatedNodeName = api.NominatedNodeName                                 // SM-66
+		sent.ObservedGeneration = max(api.ObservedGeneration, sent.ObservedGeneration) // SM-27
+		sent.NominatedNodeName = api.NominatedNodeName                                 // SM-66
 		if api.QOSClass != "" {                                                        // PH-48
-			told.QOSClass = api.QOSClass
+			sent.QOSClass = api.QOSClass
 		}
 		pod := *c.Pod
-		pod.Generation = told.ObservedGeneration
-		theirs := kubelet.MergeStatus(&pod, api, told, c.CouldRun)
-		ours := derive.Merge(*api, *c.Ours, c.CouldRun, heraldNow)
-		if !equality.Semantic.DeepEqual(before, c.Ours) {
+		pod.Generation = sent.ObservedGeneration
+		theirs := kubelet.MergeStatus(&pod, api, sent, c.CouldRun)
+		ours := derive.Merge(*api, *c.Ours, c.CouldRun, fixedNow)
+		if !equality.Semantic.DeepEqual(original, c.Ours) {
 			return "Herald changed its argument"
 		}
-		settleNow(&theirs)
-		settleNow(&ours)
+		normalizeNow(&theirs)
+		normalizeNow(&ours)
 		if !equality.Semantic.DeepEqual(theirs, ours) {
-			return unlike(theirs, ours)
+			return describeMismatch(theirs, ours)
 		}
 		return ""
 	},
@@ -214,57 +214,57 @@ var compareMerge = compared(
 
 func isTerminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
 
-func TestSM24BothContinueTheStatusBefore(t *testing.T)     { compareContinue.run(t) }
-func TestSM17BothEndAPodWithTheSameStatus(t *testing.T)    { compareTerminate.run(t) }
-func TestSM88BothKeepTheSameResizeConditions(t *testing.T) { compareResize.run(t) }
+func TestSM24_SameContinuation(t *testing.T)     { compareContinue.run(t) }
+func TestSM17_SameTermination(t *testing.T)      { compareTerminate.run(t) }
+func TestSM88_SameResizeConditions(t *testing.T) { compareResize.run(t) }
 
 // newKubeletStatuses is the kubelet's status manager without pods: the status before is then that in the pod.
-func newKubeletStatuses() *kubelet.StatusManager {
+func newKubeletStatusManager() *kubelet.StatusManager {
 	return kubelet.NewStatusManager(nil, kubeletpod.NewBasicPodManager(), nil)
 }
 
 // published is what becomes of a new status on Herald's side, or nil when it is refused.
-func published(pod *v1.Pod, old *v1.PodStatus, next v1.PodStatus) *v1.PodStatus {
+func applyHerald(pod *v1.Pod, old *v1.PodStatus, next v1.PodStatus) *v1.PodStatus {
 	if derive.CheckTransition(pod, old, &next) != nil {
 		return nil
 	}
-	normal, _ := derive.Normalize(pod, derive.CarryOver(old, next, heraldNow))
-	settleNow(&normal)
+	normal, _ := derive.Normalize(pod, derive.CarryOver(old, next, fixedNow))
+	normalizeNow(&normal)
 	return &normal
 }
 
-var compareContinue = compared(drawChange, func(c changeCase) string {
+var compareContinue = newComparison(generateChange, func(c changeCase) string {
 	pod, old := c.Pod.DeepCopy(), *c.Old.DeepCopy()
 	pod.Status = *c.Old.DeepCopy()
-	manager := newKubeletStatuses()
+	manager := newKubeletStatusManager()
 	manager.SetPodStatus(pod, *c.Next.DeepCopy())
 	next := *c.Next
 	next.ObservedGeneration = c.Pod.Generation // SM-38: SetPodStatus does it
-	return unlikeCached(manager, pod, published(c.Pod, &old, next))
+	return compareCached(manager, pod, applyHerald(c.Pod, &old, next))
 })
 
-var compareTerminate = compared(
-	func(d *drawer) changeCase {
-		pod := drawPod(d)
-		return changeCase{Pod: pod, Old: drawStatus(d, pod)}
+var compareTerminate = newComparison(
+	func(g *generator) changeCase {
+		pod := generatePod(g)
+		return changeCase{Pod: pod, Old: generateStatus(g, pod)}
 	},
 	func(c changeCase) string {
 		pod := c.Pod.DeepCopy()
 		pod.Status = *c.Old.DeepCopy()
-		manager := newKubeletStatuses()
+		manager := newKubeletStatusManager()
 		manager.TerminatePod(pod)
 		theirs, accepted := manager.GetPodStatus(pod.UID)
-		ours := published(c.Pod, c.Old, derive.Terminate(c.Pod, *c.Old))
+		ours := applyHerald(c.Pod, c.Old, derive.Terminate(c.Pod, *c.Old))
 		if !accepted || ours == nil || podid.IsStatic(pod) {
-			return unlikeCached(manager, pod, ours)
+			return compareCached(manager, pod, ours)
 		}
 		// SM-20: the kubelet ends readiness only in what it sends (SM-70), where conditions stand in another order.
 		theirs = kubelet.MergeStatus(pod, &theirs, &theirs, false)
-		settleNow(&theirs)
+		normalizeNow(&theirs)
 		slices.SortFunc(theirs.Conditions, byType)
 		slices.SortFunc(ours.Conditions, byType)
 		if !equality.Semantic.DeepEqual(theirs, *ours) {
-			return unlike(theirs, *ours)
+			return describeMismatch(theirs, *ours)
 		}
 		return ""
 	},
@@ -273,50 +273,50 @@ var compareTerminate = compared(
 func byType(a, b v1.PodCondition) int { return cmp.Compare(a.Type, b.Type) }
 
 // unlikeCached compares with what the kubelet holds now, if it took the status at all.
-func unlikeCached(manager *kubelet.StatusManager, pod *v1.Pod, ours *v1.PodStatus) string {
+func compareCached(manager *kubelet.StatusManager, pod *v1.Pod, ours *v1.PodStatus) string {
 	theirs, accepted := manager.GetPodStatus(pod.UID)
 	switch {
 	case accepted != (ours != nil):
-		return "accepted: " + unlike(accepted, ours != nil)
+		return "accepted: " + describeMismatch(accepted, ours != nil)
 	case !accepted:
 		return ""
 	}
-	settleNow(&theirs)
+	normalizeNow(&theirs)
 	if !equality.Semantic.DeepEqual(theirs, *ours) {
-		return unlike(theirs, *ours)
+		return describeMismatch(theirs, *ours)
 	}
 	return ""
 }
 
 // resizeStep is one call to the keeper of resize conditions.
 type resizeStep struct {
-	Do              string
+	Op              string
 	Reason, Message string
 	Generation      int64
 }
 
 type resizeCase struct{ Steps []resizeStep }
 
-var compareResize = compared(
-	func(d *drawer) resizeCase {
+var compareResize = newComparison(
+	func(g *generator) resizeCase {
 		var c resizeCase
-		for range 1 + d.IntN(6) {
+		for range 1 + g.IntN(6) {
 			c.Steps = append(c.Steps, resizeStep{
-				Do: oneOf(d, "pend", "progress", "progress", "accept", "finish"), Reason: oneOf(d, "", "Infeasible", "Deferred", "Error"),
-				Message: oneOf(d, "", "M"), Generation: int64(d.IntN(3)),
+				Op: oneOf(g, "pend", "progress", "progress", "accept", "finish"), Reason: oneOf(g, "", "Infeasible", "Deferred", "Error"),
+				Message: oneOf(g, "", "M"), Generation: int64(g.IntN(3)),
 			})
 		}
 		return c
 	},
 	func(c resizeCase) string {
-		manager := newKubeletStatuses()
+		manager := newKubeletStatusManager()
 		var resize derive.Resize
 		for _, step := range c.Steps {
-			var theirs, ours resizeAnswer
-			resize, ours = heraldStep(resize, step)
-			theirs = kubeletStep(manager, step)
+			var theirs, ours resizeState
+			resize, ours = applyHeraldStep(resize, step)
+			theirs = applyKubeletStep(manager, step)
 			if !equality.Semantic.DeepEqual(theirs, ours) {
-				return unlike(theirs, ours)
+				return describeMismatch(theirs, ours)
 			}
 		}
 		return ""
@@ -324,107 +324,107 @@ var compareResize = compared(
 )
 
 // resizeAnswer is what a step answers and leaves, without times.
-type resizeAnswer struct {
-	News                 bool
+type resizeState struct {
+	Changed              bool
 	Generation           int64
 	Conditions           []v1.PodCondition
 	Deferred, Infeasible bool
 }
 
-func heraldStep(resize derive.Resize, step resizeStep) (derive.Resize, resizeAnswer) {
-	var answer resizeAnswer
-	why := derive.ResizeCondition{Reason: step.Reason, Message: step.Message, Generation: step.Generation}
-	switch step.Do {
+func applyHeraldStep(resize derive.Resize, step resizeStep) (derive.Resize, resizeState) {
+	var state resizeState
+	verdict := derive.ResizeCondition{Reason: step.Reason, Message: step.Message, Generation: step.Generation}
+	switch step.Op {
 	case "pend":
-		resize, answer.News = resize.WithPending(why, heraldNow)
+		resize, state.Changed = resize.WithPending(verdict, fixedNow)
 	case "progress":
-		resize, answer.News = resize.WithInProgress(why, heraldNow)
-		answer.Generation, _ = resize.InProgress()
+		resize, state.Changed = resize.WithInProgress(verdict, fixedNow)
+		state.Generation, _ = resize.InProgress()
 	case "accept":
 		resize = resize.WithoutPending()
 	case "finish":
-		resize, answer.Generation, answer.News = resize.WithoutInProgress()
+		resize, state.Generation, state.Changed = resize.WithoutInProgress()
 	}
-	answer.Conditions = resize.Conditions()
-	for i := range answer.Conditions {
-		timeless(&answer.Conditions[i])
+	state.Conditions = resize.Conditions()
+	for i := range state.Conditions {
+		clearTimes(&state.Conditions[i])
 	}
-	answer.Deferred, answer.Infeasible = resize.IsDeferred(), resize.IsInfeasible()
-	return resize, answer
+	state.Deferred, state.Infeasible = resize.IsDeferred(), resize.IsInfeasible()
+	return resize, state
 }
 
-func kubeletStep(manager *kubelet.StatusManager, step resizeStep) resizeAnswer {
+func applyKubeletStep(manager *kubelet.StatusManager, step resizeStep) resizeState {
 	const uid = "u1"
-	var answer resizeAnswer
-	switch step.Do {
+	var state resizeState
+	switch step.Op {
 	case "pend":
-		answer.News = manager.SetPodResizePendingCondition(uid, step.Reason, step.Message, step.Generation)
+		state.Changed = manager.SetPodResizePendingCondition(uid, step.Reason, step.Message, step.Generation)
 	case "progress":
-		answer.Generation, answer.News = manager.SetPodResizeInProgressCondition(uid, step.Reason, step.Message, step.Generation)
+		state.Generation, state.Changed = manager.SetPodResizeInProgressCondition(uid, step.Reason, step.Message, step.Generation)
 	case "accept":
 		manager.ClearPodResizePendingCondition(uid)
 	case "finish":
-		answer.Generation, answer.News = manager.ClearPodResizeInProgressCondition(uid)
+		state.Generation, state.Changed = manager.ClearPodResizeInProgressCondition(uid)
 	}
 	for _, condition := range manager.GetPodResizeConditions(uid) {
-		timed := *condition
-		timeless(&timed)
-		answer.Conditions = append(answer.Conditions, timed)
+		copied := *condition
+		clearTimes(&copied)
+		state.Conditions = append(state.Conditions, copied)
 	}
-	answer.Deferred, answer.Infeasible = manager.IsPodResizeDeferred(uid), manager.IsPodResizeInfeasible(uid)
-	return answer
+	state.Deferred, state.Infeasible = manager.IsPodResizeDeferred(uid), manager.IsPodResizeInfeasible(uid)
+	return state
 }
 
-func timeless(condition *v1.PodCondition) {
+func clearTimes(condition *v1.PodCondition) {
 	condition.LastProbeTime, condition.LastTransitionTime = metav1.Time{}, metav1.Time{}
 }
 
 // heraldNow is later than all times that are drawn, and for the kubelet it is later still.
-var heraldNow = firstDay.Add(24 * time.Hour)
+var fixedNow = baseTime.Add(24 * time.Hour)
 
 // settleNow gives both sides the same present: a time that was not drawn was read from a clock.
-func settleNow(status *v1.PodStatus) {
-	settle := func(t *metav1.Time) {
-		if t.After(firstDay.Add(12 * time.Hour)) {
-			*t = metav1.NewTime(heraldNow)
+func normalizeNow(status *v1.PodStatus) {
+	normalize := func(t *metav1.Time) {
+		if t.After(baseTime.Add(12 * time.Hour)) {
+			*t = metav1.NewTime(fixedNow)
 		}
 	}
 	for i := range status.Conditions {
-		settle(&status.Conditions[i].LastTransitionTime)
+		normalize(&status.Conditions[i].LastTransitionTime)
 	}
 	if status.StartTime != nil {
 		status.StartTime = status.StartTime.DeepCopy()
-		settle(status.StartTime)
+		normalize(status.StartTime)
 	}
 }
 
 // emptyOneOf empties something somewhere in the status.
-func emptyOneOf(d *drawer, status *v1.PodStatus) {
-	place := d.IntN(60)
-	emptyOne(reflect.ValueOf(status).Elem(), &place)
+func clearRandomField(g *generator, status *v1.PodStatus) {
+	n := g.IntN(60)
+	clearNth(reflect.ValueOf(status).Elem(), &n)
 }
 
 // asText is the status after a way through JSON, which writes U+FFFD for each byte that is no character.
-func asText(status *v1.PodStatus) *v1.PodStatus {
-	text := status.DeepCopy()
-	for _, end := range endsOf(text) {
+func encodeMessages(status *v1.PodStatus) *v1.PodStatus {
+	encoded := status.DeepCopy()
+	for _, end := range terminatedStates(encoded) {
 		if utf8.ValidString(end.Message) {
 			continue
 		}
-		written, err := json.Marshal(end.Message)
+		data, err := json.Marshal(end.Message)
 		if err == nil {
-			err = json.Unmarshal(written, &end.Message)
+			err = json.Unmarshal(data, &end.Message)
 		}
 		if err != nil {
 			panic(err)
 		}
 	}
-	return text
+	return encoded
 }
 
 // cutBetweenCharacters takes the rest of a character off that the kubelet cut through (SM-29).
-func cutBetweenCharacters(status *v1.PodStatus) {
-	for _, end := range endsOf(status) {
+func trimPartialRunes(status *v1.PodStatus) {
+	for _, end := range terminatedStates(status) {
 		for !utf8.ValidString(end.Message) {
 			end.Message = end.Message[:len(end.Message)-1]
 		}
@@ -432,18 +432,18 @@ func cutBetweenCharacters(status *v1.PodStatus) {
 }
 
 // endsOf are all ends in the status.
-func endsOf(status *v1.PodStatus) []*v1.ContainerStateTerminated {
-	var ends []*v1.ContainerStateTerminated
+func terminatedStates(status *v1.PodStatus) []*v1.ContainerStateTerminated {
+	var states []*v1.ContainerStateTerminated
 	for _, list := range [][]v1.ContainerStatus{
 		status.InitContainerStatuses, status.ContainerStatuses, status.EphemeralContainerStatuses,
 	} {
 		for i := range list {
-			for _, end := range []*v1.ContainerStateTerminated{list[i].State.Terminated, list[i].LastTerminationState.Terminated} {
-				if end != nil {
-					ends = append(ends, end)
+			for _, state := range []*v1.ContainerStateTerminated{list[i].State.Terminated, list[i].LastTerminationState.Terminated} {
+				if state != nil {
+					states = append(states, state)
 				}
 			}
 		}
 	}
-	return ends
+	return states
 }

@@ -16,20 +16,20 @@ import (
 )
 
 // show is what each makes of the case, the kubelet without any help.
-func (c statusCase) show() (theirs, ours v1.PodStatus) {
+func (c statusCase) run() (theirs, ours v1.PodStatus) {
 	if c.Observed == nil {
 		c.Observed = &observed.Pod{}
 	}
-	return generator.Generate(lookOf(c)), c.herald()
+	return kubeletGenerator.Generate(newStatusInput(c)), c.heraldStatus()
 }
 
 // said is one thing as each side says it.
-type said[T comparable] struct{ kubelet, herald T }
+type sides[T comparable] struct{ kubelet, herald T }
 
-func pair[T comparable](kubelet, herald T) said[T] { return said[T]{kubelet, herald} }
+func pair[T comparable](kubelet, herald T) sides[T] { return sides[T]{kubelet, herald} }
 
 // expect checks both sides. A kubelet that no longer does what the table says is news for the table.
-func expect[T comparable](t *testing.T, what string, got, want said[T]) {
+func expect[T comparable](t *testing.T, what string, got, want sides[T]) {
 	t.Helper()
 	if got.kubelet != want.kubelet {
 		t.Errorf("%s: the kubelet says %v, no longer %v", what, got.kubelet, want.kubelet)
@@ -49,204 +49,204 @@ func podWith(policy v1.RestartPolicy, names ...string) *v1.Pod {
 }
 
 // sight is an instance of a container in the sandbox "now"; higher instances are newer.
-func sight(name string, instance int, state observed.State) observed.Container {
+func observedInstance(name string, instance int, state observed.State) observed.Container {
 	c := observed.Container{
 		ID: containerID(name, instance), Name: name, SandboxID: "now", State: state,
-		CreatedAt: firstDay.Add(time.Duration(instance) * time.Minute), StartedAt: firstDay,
+		CreatedAt: baseTime.Add(time.Duration(instance) * time.Minute), StartedAt: baseTime,
 	}
 	if state == observed.Exited {
-		c.Exit = &observed.Exit{Reason: "Completed", FinishedAt: firstDay}
+		c.Exit = &observed.Exit{Reason: "Completed", FinishedAt: baseTime}
 	}
 	return c
 }
 
 // sights is a runtime with a ready sandbox "now", one from before, and these containers.
-func sights(containers ...observed.Container) *observed.Pod {
-	seen := &observed.Pod{
-		Sandboxes:  []observed.Sandbox{{ID: "now", Ready: true, CreatedAt: firstDay}, {ID: "before"}},
+func runtimeWith(containers ...observed.Container) *observed.Pod {
+	pod := &observed.Pod{
+		Sandboxes:  []observed.Sandbox{{ID: "now", Ready: true, CreatedAt: baseTime}, {ID: "before"}},
 		Containers: containers,
 	}
-	seen.Sort()
-	return seen
+	pod.Sort()
+	return pod
 }
 
 // statusOf is a container status of that instance.
-func statusOf(name string, instance int, state v1.ContainerState) v1.ContainerStatus {
+func containerStatus(name string, instance int, state v1.ContainerState) v1.ContainerStatus {
 	return v1.ContainerStatus{Name: name, ContainerID: containerID(name, instance).String(), State: state}
 }
 
 var (
-	runs  = v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(firstDay)}}
-	waits = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
-	ended = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 0, Reason: "Completed"}}
+	stateRunning    = v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(baseTime)}}
+	stateWaiting    = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
+	stateTerminated = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 0, Reason: "Completed"}}
 )
 
-func before(phase v1.PodPhase, containers ...v1.ContainerStatus) *v1.PodStatus {
+func podStatus(phase v1.PodPhase, containers ...v1.ContainerStatus) *v1.PodStatus {
 	return &v1.PodStatus{Phase: phase, ContainerStatuses: containers}
 }
 
-func TestPH2TheStartOfASidecarReachesThePhaseAtOnce(t *testing.T) {
+func TestPH2_SidecarStart(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "main")
 	pod.Spec.InitContainers = []v1.Container{{Name: "proxy", RestartPolicy: new(v1.ContainerRestartPolicyAlways)}}
-	main := sight("main", 1, observed.Exited)
+	main := observedInstance("main", 1, observed.Exited)
 	main.SandboxID = "before"
-	theirs, ours := statusCase{Pod: pod, Observed: sights(sight("proxy", 1, observed.Running), main)}.show()
+	theirs, ours := statusCase{Pod: pod, Observed: runtimeWith(observedInstance("proxy", 1, observed.Running), main)}.run()
 	expect(t, "phase", pair(theirs.Phase, ours.Phase), pair(v1.PodPending, v1.PodRunning))
 	expect(t, "started", pair(*theirs.InitContainerStatuses[0].Started, *ours.InitContainerStatuses[0].Started), pair(true, true))
 }
 
-func TestPH11AStateThatNobodyKnowsDoesNotUndoThatThePodRuns(t *testing.T) {
+func TestPH11_UnknownState(t *testing.T) {
 	theirs, ours := statusCase{
-		Pod: podWith(v1.RestartPolicyAlways, "main"), Previous: before(v1.PodRunning, statusOf("main", 1, waits)),
-		Observed: sights(sight("main", 1, observed.Unknown)),
-	}.show()
+		Pod: podWith(v1.RestartPolicyAlways, "main"), Previous: podStatus(v1.PodRunning, containerStatus("main", 1, stateWaiting)),
+		Observed: runtimeWith(observedInstance("main", 1, observed.Unknown)),
+	}.run()
 	expect(t, "phase", pair(theirs.Phase, ours.Phase), pair(v1.PodPending, v1.PodRunning))
 }
 
-func TestPH16AnInitContainerKilledForWantOfMemoryHasFailed(t *testing.T) {
+func TestPH16_OOMKilledInitContainer(t *testing.T) {
 	pod := podWith(v1.RestartPolicyNever, "main")
 	pod.Spec.InitContainers = []v1.Container{{Name: "setup"}}
-	setup := sight("setup", 1, observed.Exited)
-	setup.Exit.Reason = outOfMemory
-	theirs, ours := statusCase{Pod: pod, Observed: sights(setup)}.show()
+	setup := observedInstance("setup", 1, observed.Exited)
+	setup.Exit.Reason = oomKilled
+	theirs, ours := statusCase{Pod: pod, Observed: runtimeWith(setup)}.run()
 	expect(t, "phase", pair(theirs.Phase, ours.Phase), pair(v1.PodPending, v1.PodFailed))
 	expect(t, "ready", pair(theirs.InitContainerStatuses[0].Ready, ours.InitContainerStatuses[0].Ready), pair(true, false))
 }
 
-func TestPH17ATerminalPhaseThatWasPublishedIsFinal(t *testing.T) {
-	evicted := before(v1.PodFailed)
+func TestPH17_TerminalPhaseIsFinal(t *testing.T) {
+	evicted := podStatus(v1.PodFailed)
 	evicted.Reason = "Evicted"
 	theirs, ours := statusCase{
-		Pod: podWith(v1.RestartPolicyNever, "main"), Previous: evicted, Observed: sights(sight("main", 1, observed.Exited)),
-	}.show()
+		Pod: podWith(v1.RestartPolicyNever, "main"), Previous: evicted, Observed: runtimeWith(observedInstance("main", 1, observed.Exited)),
+	}.run()
 	expect(t, "phase", pair(theirs.Phase, ours.Phase), pair(v1.PodSucceeded, v1.PodFailed))
 	expect(t, "reason", pair(theirs.Reason, ours.Reason), pair("", "Evicted"))
 }
 
-func TestPH19NobodyEvictsAPodThatHasEnded(t *testing.T) {
+func TestPH19_NoEvictionAfterTermination(t *testing.T) {
 	theirs, ours := statusCase{
-		Pod: podWith(v1.RestartPolicyNever, "main"), Previous: before(v1.PodSucceeded), Evict: &derive.Eviction{Reason: "DeadlineExceeded"},
-		Observed: sights(sight("main", 1, observed.Exited)),
-	}.show()
+		Pod: podWith(v1.RestartPolicyNever, "main"), Previous: podStatus(v1.PodSucceeded), Evict: &derive.Eviction{Reason: "DeadlineExceeded"},
+		Observed: runtimeWith(observedInstance("main", 1, observed.Exited)),
+	}.run()
 	expect(t, "phase", pair(theirs.Phase, ours.Phase), pair(v1.PodFailed, v1.PodSucceeded))
 }
 
-func TestPH20TheEndThatTheAPIServerShowsKeepsItsReason(t *testing.T) {
+func TestPH20_ReasonFromAPIServer(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "main")
 	pod.Status = v1.PodStatus{Phase: v1.PodFailed, Reason: "NodeLost"}
 	theirs, ours := statusCase{
-		Pod: pod, Previous: before(v1.PodRunning), Observed: sights(sight("main", 1, observed.Running)),
-	}.show()
+		Pod: pod, Previous: podStatus(v1.PodRunning), Observed: runtimeWith(observedInstance("main", 1, observed.Running)),
+	}.run()
 	expect(t, "phase", pair(theirs.Phase, ours.Phase), pair(v1.PodFailed, v1.PodFailed))
 	expect(t, "reason", pair(theirs.Reason, ours.Reason), pair("", "NodeLost"))
 }
 
-func TestPH24AnInstanceThatNeverStartedIsNoLastState(t *testing.T) {
-	old := statusOf("main", 1, waits)
-	old.LastTerminationState = ended
+func TestPH24_InstanceNeverStarted(t *testing.T) {
+	old := containerStatus("main", 1, stateWaiting)
+	old.LastTerminationState = stateTerminated
 	theirs, ours := statusCase{
-		Pod: podWith(v1.RestartPolicyAlways, "main"), Previous: before(v1.PodRunning, old),
-		Observed: sights(sight("main", 3, observed.Running), sight("main", 2, observed.Created)),
-	}.show()
+		Pod: podWith(v1.RestartPolicyAlways, "main"), Previous: podStatus(v1.PodRunning, old),
+		Observed: runtimeWith(observedInstance("main", 3, observed.Running), observedInstance("main", 2, observed.Created)),
+	}.run()
 	expect(t, "last state is an end", pair(theirs.ContainerStatuses[0].LastTerminationState.Terminated != nil, ours.ContainerStatuses[0].LastTerminationState.Terminated != nil), pair(false, true))
 }
 
-func TestPH28AnEndThatWasShownStaysWhileTheRuntimeCannotTell(t *testing.T) {
+func TestPH28_TerminationKept(t *testing.T) {
 	theirs, ours := statusCase{
-		Pod: podWith(v1.RestartPolicyNever, "main"), Previous: before(v1.PodRunning, statusOf("main", 1, ended)),
-		Observed: sights(sight("main", 1, observed.Unknown)),
+		Pod: podWith(v1.RestartPolicyNever, "main"), Previous: podStatus(v1.PodRunning, containerStatus("main", 1, stateTerminated)),
+		Observed: runtimeWith(observedInstance("main", 1, observed.Unknown)),
 		Waiting:  map[string]derive.Waiting{"main": {Reason: "CrashLoopBackOff"}},
-	}.show()
+	}.run()
 	expect(t, "ended", pair(theirs.ContainerStatuses[0].State.Terminated != nil, ours.ContainerStatuses[0].State.Terminated != nil), pair(false, true))
 	expect(t, "phase", pair(theirs.Phase, ours.Phase), pair(v1.PodPending, v1.PodSucceeded))
 }
 
-func TestPH38AContainerThatWasReplacedDoesNotInheritThatItStarted(t *testing.T) {
+func TestPH38_StartedByContainerID(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "main")
 	pod.Spec.Containers[0].StartupProbe = &v1.Probe{}
-	old := statusOf("main", 1, runs)
+	old := containerStatus("main", 1, stateRunning)
 	old.Started = new(true)
 	theirs, ours := statusCase{
-		Pod: pod, Previous: before(v1.PodRunning, old), Observed: sights(sight("main", 2, observed.Running)),
-	}.show()
+		Pod: pod, Previous: podStatus(v1.PodRunning, old), Observed: runtimeWith(observedInstance("main", 2, observed.Running)),
+	}.run()
 	expect(t, "started", pair(*theirs.ContainerStatuses[0].Started, *ours.ContainerStatuses[0].Started), pair(true, false))
 }
 
-func TestPH42AnEphemeralContainerThatEndedDoesNotWaitToRunAgain(t *testing.T) {
+func TestPH42_EphemeralContainerTerminated(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "main")
 	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
 	theirs, ours := statusCase{
-		Pod: pod, Observed: sights(sight("main", 1, observed.Running), sight("debug", 1, observed.Exited)),
+		Pod: pod, Observed: runtimeWith(observedInstance("main", 1, observed.Running), observedInstance("debug", 1, observed.Exited)),
 		Waiting: map[string]derive.Waiting{"debug": {Reason: "RunContainerError"}},
-	}.show()
+	}.run()
 	expect(t, "waits", pair(theirs.EphemeralContainerStatuses[0].State.Waiting != nil, ours.EphemeralContainerStatuses[0].State.Waiting != nil), pair(true, false))
 }
 
-func TestPH44APodThatEndedKeepsItsAddressAcrossARestart(t *testing.T) {
-	old := before(v1.PodSucceeded)
+func TestPH44_AddressAfterRestart(t *testing.T) {
+	old := podStatus(v1.PodSucceeded)
 	old.PodIP, old.PodIPs = "10.0.0.1", []v1.PodIP{{IP: "10.0.0.1"}}
 	theirs, ours := statusCase{
 		Pod: podWith(v1.RestartPolicyNever, "main"), Previous: old,
-		Observed: &observed.Pod{Containers: []observed.Container{sight("main", 1, observed.Exited)}},
-	}.show()
+		Observed: &observed.Pod{Containers: []observed.Container{observedInstance("main", 1, observed.Exited)}},
+	}.run()
 	expect(t, "pod IP", pair(theirs.PodIP, ours.PodIP), pair("", "10.0.0.1"))
 }
 
-func TestPH45TheAddressOfAPodOnTheHostsNetworkDoesNotMove(t *testing.T) {
+func TestPH45_HostNetworkAddress(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "main")
 	pod.Spec.HostNetwork = true
-	old := before(v1.PodRunning)
+	old := podStatus(v1.PodRunning)
 	old.PodIP, old.PodIPs = "192.0.2.1", []v1.PodIP{{IP: "192.0.2.1"}}
-	theirs, ours := statusCase{Pod: pod, Previous: old, Observed: sights(), Addresses: nodeAddresses("192.0.2.2")}.show()
+	theirs, ours := statusCase{Pod: pod, Previous: old, Observed: runtimeWith(), Addresses: newNodeAddresses("192.0.2.2")}.run()
 	expect(t, "pod IP", pair(theirs.PodIP, ours.PodIP), pair("192.0.2.2", "192.0.2.1"))
 }
 
-func TestPH47TheNodesAddressIsNotWithdrawnWhileItIsNotKnown(t *testing.T) {
-	old := before(v1.PodRunning)
+func TestPH47_HostIPKept(t *testing.T) {
+	old := podStatus(v1.PodRunning)
 	old.HostIP, old.HostIPs = "192.0.2.1", []v1.HostIP{{IP: "192.0.2.1"}}
-	theirs, ours := statusCase{Pod: podWith(v1.RestartPolicyAlways, "main"), Previous: old}.show()
+	theirs, ours := statusCase{Pod: podWith(v1.RestartPolicyAlways, "main"), Previous: old}.run()
 	expect(t, "host IP", pair(theirs.HostIP, ours.HostIP), pair("", "192.0.2.1"))
 }
 
-func TestPRB33AContainerThatDoesNotRunIsNotReady(t *testing.T) {
-	old := statusOf("main", 1, ended)
+func TestPRB33_NotRunningNotReady(t *testing.T) {
+	old := containerStatus("main", 1, stateTerminated)
 	old.Ready = true
-	theirs, ours := statusCase{Pod: podWith(v1.RestartPolicyAlways, "main"), Previous: before(v1.PodRunning, old)}.show()
+	theirs, ours := statusCase{Pod: podWith(v1.RestartPolicyAlways, "main"), Previous: podStatus(v1.PodRunning, old)}.run()
 	expect(t, "ready", pair(theirs.ContainerStatuses[0].Ready, ours.ContainerStatuses[0].Ready), pair(true, false))
 }
 
-func TestPRB34ReadinessIsKeptForTheContainerThatHadIt(t *testing.T) {
+func TestPRB34_ReadinessByContainerID(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "main")
 	pod.Spec.Containers[0].ReadinessProbe = &v1.Probe{}
 	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
-	old := statusOf("main", 1, runs)
+	old := containerStatus("main", 1, stateRunning)
 	old.Ready, old.Started = true, new(true)
 	theirs, ours := statusCase{
-		Pod: pod, Previous: before(v1.PodRunning, old), Observed: sights(sight("main", 2, observed.Running)),
-	}.show()
+		Pod: pod, Previous: podStatus(v1.PodRunning, old), Observed: runtimeWith(observedInstance("main", 2, observed.Running)),
+	}.run()
 	expect(t, "another instance is ready", pair(theirs.ContainerStatuses[0].Ready, ours.ContainerStatuses[0].Ready), pair(true, false))
 	pod.Status.Conditions = nil
 	theirs, ours = statusCase{
-		Pod: pod, Previous: before(v1.PodRunning, old), Observed: sights(sight("main", 1, observed.Running)),
-	}.show()
+		Pod: pod, Previous: podStatus(v1.PodRunning, old), Observed: runtimeWith(observedInstance("main", 1, observed.Running)),
+	}.run()
 	expect(t, "the same instance is ready", pair(theirs.ContainerStatuses[0].Ready, ours.ContainerStatuses[0].Ready), pair(false, true))
 }
 
-func TestPH22AContainerShowsItsMountsFromTheFirstLookOn(t *testing.T) {
+func TestPH22_VolumeMountsAtOnce(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "main")
 	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}}
-	theirs, ours := statusCase{Pod: pod, Observed: sights(sight("main", 1, observed.Running))}.show()
+	theirs, ours := statusCase{Pod: pod, Observed: runtimeWith(observedInstance("main", 1, observed.Running))}.run()
 	expect(t, "mounts", pair(len(theirs.ContainerStatuses[0].VolumeMounts), len(ours.ContainerStatuses[0].VolumeMounts)), pair(0, 1))
 }
 
-func TestPH39ResourcesOfThePodAreShownWhereTheServerKeepsThem(t *testing.T) {
-	theirs, ours := statusCase{Pod: podWith(v1.RestartPolicyAlways, "main")}.show()
+func TestPH39_PodResources(t *testing.T) {
+	theirs, ours := statusCase{Pod: podWith(v1.RestartPolicyAlways, "main")}.run()
 	expect(t, "resources are shown", pair(theirs.Resources != nil, ours.Resources != nil), pair(true, false))
-	_, ours = statusCase{Pod: podWith(v1.RestartPolicyAlways, "main"), PodResources: true}.show()
+	_, ours = statusCase{Pod: podWith(v1.RestartPolicyAlways, "main"), PodResources: true}.run()
 	expect(t, "resources are shown on demand", pair(theirs.Resources != nil, ours.Resources != nil), pair(true, true))
 }
 
-func TestGEN34ARestartOfAllContainersIsOverWhenTheyWereMadeAnew(t *testing.T) {
+func TestGEN34_RestartAllDone(t *testing.T) {
 	pod := podWith(v1.RestartPolicyNever, "main", "other")
 	never := v1.ContainerRestartPolicyNever
 	pod.Spec.Containers[0].RestartPolicy = &never
@@ -257,23 +257,23 @@ func TestGEN34ARestartOfAllContainersIsOverWhenTheyWereMadeAnew(t *testing.T) {
 		},
 	}}
 	pod.Status.Conditions = []v1.PodCondition{{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue}}
-	theirs, ours := statusCase{Pod: pod, Observed: sights(
-		sight("main", 2, observed.Running), sight("other", 2, observed.Running), sight("main", 1, observed.Exited),
-	)}.show()
-	restarting := func(s v1.PodStatus) v1.ConditionStatus { return conditionOf(s, v1.AllContainersRestarting).Status }
-	expect(t, "restarting", pair(restarting(theirs), restarting(ours)), pair(v1.ConditionTrue, v1.ConditionFalse))
+	theirs, ours := statusCase{Pod: pod, Observed: runtimeWith(
+		observedInstance("main", 2, observed.Running), observedInstance("other", 2, observed.Running), observedInstance("main", 1, observed.Exited),
+	)}.run()
+	restartingStatus := func(s v1.PodStatus) v1.ConditionStatus { return findCondition(s, v1.AllContainersRestarting).Status }
+	expect(t, "restarting", pair(restartingStatus(theirs), restartingStatus(ours)), pair(v1.ConditionTrue, v1.ConditionFalse))
 }
 
-func trueSince(kind v1.PodConditionType, at time.Time) v1.PodCondition {
+func trueCondition(kind v1.PodConditionType, at time.Time) v1.PodCondition {
 	return v1.PodCondition{Type: kind, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(at)}
 }
 
-func TestSM18TheLastStatusIsTheEvidenceOfWhatRan(t *testing.T) {
+func TestSM18_InitializedByLastStatus(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "main")
 	pod.Spec.InitContainers = []v1.Container{{Name: "setup"}}
-	known := before(v1.PodRunning, statusOf("main", 1, runs))
-	known.InitContainerStatuses = []v1.ContainerStatus{statusOf("setup", 1, ended)}
-	manager := newKubeletStatuses()
+	known := podStatus(v1.PodRunning, containerStatus("main", 1, stateRunning))
+	known.InitContainerStatuses = []v1.ContainerStatus{containerStatus("setup", 1, stateTerminated)}
+	manager := newKubeletStatusManager()
 	manager.SetPodStatus(pod, *known.DeepCopy())
 	manager.TerminatePod(pod) // whose copy in the API server is still empty
 	theirs, _ := manager.GetPodStatus(pod.UID)
@@ -281,11 +281,11 @@ func TestSM18TheLastStatusIsTheEvidenceOfWhatRan(t *testing.T) {
 	expect(t, "the container ended", pair(theirs.ContainerStatuses[0].State.Terminated != nil, ours.ContainerStatuses[0].State.Terminated != nil), pair(false, true))
 }
 
-func TestSM20ReadinessEndsWithThePod(t *testing.T) {
+func TestSM20_ReadyFalseAfterTermination(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "main")
-	pod.Status = *before(v1.PodRunning, statusOf("main", 1, runs))
-	pod.Status.Conditions = []v1.PodCondition{trueSince(v1.PodReady, firstDay)}
-	manager := newKubeletStatuses()
+	pod.Status = *podStatus(v1.PodRunning, containerStatus("main", 1, stateRunning))
+	pod.Status.Conditions = []v1.PodCondition{trueCondition(v1.PodReady, baseTime)}
+	manager := newKubeletStatusManager()
 	manager.TerminatePod(pod)
 	theirs, _ := manager.GetPodStatus(pod.UID)
 	ours := derive.Terminate(pod, pod.Status)
@@ -293,12 +293,12 @@ func TestSM20ReadinessEndsWithThePod(t *testing.T) {
 	expect(t, "ready", pair(theirs.Conditions[0].Status, ours.Conditions[0].Status), pair(v1.ConditionTrue, v1.ConditionFalse))
 }
 
-func TestSM24NoTimeMovesBackwardsWithTheClock(t *testing.T) {
+func TestSM24_ClockMovesBack(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	pod := podWith(v1.RestartPolicyAlways, "main")
-	pod.Status.Conditions = []v1.PodCondition{trueSince(v1.PodReady, now.Add(time.Hour))}
+	pod.Status.Conditions = []v1.PodCondition{trueCondition(v1.PodReady, now.Add(time.Hour))}
 	next := v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionFalse}}}
-	manager := newKubeletStatuses()
+	manager := newKubeletStatusManager()
 	theirs, _ := manager.SetPodStatus(pod, *next.DeepCopy())
 	ours := derive.CarryOver(&pod.Status, next, now)
 	moved := func(s *v1.PodStatus) bool {
@@ -307,9 +307,9 @@ func TestSM24NoTimeMovesBackwardsWithTheClock(t *testing.T) {
 	expect(t, "moved back", pair(moved(&theirs), moved(&ours)), pair(true, false))
 }
 
-func TestSM29AMessageIsCutBetweenCharacters(t *testing.T) {
+func TestSM29_TruncationBetweenRunes(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "main")
-	long := before(v1.PodRunning, statusOf("main", 1, v1.ContainerState{
+	long := podStatus(v1.PodRunning, containerStatus("main", 1, v1.ContainerState{
 		Terminated: &v1.ContainerStateTerminated{Message: "a" + strings.Repeat("世", 5000)},
 	}))
 	theirs := kubelet.NormalizeStatus(pod, long)
@@ -318,7 +318,7 @@ func TestSM29AMessageIsCutBetweenCharacters(t *testing.T) {
 	expect(t, "is text", pair(isText(&theirs), isText(&ours)), pair(false, true))
 }
 
-func TestSM32WhatTheAgentDoesNotWriteIsNoReasonToWrite(t *testing.T) {
+func TestSM32_ForeignFieldsIgnored(t *testing.T) {
 	for name, foreign := range map[string]v1.PodStatus{
 		"nominatedNodeName": {NominatedNodeName: "other"}, "qosClass": {QOSClass: v1.PodQOSBurstable},
 	} {
@@ -326,55 +326,55 @@ func TestSM32WhatTheAgentDoesNotWriteIsNoReasonToWrite(t *testing.T) {
 	}
 }
 
-func TestSM63AConditionIsSentOnce(t *testing.T) {
+func TestSM63_DuplicateCondition(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "main")
-	twice := &v1.PodStatus{Conditions: []v1.PodCondition{trueSince(v1.PodReady, firstDay), trueSince(v1.PodReady, firstDay)}}
+	twice := &v1.PodStatus{Conditions: []v1.PodCondition{trueCondition(v1.PodReady, baseTime), trueCondition(v1.PodReady, baseTime)}}
 	theirs := kubelet.MergeStatus(pod, &v1.PodStatus{}, twice, false)
-	ours := derive.Merge(v1.PodStatus{}, *twice, false, heraldNow)
+	ours := derive.Merge(v1.PodStatus{}, *twice, false, fixedNow)
 	expect(t, "conditions", pair(len(theirs.Conditions), len(ours.Conditions)), pair(2, 1))
 }
 
-func TestSM66FieldsOfOthersAreNotSent(t *testing.T) {
+func TestSM66_ForeignFieldsKept(t *testing.T) {
 	api := v1.PodStatus{NominatedNodeName: "other", QOSClass: v1.PodQOSBurstable}
 	theirs := kubelet.MergeStatus(podWith(v1.RestartPolicyAlways, "main"), &api, &v1.PodStatus{QOSClass: v1.PodQOSBestEffort}, false)
-	ours := derive.Merge(api, v1.PodStatus{QOSClass: v1.PodQOSBestEffort}, false, heraldNow)
+	ours := derive.Merge(api, v1.PodStatus{QOSClass: v1.PodQOSBestEffort}, false, fixedNow)
 	expect(t, "nominatedNodeName", pair(theirs.NominatedNodeName, ours.NominatedNodeName), pair("", "other"))
 	expect(t, "qosClass", pair(theirs.QOSClass, ours.QOSClass), pair(v1.PodQOSBestEffort, v1.PodQOSBurstable))
 }
 
-func TestSM68AnEndThatSomebodyElseToldIsNotUndone(t *testing.T) {
+func TestSM68_ForeignTerminalPhase(t *testing.T) {
 	api := v1.PodStatus{Phase: v1.PodFailed, Reason: "NodeLost"}
-	theirs := kubelet.MergeStatus(podWith(v1.RestartPolicyAlways, "main"), &api, before(v1.PodRunning), true)
-	ours := derive.Merge(api, *before(v1.PodRunning), true, heraldNow)
+	theirs := kubelet.MergeStatus(podWith(v1.RestartPolicyAlways, "main"), &api, podStatus(v1.PodRunning), true)
+	ours := derive.Merge(api, *podStatus(v1.PodRunning), true, fixedNow)
 	expect(t, "phase", pair(theirs.Phase, ours.Phase), pair(v1.PodRunning, v1.PodFailed))
 	expect(t, "reason", pair(theirs.Reason, ours.Reason), pair("", "NodeLost"))
 }
 
-func TestSM27TheObservedGenerationDoesNotFallInTheAPIServer(t *testing.T) {
+func TestSM27_ObservedGeneration(t *testing.T) {
 	api := v1.PodStatus{ObservedGeneration: 3}
 	theirs := kubelet.MergeStatus(podWith(v1.RestartPolicyAlways, "main"), &api, &v1.PodStatus{ObservedGeneration: 2}, false)
-	ours := derive.Merge(api, v1.PodStatus{ObservedGeneration: 2}, false, heraldNow)
+	ours := derive.Merge(api, v1.PodStatus{ObservedGeneration: 2}, false, fixedNow)
 	expect(t, "observed generation", pair(theirs.ObservedGeneration, ours.ObservedGeneration), pair[int64](2, 3))
 }
 
-func TestSM92ResizeConditionsKeepTheirTimesAcrossARestart(t *testing.T) {
+func TestSM92_ResizeTimesAfterRestart(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "main")
-	pod.Status.Conditions = []v1.PodCondition{trueSince(v1.PodResizePending, firstDay)}
-	manager := newKubeletStatuses()
+	pod.Status.Conditions = []v1.PodCondition{trueCondition(v1.PodResizePending, baseTime)}
+	manager := newKubeletStatusManager()
 	manager.BackfillPodResizeConditions([]*v1.Pod{pod})
 	theirs := manager.GetPodResizeConditions(pod.UID)[0]
 	ours := derive.ResizeFromConditions(pod.Status.Conditions).Conditions()[0]
-	expect(t, "time kept", pair(theirs.LastTransitionTime.Time.Equal(firstDay), ours.LastTransitionTime.Time.Equal(firstDay)), pair(false, true))
+	expect(t, "time kept", pair(theirs.LastTransitionTime.Time.Equal(baseTime), ours.LastTransitionTime.Time.Equal(baseTime)), pair(false, true))
 }
 
-func TestSM97SidecarsDoNotMakeReadinessLookStale(t *testing.T) {
+func TestSM97_SidecarReadiness(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "main")
 	pod.Spec.InitContainers = []v1.Container{{Name: "proxy", RestartPolicy: new(v1.ContainerRestartPolicyAlways)}}
 	pod.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "gate/a"}}
-	proxy, main := statusOf("proxy", 1, runs), statusOf("main", 1, runs)
+	proxy, main := containerStatus("proxy", 1, stateRunning), containerStatus("main", 1, stateRunning)
 	proxy.Ready, main.Ready = true, true
-	pod.Status = *before(v1.PodRunning, main)
+	pod.Status = *podStatus(v1.PodRunning, main)
 	pod.Status.InitContainerStatuses = []v1.ContainerStatus{proxy}
-	pod.Status.Conditions = []v1.PodCondition{trueSince("gate/a", firstDay), trueSince(v1.PodReady, firstDay)}
+	pod.Status.Conditions = []v1.PodCondition{trueCondition("gate/a", baseTime), trueCondition(v1.PodReady, baseTime)}
 	expect(t, "stale", pair(status.NeedToReconcilePodReadiness(pod), derive.NeedToReconcileReadiness(pod)), pair(true, false))
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/heraldnode/herald/parity/internal/kubelet"
 )
 
-func TestPH22BothMakeTheSameStatusOfWhatTheySee(t *testing.T) { compareStatus.run(t) }
+func TestPH22_SameStatus(t *testing.T) { compareStatus.run(t) }
 
 // statusCase is [derive.Input] in parts that can be drawn, written and made smaller.
 type statusCase struct {
@@ -37,84 +37,84 @@ type statusCase struct {
 	IPv6First, PodResources bool
 }
 
-func drawStatusCase(d *drawer) statusCase {
-	pod := drawPod(d)
-	c := statusCase{Pod: pod, Waiting: map[string]derive.Waiting{}, Terminating: d.chance(30), PodResources: d.chance(70)}
-	if d.chance(70) {
-		pod.Status = *drawStatus(d, pod)
+func generateStatusCase(g *generator) statusCase {
+	pod := generatePod(g)
+	c := statusCase{Pod: pod, Waiting: map[string]derive.Waiting{}, Terminating: g.chance(30), PodResources: g.chance(70)}
+	if g.chance(70) {
+		pod.Status = *generateStatus(g, pod)
 	}
-	switch d.IntN(5) {
+	switch g.IntN(5) {
 	case 0:
 	case 1:
 		c.Previous = pod.Status.DeepCopy()
 	default:
-		c.Previous = drawStatus(d, pod)
+		c.Previous = generateStatus(g, pod)
 	}
-	c.Observed = drawObserved(d, pod)
-	c.Probes = drawProbes(d, pod, c.Observed)
+	c.Observed = generateObserved(g, pod)
+	c.Probes = generateProbes(g, pod, c.Observed)
 	for _, name := range containerNames(pod) {
-		if d.chance(30) {
+		if g.chance(30) {
 			c.Waiting[name] = derive.Waiting{Reason: "CrashLoopBackOff", Message: "back-off"}
 		}
 	}
-	if d.chance(20) {
-		c.Resize = []v1.PodCondition{drawCondition(d, v1.PodResizePending), drawCondition(d, v1.PodResizeInProgress)}[d.IntN(2):]
+	if g.chance(20) {
+		c.Resize = []v1.PodCondition{generateCondition(g, v1.PodResizePending), generateCondition(g, v1.PodResizeInProgress)}[g.IntN(2):]
 	}
-	if d.chance(10) {
+	if g.chance(10) {
 		c.Evict = &derive.Eviction{Reason: "Evicted", Message: "out of memory"}
 	}
-	c.Addresses = oneOf(d, nil, nil, nodeAddresses("10.9.9.9"), nodeAddresses("10.9.9.9", "2001:db8::9"),
-		nodeAddresses("2001:db8::9", "2001:db8::8", "10.9.9.9"), nodeAddresses("none"))
-	c.IPv6First = d.chance(30)
+	c.Addresses = oneOf(g, nil, nil, newNodeAddresses("10.9.9.9"), newNodeAddresses("10.9.9.9", "2001:db8::9"),
+		newNodeAddresses("2001:db8::9", "2001:db8::8", "10.9.9.9"), newNodeAddresses("none"))
+	c.IPv6First = g.chance(30)
 	return c
 }
 
 // nodeAddresses are external, but for the last.
-func nodeAddresses(written ...string) []v1.NodeAddress {
-	var addresses []v1.NodeAddress
-	for _, address := range written {
-		addresses = append(addresses, v1.NodeAddress{Type: v1.NodeExternalIP, Address: address})
+func newNodeAddresses(addresses ...string) []v1.NodeAddress {
+	var nodeAddresses []v1.NodeAddress
+	for _, address := range addresses {
+		nodeAddresses = append(nodeAddresses, v1.NodeAddress{Type: v1.NodeExternalIP, Address: address})
 	}
-	addresses[len(addresses)-1].Type = v1.NodeInternalIP
-	return addresses
+	nodeAddresses[len(nodeAddresses)-1].Type = v1.NodeInternalIP
+	return nodeAddresses
 }
 
-func (c statusCase) herald() v1.PodStatus {
+func (c statusCase) heraldStatus() v1.PodStatus {
 	return derive.Status(derive.Input{
 		Pod: c.Pod, Previous: c.Previous, Observed: c.Observed, Probes: c.Probes, Waiting: c.Waiting,
-		Resize: derive.ResizeFromConditions(c.Resize), Eviction: c.Evict, Terminating: c.Terminating, Now: heraldNow,
+		Resize: derive.ResizeFromConditions(c.Resize), Eviction: c.Evict, Terminating: c.Terminating, Now: fixedNow,
 		Node: derive.NodeInfo{HostIPs: derive.HostIPs(c.Addresses), IPv6First: c.IPv6First, PodResources: c.PodResources},
 	})
 }
 
 // before is the status that the new one continues.
-func (c statusCase) before() *v1.PodStatus {
+func (c statusCase) baseStatus() *v1.PodStatus {
 	if c.Previous != nil {
 		return c.Previous
 	}
 	return &c.Pod.Status
 }
 
-var compareStatus = compared(drawStatusCase, func(c statusCase) string {
-	theirs, ok := expected(c)
+var compareStatus = newComparison(generateStatusCase, func(c statusCase) string {
+	theirs, ok := expectedStatus(c)
 	if !ok {
 		return ""
 	}
-	ours := c.herald()
+	ours := c.heraldStatus()
 	ours.ObservedGeneration, ours.StartTime = 0, nil // the kubelet sets them later: compareContinue
-	if unfixed := isTerminal(c.before().Phase) && c.Pod.Status.Phase == v1.PodRunning; unfixed {
+	if unfixed := isTerminal(c.baseStatus().Phase) && c.Pod.Status.Phase == v1.PodRunning; unfixed {
 		ours.Resources, theirs.Resources = nil, nil // the kubelet was given another phase
 	}
-	untimed(&ours)
-	untimed(&theirs)
+	clearConditionTimes(&ours)
+	clearConditionTimes(&theirs)
 	if !equality.Semantic.DeepEqual(theirs, ours) {
-		return unlike(theirs, ours)
+		return describeMismatch(theirs, ours)
 	}
 	return ""
 })
 
 // untimed takes the times from conditions whose times are set later in the kubelet: compareContinue.
-func untimed(status *v1.PodStatus) {
+func clearConditionTimes(status *v1.PodStatus) {
 	status.Conditions = slices.Clone(status.Conditions)
 	for i := range status.Conditions {
 		condition := &status.Conditions[i]
@@ -126,120 +126,120 @@ func untimed(status *v1.PodStatus) {
 }
 
 // generator is one for all: comparisons do not run side by side.
-var generator = kubelet.NewStatusGenerator()
+var kubeletGenerator = kubelet.NewStatusGenerator()
 
 // TestTheCasesOfAStatusAreOfAllKinds sees to it that what is drawn proves something.
-func TestTheCasesOfAStatusAreOfAllKinds(t *testing.T) {
+func TestStatusCases_Coverage(t *testing.T) {
 	const cases = 2_000
-	counted := map[string]int{}
+	counts := map[string]int{}
 	for seed := range uint64(cases) {
-		c := drawStatusCase(newDrawer(seed))
-		theirs, ok := expected(c)
+		c := generateStatusCase(newGenerator(seed))
+		theirs, ok := expectedStatus(c)
 		if !ok {
-			counted["not comparable"]++
+			counts["not comparable"]++
 			continue
 		}
-		counted[string(theirs.Phase)]++
+		counts[string(theirs.Phase)]++
 		for _, condition := range theirs.Conditions {
-			counted[string(condition.Type)+" "+string(condition.Status)]++
+			counts[string(condition.Type)+" "+string(condition.Status)]++
 		}
 	}
-	t.Log(counted)
-	if counted["not comparable"] > cases/10 {
-		t.Errorf("%d of %d cases cannot be compared", counted["not comparable"], cases)
+	t.Log(counts)
+	if counts["not comparable"] > cases/10 {
+		t.Errorf("%d of %d cases cannot be compared", counts["not comparable"], cases)
 	}
 	for _, kind := range []string{
 		"Pending", "Running", "Succeeded", "Failed", "Ready True", "Ready False", "Initialized True", "Initialized False",
 		"PodReadyToStartContainers True", "AllContainersRestarting True", "DisruptionTarget True", "gate/a True",
 	} {
-		if counted[kind] < cases/100 {
-			t.Errorf("%s: only %d of %d cases", kind, counted[kind], cases)
+		if counts[kind] < cases/100 {
+			t.Errorf("%s: only %d of %d cases", kind, counts[kind], cases)
 		}
 	}
 }
 
 // lookOf is Herald's input as the kubelet would meet it. What the status before says is copied, pointers to the spec
 // are not.
-func lookOf(c statusCase) kubelet.StatusInput {
+func newStatusInput(c statusCase) kubelet.StatusInput {
 	pod := *c.Pod
-	look := kubelet.StatusInput{
-		Pod: &pod, Cached: pod.Status.DeepCopy(), RuntimeStatus: runtimeView(c.Observed), Reasons: map[string]kubelet.Reason{},
+	input := kubelet.StatusInput{
+		Pod: &pod, Cached: pod.Status.DeepCopy(), RuntimeStatus: kubeletPodStatus(c.Observed), Reasons: map[string]kubelet.Reason{},
 		Startup: map[kubecontainer.ContainerID]results.Result{}, Readiness: map[kubecontainer.ContainerID]results.Result{},
-		ResizeConditions: c.Resize, NodeAddresses: c.Addresses, Cgroup: cgroupView(c.Observed.Resources), Terminal: c.Terminating,
+		ResizeConditions: c.Resize, NodeAddresses: c.Addresses, Cgroup: kubeletCgroup(c.Observed.Resources), Terminal: c.Terminating,
 	}
 	if c.Previous != nil {
-		look.Cached = c.Previous.DeepCopy()
+		input.Cached = c.Previous.DeepCopy()
 	}
 	for id, facts := range c.Probes {
 		id := kubecontainer.ContainerID{Type: id.Runtime, ID: id.ID}
-		setVerdict(look.Startup, id, facts.Startup)
-		setVerdict(look.Readiness, id, facts.Readiness)
+		setResult(input.Startup, id, facts.Startup)
+		setResult(input.Readiness, id, facts.Readiness)
 	}
-	for name, why := range c.Waiting {
-		look.Reasons[name] = kubelet.Reason{Reason: why.Reason, Message: why.Message}
+	for name, waiting := range c.Waiting {
+		input.Reasons[name] = kubelet.Reason{Reason: waiting.Reason, Message: waiting.Message}
 	}
 	if c.Evict != nil {
-		look.Eviction = &lifecycle.ShouldEvictResponse{Evict: true, Reason: c.Evict.Reason, Message: c.Evict.Message}
+		input.Eviction = &lifecycle.ShouldEvictResponse{Evict: true, Reason: c.Evict.Reason, Message: c.Evict.Message}
 	}
 	if c.IPv6First {
-		look.NodeIPs = []net.IP{net.ParseIP("2001:db8::99")}
+		input.NodeIPs = []net.IP{net.ParseIP("2001:db8::99")}
 	}
-	return look
+	return input
 }
 
-func setVerdict(known map[kubecontainer.ContainerID]results.Result, id kubecontainer.ContainerID, verdict derive.ProbeResult) {
+func setResult(byID map[kubecontainer.ContainerID]results.Result, id kubecontainer.ContainerID, verdict derive.ProbeResult) {
 	switch verdict {
 	case derive.ProbeSuccess:
-		known[id] = results.Success
+		byID[id] = results.Success
 	case derive.ProbeFailure:
-		known[id] = results.Failure
+		byID[id] = results.Failure
 	}
 }
 
 // runtimeView is what the kubelet's runtime manager would report.
-func runtimeView(seen *observed.Pod) *kubecontainer.PodStatus {
-	view := &kubecontainer.PodStatus{}
-	for _, ip := range seen.IPs {
-		view.IPs = append(view.IPs, ip.String())
+func kubeletPodStatus(pod *observed.Pod) *kubecontainer.PodStatus {
+	status := &kubecontainer.PodStatus{}
+	for _, ip := range pod.IPs {
+		status.IPs = append(status.IPs, ip.String())
 	}
-	for i := range seen.Sandboxes {
-		view.SandboxStatuses = append(view.SandboxStatuses, sandboxView(&seen.Sandboxes[i]))
+	for i := range pod.Sandboxes {
+		status.SandboxStatuses = append(status.SandboxStatuses, kubeletSandboxStatus(&pod.Sandboxes[i]))
 	}
-	newest, _ := seen.NewestSandbox()
-	for i := range seen.Containers {
-		c := containerView(&seen.Containers[i])
-		view.ContainerStatuses = append(view.ContainerStatuses, c)
-		if newest.Ready && seen.Containers[i].SandboxID == newest.ID {
-			view.ActiveContainerStatuses = append(view.ActiveContainerStatuses, c)
+	newest, _ := pod.NewestSandbox()
+	for i := range pod.Containers {
+		c := kubeletContainerStatus(&pod.Containers[i])
+		status.ContainerStatuses = append(status.ContainerStatuses, c)
+		if newest.Ready && pod.Containers[i].SandboxID == newest.ID {
+			status.ActiveContainerStatuses = append(status.ActiveContainerStatuses, c)
 		}
 	}
-	return view
+	return status
 }
 
-func sandboxView(box *observed.Sandbox) *runtimeapi.PodSandboxStatus {
+func kubeletSandboxStatus(sandbox *observed.Sandbox) *runtimeapi.PodSandboxStatus {
 	options := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_POD}
-	if box.HostNetwork {
+	if sandbox.HostNetwork {
 		options.Network = runtimeapi.NamespaceMode_NODE
 	}
-	view := &runtimeapi.PodSandboxStatus{
-		Id: box.ID, Metadata: &runtimeapi.PodSandboxMetadata{Attempt: box.Attempt},
+	status := &runtimeapi.PodSandboxStatus{
+		Id: sandbox.ID, Metadata: &runtimeapi.PodSandboxMetadata{Attempt: sandbox.Attempt},
 		State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY,
 		Linux: &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: options}},
 	}
-	if box.Ready {
-		view.State = runtimeapi.PodSandboxState_SANDBOX_READY
+	if sandbox.Ready {
+		status.State = runtimeapi.PodSandboxState_SANDBOX_READY
 	}
-	if box.Network != nil {
-		view.Network = &runtimeapi.PodSandboxNetworkStatus{}
-		for _, ip := range box.Network.IPs {
-			view.Network.Ip = ip.String()
+	if sandbox.Network != nil {
+		status.Network = &runtimeapi.PodSandboxNetworkStatus{}
+		for _, ip := range sandbox.Network.IPs {
+			status.Network.Ip = ip.String()
 		}
 	}
-	return view
+	return status
 }
 
-func containerView(c *observed.Container) *kubecontainer.Status {
-	view := &kubecontainer.Status{
+func kubeletContainerStatus(c *observed.Container) *kubecontainer.Status {
+	status := &kubecontainer.Status{
 		ID: kubecontainer.ContainerID{Type: c.ID.Runtime, ID: c.ID.ID}, Name: c.Name, RestartCount: c.RestartCount,
 		CreatedAt: c.CreatedAt, StartedAt: c.StartedAt, Image: c.Image.Name, ImageRef: c.Image.Ref, ImageID: "not shown",
 		State: map[observed.State]kubecontainer.State{
@@ -248,30 +248,30 @@ func containerView(c *observed.Container) *kubecontainer.Status {
 		}[c.State],
 	}
 	if c.Exit != nil {
-		view.ExitCode, view.Reason, view.Message, view.FinishedAt = c.Exit.Code, c.Exit.Reason, c.Exit.Message, c.Exit.FinishedAt
+		status.ExitCode, status.Reason, status.Message, status.FinishedAt = c.Exit.Code, c.Exit.Reason, c.Exit.Message, c.Exit.FinishedAt
 	}
 	if r := c.Resources; r != nil {
-		view.Resources = &kubecontainer.ContainerResources{
-			CPURequest: milli(r.MilliCPURequest), CPULimit: milli(r.MilliCPULimit),
-			MemoryRequest: bytes(r.MemoryRequestBytes), MemoryLimit: bytes(r.MemoryLimitBytes),
+		status.Resources = &kubecontainer.ContainerResources{
+			CPURequest: milliQuantity(r.MilliCPURequest), CPULimit: milliQuantity(r.MilliCPULimit),
+			MemoryRequest: byteQuantity(r.MemoryRequestBytes), MemoryLimit: byteQuantity(r.MemoryLimitBytes),
 		}
 	}
 	if u := c.User; u != nil {
-		view.User = &kubecontainer.ContainerUser{
+		status.User = &kubecontainer.ContainerUser{
 			Linux: &kubecontainer.LinuxContainerUser{UID: u.UID, GID: u.GID, SupplementalGroups: u.SupplementalGroups},
 		}
 	}
-	return view
+	return status
 }
 
-func milli(value *int64) *resource.Quantity {
+func milliQuantity(value *int64) *resource.Quantity {
 	if value == nil {
 		return nil
 	}
 	return resource.NewMilliQuantity(*value, resource.DecimalSI)
 }
 
-func bytes(value *int64) *resource.Quantity {
+func byteQuantity(value *int64) *resource.Quantity {
 	if value == nil {
 		return nil
 	}
@@ -279,7 +279,7 @@ func bytes(value *int64) *resource.Quantity {
 }
 
 // cgroupView is a cgroup that enforces this, so that the kubelet reads the same numbers from it.
-func cgroupView(r *observed.Resources) *cm.ResourceConfig {
+func kubeletCgroup(r *observed.Resources) *cm.ResourceConfig {
 	if r == nil {
 		return nil
 	}
@@ -297,7 +297,7 @@ func cgroupView(r *observed.Resources) *cm.ResourceConfig {
 }
 
 // eachContainer calls f for the statuses of init and of regular containers that the spec knows.
-func eachContainer(pod *v1.Pod, status *v1.PodStatus, f func(spec *v1.Container, status *v1.ContainerStatus)) {
+func forEachContainer(pod *v1.Pod, status *v1.PodStatus, f func(spec *v1.Container, status *v1.ContainerStatus)) {
 	for _, lists := range []struct {
 		specs    []v1.Container
 		statuses []v1.ContainerStatus
@@ -314,13 +314,13 @@ func eachContainer(pod *v1.Pod, status *v1.PodStatus, f func(spec *v1.Container,
 	}
 }
 
-func isReady(box *runtimeapi.PodSandboxStatus) bool {
-	return box.State == runtimeapi.PodSandboxState_SANDBOX_READY
+func isSandboxReady(sandbox *runtimeapi.PodSandboxStatus) bool {
+	return sandbox.State == runtimeapi.PodSandboxState_SANDBOX_READY
 }
 
 // newestSeen is the newest instance of that name, or nil.
-func newestSeen(look *kubelet.StatusInput, name string) *kubecontainer.Status {
-	for _, c := range look.RuntimeStatus.ContainerStatuses {
+func newestInstance(input *kubelet.StatusInput, name string) *kubecontainer.Status {
+	for _, c := range input.RuntimeStatus.ContainerStatuses {
 		if c.Name == name {
 			return c
 		}
@@ -329,23 +329,23 @@ func newestSeen(look *kubelet.StatusInput, name string) *kubecontainer.Status {
 }
 
 // cachedLists are the lists of init, regular and ephemeral containers before.
-func cachedLists(look *kubelet.StatusInput) []*[]v1.ContainerStatus {
+func cachedStatusLists(input *kubelet.StatusInput) []*[]v1.ContainerStatus {
 	return []*[]v1.ContainerStatus{
-		&look.Cached.InitContainerStatuses, &look.Cached.ContainerStatuses, &look.Cached.EphemeralContainerStatuses,
+		&input.Cached.InitContainerStatuses, &input.Cached.ContainerStatuses, &input.Cached.EphemeralContainerStatuses,
 	}
 }
 
 // cachedStatus is the status before of the pod's container of that name, or nil.
-func cachedStatus(look *kubelet.StatusInput, name string) *v1.ContainerStatus {
-	for _, list := range cachedLists(look) {
-		if status := statusNamed(*list, name); status != nil {
+func cachedStatus(input *kubelet.StatusInput, name string) *v1.ContainerStatus {
+	for _, list := range cachedStatusLists(input) {
+		if status := findContainerStatus(*list, name); status != nil {
 			return status
 		}
 	}
 	return nil
 }
 
-func statusNamed(statuses []v1.ContainerStatus, name string) *v1.ContainerStatus {
+func findContainerStatus(statuses []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	for i := range statuses {
 		if statuses[i].Name == name {
 			return &statuses[i]

@@ -1,5 +1,7 @@
-// Package diff gives the kubelet's code and Herald's the same input and compares the answers. What may differ is listed
-// here, each with its reason; anything else fails.
+// Package diff runs the kubelet's code and Herald's on the same input and compares the results. Intended differences are
+// listed here, each with its reason. Any other difference fails the tests.
+//
+// In the tests, "theirs" is the kubelet's result and "ours" is Herald's.
 package diff
 
 import (
@@ -7,103 +9,103 @@ import (
 	"slices"
 )
 
-// Difference is one thing that Herald does otherwise than the kubelet, on purpose.
+// Difference is one behaviour in which Herald differs from the kubelet on purpose.
 type Difference struct {
-	// Rule is the number in docs/behaviour.md that says what is wrong with the kubelet's way.
+	// Rule is the number of the rule or bug in docs/behaviour.md.
 	Rule string
 	// Kubelet and Herald say what each does.
 	Kubelet, Herald string
-	// Why says what is better for users.
+	// Why says what users gain.
 	Why string
-	// Shown names the test that shows the difference on both.
+	// Shown is the test that shows the difference on both sides.
 	Shown string
 }
 
-// Differences lists them all, by what they are about. docs/differences.md is written from it.
+// Differences lists all intended differences by subject. docs/differences.md is generated from it.
 var Differences = slices.Concat(podsAndSources, derived, reported, probed)
 
 var podsAndSources = []Difference{
 	{
 		Rule:    "PM-5",
-		Kubelet: "a static pod that was removed stays in the UID translation until its mirror is removed",
-		Herald:  "is gone from it at once",
-		Why:     "nobody is told of a static pod that the node no longer has",
-		Shown:   "TestPM5",
+		Kubelet: "keeps a removed static pod in the UID translation until its mirror pod is removed too",
+		Herald:  "drops it from the translation at once",
+		Why:     "the translation never names a static pod that the node no longer has",
+		Shown:   "TestPM5_RemovedStaticPod",
 	},
 	{
 		Rule:    "PM-6",
-		Kubelet: "removing an old mirror clears the name of a newer one",
-		Herald:  "a name is cleared only by the pod that holds it",
-		Why:     "a mirror whose predecessor's removal is heard late is still found",
-		Shown:   "TestPM6",
+		Kubelet: "clears the name of a newer mirror pod when an older one is removed",
+		Herald:  "clears a name only for the pod that holds it",
+		Why:     "a mirror pod is still found when the removal of its predecessor arrives late",
+		Shown:   "TestPM6_LateMirrorRemoval",
 	},
 	{
 		Rule:    "PM-7",
-		Kubelet: "removing the old of two pods with one name clears the name",
-		Herald:  "the name finds the newest arrival for as long as any pod of that name is held",
-		Why:     "a pod that was force-deleted and re-created can be looked up by name",
-		Shown:   "TestPM7",
+		Kubelet: "clears the name when the older of two pods with the same name is removed",
+		Herald:  "resolves the name to the newest pod for as long as any pod with that name remains",
+		Why:     "a pod that was force-deleted and recreated can be looked up by name",
+		Shown:   "TestPM7_RecreatedPod",
 	},
 	{
 		Rule:    "PM-13",
-		Kubelet: "an ordinary API pod may be returned as the counterpart of a mirror with its name, and the other way round",
-		Herald:  "only static pods and mirrors are counterparts",
-		Why:     "callers need not check what they got",
-		Shown:   "TestPM13",
+		Kubelet: "may return a regular API pod as the counterpart of a mirror pod with the same name, and vice versa",
+		Herald:  "pairs static pods with mirror pods only",
+		Why:     "callers need not verify what they get",
+		Shown:   "TestPM13_APIPodIsNoCounterpart",
 	},
 	{
 		Rule:    "CFG-1",
-		Kubelet: "drops unknown fields of a manifest and reads its first document only, silently",
-		Herald:  "refuses unknown fields and duplicate keys with file and line; reads every document and lists of pods",
-		Why:     "a typo does not silently change a pod",
-		Shown:   "TestCFG1HeraldSeesTypos",
+		Kubelet: "silently drops unknown fields of a manifest and reads only its first document",
+		Herald:  "rejects unknown fields and duplicate keys with file and line; reads every document and lists of pods",
+		Why:     "a typo cannot silently change a pod",
+		Shown:   "TestCFG1_TyposAndDocuments",
 	},
 	{
 		Rule:    "CFG-9",
-		Kubelet: "accepts a hostPath that is not absolute, an unknown emptyDir medium, a hostIP that is none, a negative grace period",
-		Herald:  "refuses them, and the other things that the comment of source/manifest lists",
-		Why:     "the error is seen when the file is written, not when the pod cannot start",
-		Shown:   "TestCFG9HeraldRefuses",
+		Kubelet: "accepts a relative hostPath, an unknown emptyDir medium, an invalid hostIP and a negative grace period",
+		Herald:  "rejects them, and the other cases listed in the documentation of source/manifest",
+		Why:     "the error appears when the file is written, not when the pod fails to start",
+		Shown:   "TestCFG9_StricterValidation",
 	},
 	{
 		Rule:    "BUG-20",
-		Kubelet: "hashes the defaulted object and the file's path into a static pod's UID",
-		Herald:  "hashes what the author wrote, with a version in front",
-		Why:     "neither an upgrade nor a renamed file restarts static pods",
-		Shown:   "TestBUG20",
+		Kubelet: "derives a static pod's UID from the defaulted object and the file's path",
+		Herald:  "derives it from the manifest as written, with a version prefix",
+		Why:     "neither an upgrade nor renaming the file restarts static pods",
+		Shown:   "TestBUG20_UIDIndependentOfPath",
 	},
 	{
 		Rule:    "CFG-20",
-		Kubelet: "of two files with one pod the last one read wins, and removing either removes the pod for a while",
-		Herald:  "the file that was there first keeps the pod; the other is reported and takes over when it goes",
-		Why:     "a copied manifest does not restart a pod",
-		Shown:   "TestCFG20",
+		Kubelet: "if two files define the same pod, uses the one read last; removing either file removes the pod for a while",
+		Herald:  "keeps the pod of the file that came first; reports the other file, which takes over when the first is removed",
+		Why:     "copying a manifest does not restart a pod",
+		Shown:   "TestCFG20_DuplicatePod",
 	},
 	{
 		Rule:    "BUG-18",
-		Kubelet: "a syntax error in a manifest ends its pod at the next listing",
-		Herald:  "the last good version stays in force, and the error names file and line",
-		Why:     "a broken edit is a message, not an outage",
-		Shown:   "TestBUG18",
+		Kubelet: "stops the pod at the next listing if its manifest has a syntax error",
+		Herald:  "keeps the last valid version and reports the error with file and line",
+		Why:     "a broken edit causes a message, not an outage",
+		Shown:   "TestBUG18_BrokenEdit",
 	},
 	{
 		Rule:    "BUG-32",
-		Kubelet: "every file in the folder is a manifest, also web.yaml.bak",
-		Herald:  "reads .yaml, .yml and .json, shows what it ignores",
-		Why:     "a backup does not shadow the manifest",
-		Shown:   "TestBUG32",
+		Kubelet: "reads every file in the directory as a manifest, including web.yaml.bak",
+		Herald:  "reads .yaml, .yml and .json, and reports the files that it ignores",
+		Why:     "a backup file cannot shadow the manifest",
+		Shown:   "TestBUG32_BackupFile",
 	},
 	{
 		Rule:    "BUG-21",
-		Kubelet: "a URL that answers with nothing for a moment loses its pods, and the same content afterwards does not bring them back",
-		Herald:  "an empty body is an error and the last good pods stay; `items: []` says that there are none",
-		Why:     "a server in trouble does not end pods",
-		Shown:   "TestBUG21",
+		Kubelet: "loses its pods when the URL briefly returns an empty body, and does not restore them when the same content returns",
+		Herald:  "treats an empty body as an error and keeps the last valid pods; `items: []` means no pods",
+		Why:     "a failing server does not stop pods",
+		Shown:   "TestBUG21_EmptyURLBody",
 	},
 }
 
-// stricter matches Herald's complaints about manifests that the kubelet would run. Each is a row of Differences under
-// CFG-9.
+// stricter matches the errors that Herald reports for manifests that the kubelet would run. They belong to the row of
+// Differences for CFG-9.
 var stricter = regexp.MustCompile(`: spec\.(` +
 	`volumes\[\d+\]\.hostPath\.path: Invalid value: .*: must be an absolute path` +
 	`|volumes\[\d+\]\.image\.reference: Required value.*` +
@@ -115,7 +117,7 @@ var stricter = regexp.MustCompile(`: spec\.(` +
 	`|.*windowsOptions: Forbidden: Windows pods are not supported` +
 	`)$`)
 
-// IsStricter reports whether Herald refuses on purpose what the kubelet would run.
+// IsStricter reports whether Herald rejects the manifest on purpose although the kubelet would run it.
 func IsStricter(problems []error) bool {
 	for _, problem := range problems {
 		if !stricter.MatchString(problem.Error()) {

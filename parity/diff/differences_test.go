@@ -14,32 +14,33 @@ var update = flag.Bool("update", false, "rewrite docs/differences.md")
 
 const document = "../../docs/differences.md"
 
-func TestTheDocumentOfDifferencesIsTheTable(t *testing.T) {
+func TestDifferences_Document(t *testing.T) {
 	var want strings.Builder
-	want.WriteString(`# What differs from the kubelet, on purpose
+	want.WriteString(`# Intended differences from the kubelet
 
-Written from the table in parity/diff by ` + "`go test ./diff -update`" + ` in parity. The rules and bugs are those of
-[behaviour.md](behaviour.md). Each row has a test that shows the difference on both sides; whatever else differs fails
-the comparison.
+Generated from the table in parity/diff by ` + "`go test ./diff -run Document -update`" + ` in parity. Rule and bug numbers refer
+to [behaviour.md](behaviour.md). Each row names the test that shows the difference on both sides. Any other difference
+fails the comparison tests.
 
-| rule | the kubelet | Herald | why | shown by |
+| rule | kubelet | Herald | why | shown by |
 | --- | --- | --- | --- | --- |
 `)
-	for _, d := range diff.Differences {
-		fmt.Fprintf(&want, "| %s | %s | %s | %s | `%s` |\n", d.Rule, d.Kubelet, d.Herald, d.Why, d.Shown)
+	for _, difference := range diff.Differences {
+		fmt.Fprintf(&want, "| %s | %s | %s | %s | `%s` |\n",
+			difference.Rule, difference.Kubelet, difference.Herald, difference.Why, difference.Shown)
 	}
 	if *update {
 		if err := os.WriteFile(document, []byte(want.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	have, err := os.ReadFile(document)
-	if err != nil || string(have) != want.String() {
-		t.Fatalf("%s is not what the table says: go test ./diff -update (%v)", document, err)
+	got, err := os.ReadFile(document)
+	if err != nil || string(got) != want.String() {
+		t.Fatalf("%s is out of date (%v): run go test ./diff -run Document -update", document, err)
 	}
 }
 
-func TestEveryDifferenceIsShownByATest(t *testing.T) {
+func TestDifferences_ShownByTest(t *testing.T) {
 	entries, err := os.ReadDir(".")
 	if err != nil {
 		t.Fatal(err)
@@ -54,9 +55,9 @@ func TestEveryDifferenceIsShownByATest(t *testing.T) {
 			tests.Write(text)
 		}
 	}
-	for _, d := range diff.Differences {
-		if !strings.Contains(tests.String(), "func "+d.Shown) {
-			t.Errorf("%s: no test is called %s...", d.Rule, d.Shown)
+	for _, difference := range diff.Differences {
+		if !strings.Contains(tests.String(), "func "+difference.Shown+"(") {
+			t.Errorf("%s: got no test named %s", difference.Rule, difference.Shown)
 		}
 	}
 }

@@ -29,51 +29,51 @@ import (
 )
 
 var (
-	seed      = flag.Uint64("manifest.seed", 1, "which mutants both sides read; 0: new ones")
-	manifests = flag.Int("manifest.cases", 5_000, "how many mutated manifests both sides read")
+	manifestSeed  = flag.Uint64("manifest.seed", 1, "which mutants both sides read; 0: new ones")
+	manifestCases = flag.Int("manifest.cases", 5_000, "how many mutated manifests both sides read")
 )
 
-const node = "node-1"
+const nodeName = "node-1"
 
 // verdict is what both sides made of one manifest.
-type verdict struct {
+type decodeResult struct {
 	kubelet, herald       *v1.Pod
 	kubeletErr, heraldErr error
 }
 
-func judge(data []byte) verdict {
-	var v verdict
-	v.kubelet, v.kubeletErr = kubelet.DecodePod(data, "/manifests/x.yaml", node)
-	pods, err := manifest.Decode(data, manifest.Origin{Source: podid.File, Location: "/manifests/x.yaml", NodeName: node})
-	if v.heraldErr = err; err == nil {
-		v.herald = pods[0]
+func decodeBoth(data []byte) decodeResult {
+	var result decodeResult
+	result.kubelet, result.kubeletErr = kubelet.DecodePod(data, "/manifests/x.yaml", nodeName)
+	pods, err := manifest.Decode(data, manifest.Origin{Source: podid.File, Location: "/manifests/x.yaml", NodeName: nodeName})
+	if result.heraldErr = err; err == nil {
+		result.herald = pods[0]
 	}
-	return v
+	return result
 }
 
 // disagreement says what is different and not on the list, or "".
-func (v verdict) disagreement() string {
+func (r decodeResult) mismatch() string {
 	switch {
-	case v.kubeletErr != nil && v.heraldErr == nil:
-		return "only the kubelet refuses it: " + v.kubeletErr.Error()
-	case v.kubeletErr == nil && v.heraldErr != nil:
-		if diff.IsStricter(problems(v.heraldErr)) {
+	case r.kubeletErr != nil && r.heraldErr == nil:
+		return "only the kubelet refuses it: " + r.kubeletErr.Error()
+	case r.kubeletErr == nil && r.heraldErr != nil:
+		if diff.IsStricter(problemsOf(r.heraldErr)) {
 			return ""
 		}
-		return "only Herald refuses it: " + v.heraldErr.Error()
-	case v.kubeletErr != nil:
+		return "only Herald refuses it: " + r.heraldErr.Error()
+	case r.kubeletErr != nil:
 		return ""
-	case !equality.Semantic.DeepEqual(v.kubelet.Spec, v.herald.Spec):
-		return "specs differ, kubelet (-), Herald (+):\n" + cmp.Diff(v.kubelet.Spec, v.herald.Spec)
-	case v.kubelet.Name != v.herald.Name || v.kubelet.Namespace != v.herald.Namespace:
-		return "names differ: " + v.kubelet.Name + " and " + v.herald.Name
-	case !equality.Semantic.DeepEqual(v.kubelet.Labels, v.herald.Labels):
+	case !equality.Semantic.DeepEqual(r.kubelet.Spec, r.herald.Spec):
+		return "specs differ, kubelet (-), Herald (+):\n" + cmp.Diff(r.kubelet.Spec, r.herald.Spec)
+	case r.kubelet.Name != r.herald.Name || r.kubelet.Namespace != r.herald.Namespace:
+		return "names differ: " + r.kubelet.Name + " and " + r.herald.Name
+	case !equality.Semantic.DeepEqual(r.kubelet.Labels, r.herald.Labels):
 		return "labels differ"
 	}
 	return ""
 }
 
-func problems(err error) []error {
+func problemsOf(err error) []error {
 	var all manifest.Errors
 	if !errors.As(err, &all) {
 		return []error{err}
@@ -104,50 +104,50 @@ func goodManifests(t *testing.T) map[string][]byte {
 	return good
 }
 
-func TestCFG1ManifestsMeanTheSameToBoth(t *testing.T) {
+func TestCFG1_SamePods(t *testing.T) {
 	for name, data := range goodManifests(t) {
-		v := judge(data)
-		if v.kubeletErr != nil || v.heraldErr != nil {
-			t.Errorf("%s: kubelet: %v, Herald: %v", name, v.kubeletErr, v.heraldErr)
-		} else if differs := v.disagreement(); differs != "" {
-			t.Errorf("%s: %s", name, differs)
+		result := decodeBoth(data)
+		if result.kubeletErr != nil || result.heraldErr != nil {
+			t.Errorf("%s: kubelet: %v, Herald: %v", name, result.kubeletErr, result.heraldErr)
+		} else if mismatch := result.mismatch(); mismatch != "" {
+			t.Errorf("%s: %s", name, mismatch)
 		}
 	}
 }
 
 // TestCFG9MutatedManifestsAreRefusedByBothOrMeanTheSame breaks good manifests at random and gives them to both.
-func TestCFG9MutatedManifestsAreRefusedByBothOrMeanTheSame(t *testing.T) {
-	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
+func TestCFG9_MutatedManifests(t *testing.T) {
+	if *manifestSeed == 0 {
+		*manifestSeed = uint64(time.Now().UnixNano())
 	}
-	m := newMutator(*seed)
+	m := newMutator(*manifestSeed)
 	var bases [][]byte
 	for _, data := range goodManifests(t) {
 		bases = append(bases, data)
 	}
-	accepted, refused, failures := 0, 0, 0
-	for range *manifests {
-		data := mutant(t, m, pick(m, bases))
-		v := judge(data)
-		if v.heraldErr == nil {
+	accepted, rejected, failures := 0, 0, 0
+	for range *manifestCases {
+		data := mutateManifest(t, m, pickFrom(m, bases))
+		result := decodeBoth(data)
+		if result.heraldErr == nil {
 			accepted++
 		} else {
-			refused++
+			rejected++
 		}
-		if differs := v.disagreement(); differs != "" {
-			t.Errorf("-manifest.seed=%d: %s\n%s", *seed, differs, data)
+		if mismatch := result.mismatch(); mismatch != "" {
+			t.Errorf("-manifest.seed=%d: %s\n%s", *manifestSeed, mismatch, data)
 			if failures++; failures == 5 {
 				break
 			}
 		}
 	}
-	t.Logf("%d accepted by both, %d refused", accepted, refused)
-	if accepted == 0 || refused == 0 {
+	t.Logf("%d accepted by both, %d refused", accepted, rejected)
+	if accepted == 0 || rejected == 0 {
 		t.Error("the mutants are all good or all bad: they prove nothing")
 	}
 }
 
-func mutant(t *testing.T, m *mutator, base []byte) []byte {
+func mutateManifest(t *testing.T, m *mutator, base []byte) []byte {
 	t.Helper()
 	var object map[string]any
 	if err := json.Unmarshal(base, &object); err != nil {
@@ -164,7 +164,7 @@ func mutant(t *testing.T, m *mutator, base []byte) []byte {
 	return data
 }
 
-func TestCFG9HeraldRefusesWhatCannotWork(t *testing.T) {
+func TestCFG9_StricterValidation(t *testing.T) {
 	pod := func(spec string) []byte {
 		return []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec":` + spec + `}`)
 	}
@@ -176,25 +176,25 @@ func TestCFG9HeraldRefusesWhatCannotWork(t *testing.T) {
 	}
 	for name, data := range tests {
 		t.Run(name, func(t *testing.T) {
-			v := judge(data)
-			if v.kubeletErr != nil {
-				t.Errorf("the kubelet refuses it too: %v", v.kubeletErr)
+			result := decodeBoth(data)
+			if result.kubeletErr != nil {
+				t.Errorf("the kubelet refuses it too: %v", result.kubeletErr)
 			}
-			if v.heraldErr == nil || !diff.IsStricter(problems(v.heraldErr)) {
-				t.Errorf("Herald says %v", v.heraldErr)
+			if result.heraldErr == nil || !diff.IsStricter(problemsOf(result.heraldErr)) {
+				t.Errorf("Herald says %v", result.heraldErr)
 			}
 		})
 	}
 }
 
-func TestBUG20AnUpgradeOrANewNameOfTheFileDoesNotChangeTheUID(t *testing.T) {
+func TestBUG20_UIDIndependentOfPath(t *testing.T) {
 	good := goodManifests(t)["minimal.yaml"]
 	read := func(path string) (kubeletUID, heraldUID string) {
-		theirs, err := kubelet.DecodePod(good, path, node)
+		theirs, err := kubelet.DecodePod(good, path, nodeName)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ours, err := manifest.Decode(good, manifest.Origin{Source: podid.File, Location: path, NodeName: node})
+		ours, err := manifest.Decode(good, manifest.Origin{Source: podid.File, Location: path, NodeName: nodeName})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,18 +210,18 @@ func TestBUG20AnUpgradeOrANewNameOfTheFileDoesNotChangeTheUID(t *testing.T) {
 	}
 }
 
-func TestCFG1HeraldSeesTyposAndEveryDocument(t *testing.T) {
+func TestCFG1_TyposAndDocuments(t *testing.T) {
 	const typo = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec":{"containers":[{"name":"a","image":"a","imagePullPolice":"Never"}]}}`
-	if v := judge([]byte(typo)); v.kubeletErr != nil || v.heraldErr == nil {
+	if v := decodeBoth([]byte(typo)); v.kubeletErr != nil || v.heraldErr == nil {
 		t.Errorf("kubelet: %v, Herald: %v", v.kubeletErr, v.heraldErr)
 	}
 	const two = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: a}]}\n---\n" +
 		"apiVersion: v1\nkind: Pod\nmetadata: {name: b}\nspec: {containers: [{name: b, image: b}]}\n"
-	theirs, err := kubelet.DecodePod([]byte(two), "/manifests/x.yaml", node)
+	theirs, err := kubelet.DecodePod([]byte(two), "/manifests/x.yaml", nodeName)
 	if err != nil || theirs.Name != "a-node-1" {
 		t.Errorf("the kubelet reads %v, %v", theirs, err)
 	}
-	ours, err := manifest.Decode([]byte(two), manifest.Origin{Source: podid.File, Location: "x.yaml", NodeName: node})
+	ours, err := manifest.Decode([]byte(two), manifest.Origin{Source: podid.File, Location: "x.yaml", NodeName: nodeName})
 	if err != nil || len(ours) != 2 {
 		t.Errorf("Herald reads %d pods, %v", len(ours), err)
 	}
@@ -236,7 +236,7 @@ type mutator struct {
 }
 
 // texts are good in one field and bad in most others.
-var texts = strings.Fields(`a A web main data Always Never OnFailure IfNotPresent TCP UDP SCTP tcp / ../x /abs/path rel/path a/../b
+var manifestTexts = strings.Fields(`a A web main data Always Never OnFailure IfNotPresent TCP UDP SCTP tcp / ../x /abs/path rel/path a/../b
 	..data metadata.name metadata.labels metadata.annotations['a'] spec.host status.podIP v1 v2 limits.cpu requests.memory
 	http HTTP HTTPS node-1 Exists Equal NoExecute NoSchedule a.b.c a_b _a In NotIn Gt DoNotSchedule Honor Memory HugePages-2Mi
 	Directory File Socket None HostToContainer Bidirectional Localhost RuntimeDefault Unconfined Default Unmasked ClusterFirst
@@ -246,17 +246,17 @@ var texts = strings.Fields(`a A web main data Always Never OnFailure IfNotPresen
 func newMutator(seed uint64) *mutator {
 	return &mutator{
 		Rand:       rand.New(rand.NewPCG(seed, 0)),
-		texts:      append(texts, "", "x y", " a ", strings.Repeat("a", 63), strings.Repeat("a", 64), strings.Repeat("a", 254)),
+		texts:      append(manifestTexts, "", "x y", " a ", strings.Repeat("a", 63), strings.Repeat("a", 64), strings.Repeat("a", 254)),
 		quantities: []string{"0", "1", "-1", "500m", "1Gi", "2Mi", "3Mi", "0.0001", "1e3", "1.5", "100n"},
 		numbers:    []int64{-1, 0, 1, 2, 5, 30, 31, 80, 511, 512, 65535, 65536, 2147483647},
 	}
 }
 
-func pick[T any](m *mutator, from []T) T { return from[m.IntN(len(from))] }
+func pickFrom[T any](m *mutator, from []T) T { return from[m.IntN(len(from))] }
 
 // mutate returns the value with one thing somewhere below it changed.
 func (m *mutator) mutate(value any, of reflect.Type) any {
-	of = pointed(of)
+	of = dereference(of)
 	switch now := value.(type) {
 	case map[string]any:
 		if of.Kind() == reflect.Struct {
@@ -276,13 +276,13 @@ func (m *mutator) mutateObject(object map[string]any, of reflect.Type) any {
 		return object
 	}
 	if present := slices.Sorted(maps.Keys(object)); len(present) > 0 && m.IntN(10) < 7 {
-		name := pick(m, present)
+		name := pickFrom(m, present)
 		if kind, known := fields[name]; known {
 			object[name] = m.mutate(object[name], kind)
 			return object
 		}
 	}
-	name := pick(m, slices.Sorted(maps.Keys(fields)))
+	name := pickFrom(m, slices.Sorted(maps.Keys(fields)))
 	if m.IntN(6) == 0 {
 		delete(object, name)
 	} else if value := m.value(fields[name], 1); value != nil {
@@ -296,7 +296,7 @@ func (m *mutator) mutateList(list []any, of reflect.Type) any {
 	case len(list) == 0 || m.IntN(5) == 0:
 		return append(list, m.value(of, 1))
 	case m.IntN(8) == 0:
-		return append(list, pick(m, list))
+		return append(list, pickFrom(m, list))
 	}
 	i := m.IntN(len(list))
 	list[i] = m.mutate(list[i], of)
@@ -305,26 +305,26 @@ func (m *mutator) mutateList(list []any, of reflect.Type) any {
 
 // value makes something of the type; deep down it makes little.
 func (m *mutator) value(of reflect.Type, depth int) any {
-	of = pointed(of)
+	of = dereference(of)
 	switch of {
 	case reflect.TypeFor[resource.Quantity]():
-		return pick(m, m.quantities)
+		return pickFrom(m, m.quantities)
 	case reflect.TypeFor[intstr.IntOrString]():
-		return pick(m, []any{pick(m, m.numbers), pick(m, m.texts)})
+		return pickFrom(m, []any{pickFrom(m, m.numbers), pickFrom(m, m.texts)})
 	case reflect.TypeFor[metav1.Time]():
 		return "2020-01-01T00:00:00Z"
 	}
 	switch of.Kind() {
 	case reflect.String:
-		return pick(m, m.texts)
+		return pickFrom(m, m.texts)
 	case reflect.Bool:
 		return m.IntN(2) == 0
 	case reflect.Int32, reflect.Int64:
-		return pick(m, m.numbers)
+		return pickFrom(m, m.numbers)
 	case reflect.Slice:
 		return m.list(of, depth)
 	case reflect.Map:
-		return map[string]any{pick(m, m.texts): m.value(of.Elem(), depth+1)}
+		return map[string]any{pickFrom(m, m.texts): m.value(of.Elem(), depth+1)}
 	case reflect.Struct:
 		return m.object(of, depth)
 	default:
@@ -359,7 +359,7 @@ func (m *mutator) object(of reflect.Type, depth int) any {
 	return object
 }
 
-func pointed(of reflect.Type) reflect.Type {
+func dereference(of reflect.Type) reflect.Type {
 	for of.Kind() == reflect.Pointer {
 		of = of.Elem()
 	}
@@ -375,7 +375,7 @@ func jsonFields(of reflect.Type) map[string]reflect.Type {
 		switch {
 		case name == "-":
 		case name == "" && (field.Anonymous || rest == "inline"):
-			maps.Copy(fields, jsonFields(pointed(field.Type)))
+			maps.Copy(fields, jsonFields(dereference(field.Type)))
 		default:
 			fields[name] = field.Type
 		}

@@ -21,47 +21,47 @@ import (
 type role string
 
 const (
-	apiPod role = "api"
-	static role = "static"
-	mirror role = "mirror"
+	apiRole    role = "api"
+	staticRole role = "static"
+	mirrorRole role = "mirror"
 )
 
-func newPod(r role, name string, uid types.UID) *v1.Pod {
+func newPodWithRole(r role, name string, uid types.UID) *v1.Pod {
 	annotations := map[string]string{podid.SourceAnnotation: "api"}
 	switch r {
-	case static:
+	case staticRole:
 		annotations = map[string]string{podid.SourceAnnotation: "file", podid.HashAnnotation: "h"}
-	case mirror:
+	case mirrorRole:
 		annotations[podid.MirrorAnnotation] = "h"
 	}
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: uid, Annotations: annotations}}
 }
 
 // both does everything twice: to the kubelet's manager and to ours.
-type both struct {
+type managerPair struct {
 	kubelet kubeletpod.Manager
 	herald  *pod.Manager
-	held    map[types.UID]*v1.Pod
+	pods    map[types.UID]*v1.Pod
 }
 
-func newBoth() *both {
-	return &both{kubelet: kubeletpod.NewBasicPodManager(), herald: pod.NewManager(), held: map[types.UID]*v1.Pod{}}
+func newManagerPair() *managerPair {
+	return &managerPair{kubelet: kubeletpod.NewBasicPodManager(), herald: pod.NewManager(), pods: map[types.UID]*v1.Pod{}}
 }
 
-func (b *both) add(p *v1.Pod) {
+func (b *managerPair) add(p *v1.Pod) {
 	b.kubelet.AddPod(p)
 	b.herald.AddPod(p)
-	b.held[p.UID] = p
+	b.pods[p.UID] = p
 }
 
-func (b *both) remove(p *v1.Pod) {
+func (b *managerPair) remove(p *v1.Pod) {
 	b.kubelet.RemovePod(p)
 	b.herald.RemovePod(p)
-	delete(b.held, p.UID)
+	delete(b.pods, p.UID)
 }
 
 // answers is everything that a manager can be asked, in a form that can be compared.
-type answers struct {
+type lookups struct {
 	Pods, Mirrors, Orphans []string
 	ByUID, ByName, Pairs   map[string]string
 	ToMirror, ToPod        map[string]string
@@ -69,7 +69,7 @@ type answers struct {
 }
 
 // asked collects one manager's answers through functions that hide its types.
-type asked struct {
+type accessors struct {
 	pods, mirrors []*v1.Pod
 	orphans       []string
 	byUID         func(types.UID) *v1.Pod
@@ -87,8 +87,8 @@ func uidOf(p *v1.Pod) string {
 	return string(p.UID)
 }
 
-func collect(a asked, held map[types.UID]*v1.Pod) answers {
-	got := answers{
+func collectLookups(a accessors, pods map[types.UID]*v1.Pod) lookups {
+	got := lookups{
 		ByUID: map[string]string{}, ByName: map[string]string{}, Pairs: map[string]string{}, Translated: map[string]string{},
 		ToMirror: a.toMirror, ToPod: a.toPod, Orphans: slices.Sorted(slices.Values(a.orphans)),
 	}
@@ -100,7 +100,7 @@ func collect(a asked, held map[types.UID]*v1.Pod) answers {
 	}
 	slices.Sort(got.Pods)
 	slices.Sort(got.Mirrors)
-	for uid, p := range held {
+	for uid, p := range pods {
 		got.ByUID[string(uid)] = uidOf(a.byUID(uid))
 		got.ByName[p.Name] = uidOf(a.byName(p.Name))
 		pod, mirror := a.pair(p)
@@ -110,8 +110,8 @@ func collect(a asked, held map[types.UID]*v1.Pod) answers {
 	return got
 }
 
-func (b *both) ofKubelet() answers {
-	a := asked{toMirror: map[string]string{}, toPod: map[string]string{}}
+func (b *managerPair) kubeletLookups() lookups {
+	a := accessors{toMirror: map[string]string{}, toPod: map[string]string{}}
 	a.pods, a.mirrors, a.orphans = b.kubelet.GetPodsAndMirrorPods()
 	a.byUID = func(uid types.UID) *v1.Pod { p, _ := b.kubelet.GetPodByUID(uid); return p }
 	a.byName = func(name string) *v1.Pod { p, _ := b.kubelet.GetPodByName("ns", name); return p }
@@ -127,11 +127,11 @@ func (b *both) ofKubelet() answers {
 	for m, uid := range toPod {
 		a.toPod[string(m)] = string(uid)
 	}
-	return collect(a, b.held)
+	return collectLookups(a, b.pods)
 }
 
-func (b *both) ofHerald() answers {
-	a := asked{toMirror: map[string]string{}, toPod: map[string]string{}}
+func (b *managerPair) heraldLookups() lookups {
+	a := accessors{toMirror: map[string]string{}, toPod: map[string]string{}}
 	var orphans []podid.FullName
 	a.pods, a.mirrors, orphans = b.herald.GetPodsAndMirrorPods()
 	for _, name := range orphans {
@@ -151,31 +151,31 @@ func (b *both) ofHerald() answers {
 	for m, uid := range toPod {
 		a.toPod[string(m)] = string(uid)
 	}
-	return collect(a, b.held)
+	return collectLookups(a, b.pods)
 }
 
 // TestPodManagerAnswersAsTheKubelets walks both through random histories in which each name has at most one pod and one
 // mirror at a time, and a static pod outlives no mirror but its own: there they must agree in every answer. What happens
 // when names collide, or when a pair is taken apart, is what the tests of the differences are about.
-func TestPodManagerAnswersAsTheKubelets(t *testing.T) {
+func TestPodManager_SameLookups(t *testing.T) {
 	names := []string{"a", "b", "c"}
 	rapid.Check(t, func(t *rapid.T) {
-		b := newBoth()
+		b := newManagerPair()
 		serial := 0
 		holder := map[string]*v1.Pod{} // "a/pod", "a/mirror"
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
 				name := rapid.SampledFrom(names).Draw(t, "name")
-				r := rapid.SampledFrom([]role{apiPod, static, mirror}).Draw(t, "role")
+				r := rapid.SampledFrom([]role{apiRole, staticRole, mirrorRole}).Draw(t, "role")
 				slot := name + "/pod"
-				if r == mirror {
+				if r == mirrorRole {
 					slot = name + "/mirror"
 				}
 				if holder[slot] != nil || collides(r, holder[name+"/pod"], holder[name+"/mirror"]) {
 					t.Skip("the name is taken")
 				}
 				serial++
-				holder[slot] = newPod(r, name, types.UID(string(r)+"-"+name+"-"+strings.Repeat("i", serial%7)))
+				holder[slot] = newPodWithRole(r, name, types.UID(string(r)+"-"+name+"-"+strings.Repeat("i", serial%7)))
 				b.add(holder[slot])
 			},
 			"update": func(t *rapid.T) {
@@ -186,7 +186,7 @@ func TestPodManagerAnswersAsTheKubelets(t *testing.T) {
 				holder[slot] = holder[slot].DeepCopy()
 				b.kubelet.UpdatePod(holder[slot])
 				b.herald.UpdatePod(holder[slot])
-				b.held[holder[slot].UID] = holder[slot]
+				b.pods[holder[slot].UID] = holder[slot]
 			},
 			"remove the pair": func(t *rapid.T) {
 				name := rapid.SampledFrom(names).Draw(t, "name")
@@ -198,7 +198,7 @@ func TestPodManagerAnswersAsTheKubelets(t *testing.T) {
 				}
 			},
 			"": func(t *rapid.T) {
-				if diff := cmp.Diff(b.ofKubelet(), b.ofHerald()); diff != "" {
+				if diff := cmp.Diff(b.kubeletLookups(), b.heraldLookups()); diff != "" {
 					t.Fatalf("kubelet (-) and Herald (+) disagree:\n%s", diff)
 				}
 			},
@@ -209,32 +209,32 @@ func TestPodManagerAnswersAsTheKubelets(t *testing.T) {
 // collides tells whether a pod of that role would be the wrong counterpart of what holds the name (PM-13).
 func collides(r role, pod, m *v1.Pod) bool {
 	switch r {
-	case mirror:
+	case mirrorRole:
 		return pod != nil && !podid.IsStatic(pod)
-	case apiPod:
+	case apiRole:
 		return m != nil
 	default:
 		return false
 	}
 }
 
-func TestPM5ARemovedStaticPodIsNoLongerTranslated(t *testing.T) {
-	b := newBoth()
-	s := newPod(static, "a", "s")
+func TestPM5_RemovedStaticPod(t *testing.T) {
+	b := newManagerPair()
+	s := newPodWithRole(staticRole, "a", "s")
 	b.add(s)
-	b.add(newPod(mirror, "a", "m"))
+	b.add(newPodWithRole(mirrorRole, "a", "m"))
 	b.remove(s)
-	if k := b.ofKubelet(); k.ToPod["m"] != "s" {
+	if k := b.kubeletLookups(); k.ToPod["m"] != "s" {
 		t.Errorf("the kubelet no longer has this fault: %v", k.ToPod)
 	}
-	if h := b.ofHerald(); len(h.ToPod) != 0 || len(h.ToMirror) != 0 {
+	if h := b.heraldLookups(); len(h.ToPod) != 0 || len(h.ToMirror) != 0 {
 		t.Errorf("a removed static pod is still translated: %v %v", h.ToPod, h.ToMirror)
 	}
 }
 
-func TestPM6ANewMirrorIsFoundAfterItsPredecessorIsRemoved(t *testing.T) {
-	b := newBoth()
-	s, old, fresh := newPod(static, "a", "s"), newPod(mirror, "a", "m1"), newPod(mirror, "a", "m2")
+func TestPM6_LateMirrorRemoval(t *testing.T) {
+	b := newManagerPair()
+	s, old, fresh := newPodWithRole(staticRole, "a", "s"), newPodWithRole(mirrorRole, "a", "m1"), newPodWithRole(mirrorRole, "a", "m2")
 	b.add(s)
 	b.add(old)
 	b.add(fresh)
@@ -247,9 +247,9 @@ func TestPM6ANewMirrorIsFoundAfterItsPredecessorIsRemoved(t *testing.T) {
 	}
 }
 
-func TestPM7ARecreatedPodIsFoundByNameAfterTheOldOneIsRemoved(t *testing.T) {
-	b := newBoth()
-	old, fresh := newPod(apiPod, "a", "p1"), newPod(apiPod, "a", "p2")
+func TestPM7_RecreatedPod(t *testing.T) {
+	b := newManagerPair()
+	old, fresh := newPodWithRole(apiRole, "a", "p1"), newPodWithRole(apiRole, "a", "p2")
 	b.add(old)
 	b.add(fresh)
 	b.remove(old)
@@ -261,9 +261,9 @@ func TestPM7ARecreatedPodIsFoundByNameAfterTheOldOneIsRemoved(t *testing.T) {
 	}
 }
 
-func TestPM13AnAPIPodIsNobodysCounterpart(t *testing.T) {
-	b := newBoth()
-	p, m := newPod(apiPod, "a", "p"), newPod(mirror, "a", "m")
+func TestPM13_APIPodIsNoCounterpart(t *testing.T) {
+	b := newManagerPair()
+	p, m := newPodWithRole(apiRole, "a", "p"), newPodWithRole(mirrorRole, "a", "m")
 	b.add(p)
 	b.add(m)
 	if k, found := b.kubelet.GetPodByMirrorPod(m); !found || k != p {

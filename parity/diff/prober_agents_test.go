@@ -34,74 +34,74 @@ import (
 // then the pod is synced.
 type kubeletAgent struct {
 	kubeletstatus.Manager // what a prober does not need
-	ward                  *ward
-	*chart
+	harness               *proberHarness
+	*probeRecorder
 	manager prober.Manager
 	results map[probejudge.Kind]results.Manager
 	ctx     context.Context //nolint:containedctx // the one that the kubelet's workers inherit (BUG-25)
 	// keepStreaks leaves BUG-22 in.
-	keepStreaks bool
+	keepResultRuns bool
 
-	turn sync.Mutex // one sync at a time
+	syncMu sync.Mutex // one sync at a time
 
-	published sync.Mutex // guards all below
-	phase     v1.PodPhase
-	status    v1.PodStatus
-	told      []string
+	mu       sync.Mutex // guards all below
+	phase    v1.PodPhase
+	status   v1.PodStatus
+	reported []string
 
 	cancel func()
-	ended  sync.WaitGroup
+	wg     sync.WaitGroup
 }
 
 // newKubelet starts one that knows what the one before it published.
-func (w *ward) newKubelet(before *kubeletAgent) *kubeletAgent {
-	a := &kubeletAgent{ward: w, phase: v1.PodRunning, results: map[probejudge.Kind]results.Manager{}}
-	if before != nil {
-		a.status, a.keepStreaks = before.status, before.keepStreaks
+func (h *proberHarness) newKubeletAgent(previous *kubeletAgent) *kubeletAgent {
+	a := &kubeletAgent{harness: h, phase: v1.PodRunning, results: map[probejudge.Kind]results.Manager{}}
+	if previous != nil {
+		a.status, a.keepResultRuns = previous.status, previous.keepResultRuns
 	}
-	a.chart = newChart(w, a.level)
-	for _, kind := range kinds {
+	a.probeRecorder = newProbeRecorder(h, a.currentState)
+	for _, kind := range allKinds {
 		a.results[kind] = results.NewManager()
 	}
 	a.manager = prober.NewManager(
-		a, a.results[probejudge.Liveness], a.results[probejudge.Readiness], a.results[probejudge.Startup], a, noRecorder{})
+		a, a.results[probejudge.Liveness], a.results[probejudge.Readiness], a.results[probejudge.Startup], a, discardRecorder{})
 	var ctx context.Context
 	ctx, a.cancel = context.WithCancel(context.Background())
 	a.ctx = klog.NewContext(context.Background(), klog.Logger{})
-	a.ended.Go(func() { a.listen(ctx) })
+	a.wg.Go(func() { a.runLoop(ctx) })
 	return a
 }
 
 // stop ends the agent. What it asks at this moment it asks to the end (BUG-23), and nobody hears the answer.
 func (a *kubeletAgent) stop() {
 	a.cancel()
-	a.ended.Wait()
-	a.manager.RemovePod(a.ward.pod)
+	a.wg.Wait()
+	a.manager.RemovePod(a.harness.pod)
 }
 
 // listen is the main loop.
-func (a *kubeletAgent) listen(ctx context.Context) {
+func (a *kubeletAgent) runLoop(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case update := <-a.results[probejudge.Startup].Updates():
-			a.tell(update, probejudge.Startup)
+			a.handleResult(update, probejudge.Startup)
 		case update := <-a.results[probejudge.Readiness].Updates():
-			a.tell(update, probejudge.Readiness)
+			a.handleResult(update, probejudge.Readiness)
 		case update := <-a.results[probejudge.Liveness].Updates():
-			a.tell(update, probejudge.Liveness)
+			a.handleResult(update, probejudge.Liveness)
 		}
 	}
 }
 
-func (a *kubeletAgent) tell(update results.Update, kind probejudge.Kind) {
-	a.published.Lock()
-	a.told = append(a.told, fmt.Sprintf("%s of %s: %v", kind, update.ContainerID.ID, update.Result))
+func (a *kubeletAgent) handleResult(update results.Update, kind probejudge.Kind) {
+	a.mu.Lock()
+	a.reported = append(a.reported, fmt.Sprintf("%s of %s: %v", kind, update.ContainerID.ID, update.Result))
 	if c := a.containerLocked(update.ContainerID.String()); c != nil && kind == probejudge.Startup {
 		c.Started = new(update.Result == results.Success)
 	}
-	a.published.Unlock()
+	a.mu.Unlock()
 	if kind != probejudge.Liveness || update.Result == results.Failure {
 		a.sync()
 	}
@@ -120,26 +120,26 @@ func (a *kubeletAgent) containerLocked(id string) *v1.ContainerStatus {
 
 // sync is what the pod's worker does about probes.
 func (a *kubeletAgent) sync() {
-	a.turn.Lock()
-	defer a.turn.Unlock()
-	if !a.ward.isEnding() {
-		a.manager.AddPod(a.ctx, a.ward.pod)
+	a.syncMu.Lock()
+	defer a.syncMu.Unlock()
+	if !a.harness.isTerminating() {
+		a.manager.AddPod(a.ctx, a.harness.pod)
 	}
-	a.published.Lock()
+	a.mu.Lock()
 	status := v1.PodStatus{Phase: a.phase}
-	for _, p := range a.ward.patients() {
+	for _, p := range a.harness.instances() {
 		c := a.containerStatusLocked(p)
-		if isInit(a.ward.pod, p.name) {
+		if isInit(a.harness.pod, p.name) {
 			status.InitContainerStatuses = append(status.InitContainerStatuses, c)
 		} else {
 			status.ContainerStatuses = append(status.ContainerStatuses, c)
 		}
 	}
-	a.published.Unlock()
-	a.manager.UpdatePodStatus(a.ctx, a.ward.pod, &status)
-	a.published.Lock()
+	a.mu.Unlock()
+	a.manager.UpdatePodStatus(a.ctx, a.harness.pod, &status)
+	a.mu.Lock()
 	a.status = status
-	a.published.Unlock()
+	a.mu.Unlock()
 }
 
 func isInit(pod *v1.Pod, name string) bool {
@@ -151,14 +151,14 @@ func isInit(pod *v1.Pod, name string) bool {
 	return false
 }
 
-func (a *kubeletAgent) containerStatusLocked(p *patient) v1.ContainerStatus {
+func (a *kubeletAgent) containerStatusLocked(p *instance) v1.ContainerStatus {
 	c := v1.ContainerStatus{Name: p.name, ContainerID: p.containerID().String()}
 	if before := a.containerLocked(c.ContainerID); before != nil {
 		c.Started = before.Started
 	}
 	switch p.state {
 	case observed.Running:
-		c.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(p.since)}
+		c.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(p.startedAt)}
 	case observed.Exited:
 		c.State.Terminated = &v1.ContainerStateTerminated{ExitCode: 1}
 	default:
@@ -169,41 +169,41 @@ func (a *kubeletAgent) containerStatusLocked(p *patient) v1.ContainerStatus {
 
 // GetPodStatus implements status.Manager.
 func (a *kubeletAgent) GetPodStatus(types.UID) (v1.PodStatus, bool) {
-	a.published.Lock()
-	defer a.published.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	return *a.status.DeepCopy(), true
 }
 
 // level is what the results managers hold, and of startup what the status shows.
-func (a *kubeletAgent) level(id string, kind probejudge.Kind) level {
+func (a *kubeletAgent) currentState(id string, kind probejudge.Kind) probeState {
 	result, known := a.results[kind].Get(kubecontainer.ContainerID{Type: "test", ID: id})
 	passed, failed := known && result == results.Success, known && result == results.Failure
 	switch kind {
 	case probejudge.Readiness:
-		return level{Passed: passed}
+		return probeState{Passed: passed}
 	case probejudge.Liveness:
-		return level{Failed: failed}
+		return probeState{Failed: failed}
 	}
-	a.published.Lock()
-	defer a.published.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	c := a.containerLocked("test://" + id)
-	return level{Passed: passed || !known && c != nil && c.Started != nil && *c.Started, Failed: failed}
+	return probeState{Passed: passed || !known && c != nil && c.Started != nil && *c.Started, Failed: failed}
 }
 
 // RunInContainer implements container.CommandRunner.
 func (a *kubeletAgent) RunInContainer(
 	ctx context.Context, id kubecontainer.ContainerID, command []string, timeout time.Duration,
 ) ([]byte, error) {
-	kind := kindOf(command[0])
-	if first := a.count(exam{a.shift, id.ID, kind}) == 0; first && !a.keepStreaks {
-		if p := a.ward.find(id.ID); p != nil {
-			kubelet.ResetResultRun(a.manager, a.ward.pod.UID, p.name, kubeletKinds[kind])
+	kind := kindForCommand(command[0])
+	if first := a.countAnswers(probeKey{a.generation, id.ID, kind}) == 0; first && !a.keepResultRuns {
+		if p := a.harness.findInstance(id.ID); p != nil {
+			kubelet.ResetResultRun(a.manager, a.harness.pod.UID, p.name, kubeletKinds[kind])
 		}
 	}
 	code, err := a.exec(ctx, id.ID, command[0], timeout)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("%w: %q", remote.ErrCommandTimedOut, command)
+		return nil, fmt.Errorf("%h: %q", remote.ErrCommandTimedOut, command)
 	case err == nil && code != 0:
 		return nil, utilexec.CodeExitError{Err: errors.New("exit status"), Code: code}
 	}
@@ -215,81 +215,81 @@ var kubeletKinds = map[probejudge.Kind]kubelet.ProbeKind{
 }
 
 // noRecorder hears no event.
-type noRecorder struct{}
+type discardRecorder struct{}
 
-func (noRecorder) Event(runtime.Object, string, string, string)          {}
-func (noRecorder) Eventf(runtime.Object, string, string, string, ...any) {}
-func (noRecorder) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {
+func (discardRecorder) Event(runtime.Object, string, string, string)          {}
+func (discardRecorder) Eventf(runtime.Object, string, string, string, ...any) {}
+func (discardRecorder) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {
 }
-func (n noRecorder) WithLogger(klog.Logger) record.EventRecorderLogger { return n }
+func (n discardRecorder) WithLogger(klog.Logger) record.EventRecorderLogger { return n }
 
 // heraldAgent is our prober with a worker that looks at the pod whenever it is woken.
 type heraldAgent struct {
-	ward *ward
-	*chart
+	harness *proberHarness
+	*probeRecorder
 	*probe.Prober
 
-	published sync.Mutex // guards all below
-	started   map[string]bool
+	mu      sync.Mutex // guards all below
+	started map[string]bool
 	// ready is what was told of readiness since the agent began; unhealthy what the worker found when it was last woken.
 	ready     map[string]bool
 	unhealthy map[observed.ContainerID]string
-	told      []string
+	reported  []string
 
 	cancel func()
-	ended  sync.WaitGroup
+	wg     sync.WaitGroup
 }
 
 // newHerald starts one that knows what the one before it published.
-func (w *ward) newHerald(before *heraldAgent) *heraldAgent {
-	a := &heraldAgent{ward: w, started: map[string]bool{}, ready: map[string]bool{}}
-	if before != nil {
-		maps.Copy(a.started, before.started)
+func (h *proberHarness) newHeraldAgent(previous *heraldAgent) *heraldAgent {
+	a := &heraldAgent{harness: h, started: map[string]bool{}, ready: map[string]bool{}}
+	if previous != nil {
+		maps.Copy(a.started, previous.started)
 	}
-	a.chart = newChart(w, a.level)
+	a.probeRecorder = newProbeRecorder(h, a.currentState)
 	var err error
 	if a.Prober, err = probe.New(probe.Config{PodCache: a, Statuses: a, Runtime: a, Wake: a.wake}); err != nil {
-		w.t.Fatal(err)
+		h.t.Fatal(err)
 	}
 	var ctx context.Context
 	ctx, a.cancel = context.WithCancel(context.Background())
-	a.ended.Go(func() { _ = a.Run(ctx) })
+	a.wg.Go(func() { _ = a.Run(ctx) })
 	return a
 }
 
 func (a *heraldAgent) stop() {
 	a.cancel()
-	a.ended.Wait()
+	a.wg.Wait()
 }
 
-func (a *heraldAgent) sync() { a.AddPod(a.ward.pod) }
+func (a *heraldAgent) sync() { a.AddPod(a.harness.pod) }
 
 func (a *heraldAgent) wake(uid podid.UID) {
 	_, unhealthy := a.Results(uid)
-	a.published.Lock()
+	a.mu.Lock()
 	a.unhealthy = unhealthy
-	a.published.Unlock()
+	a.mu.Unlock()
 	a.sync()
 }
 
 // Get implements probe.Observations.
 func (a *heraldAgent) Get(uid podid.UID) *observed.Pod {
-	seen := &observed.Pod{UID: uid, IPs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}
-	for _, p := range a.ward.patients() {
-		seen.Containers = append(seen.Containers, observed.Container{
-			Name: p.name, ID: p.containerID(), State: p.state, StartedAt: p.since,
+	pod := &observed.Pod{UID: uid, IPs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}
+	for _, p := range a.harness.instances() {
+		pod.Containers = append(pod.Containers, observed.Container{
+			Name: p.name, ID: p.containerID(), State: p.state, StartedAt: p.startedAt,
 		})
 	}
-	return seen
+	return pod
 }
 
 // GetPodStatus implements probe.Statuses.
 func (a *heraldAgent) GetPodStatus(types.UID) (v1.PodStatus, bool) {
-	a.published.Lock()
-	defer a.published.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	var status v1.PodStatus
 	for id, started := range a.started {
-		p := a.ward.find(id)
+		p := a.harness.findInstance(id)
 		if p == nil {
 			continue
 		}
@@ -302,58 +302,58 @@ func (a *heraldAgent) GetPodStatus(types.UID) (v1.PodStatus, bool) {
 
 // SetContainerReadiness implements probe.Statuses.
 func (a *heraldAgent) SetContainerReadiness(_ types.UID, id observed.ContainerID, ready bool) {
-	a.published.Lock()
-	defer a.published.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.ready[id.ID] = ready
-	a.told = append(a.told, fmt.Sprintf("Readiness of %s: %v", id.ID, ready))
+	a.reported = append(a.reported, fmt.Sprintf("Readiness of %s: %v", id.ID, ready))
 }
 
 // SetContainerStartup implements probe.Statuses.
 func (a *heraldAgent) SetContainerStartup(_ types.UID, id observed.ContainerID, started bool) {
-	a.published.Lock()
-	defer a.published.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.started[id.ID] = started
-	a.told = append(a.told, fmt.Sprintf("Startup of %s: %v", id.ID, started))
+	a.reported = append(a.reported, fmt.Sprintf("Startup of %s: %v", id.ID, started))
 }
 
 // level is what workers are told of a container when they ask.
-func (a *heraldAgent) level(id string, kind probejudge.Kind) level {
-	of := observed.ContainerID{Runtime: "test", ID: id}
-	facts, unhealthy := a.Results(podid.UID(a.ward.pod.UID))
-	_, failed := unhealthy[of]
+func (a *heraldAgent) currentState(id string, kind probejudge.Kind) probeState {
+	containerID := observed.ContainerID{Runtime: "test", ID: id}
+	facts, unhealthy := a.Results(podid.UID(a.harness.pod.UID))
+	_, failed := unhealthy[containerID]
 	switch kind {
 	case probejudge.Readiness:
-		return level{Passed: facts[of].Readiness == derive.ProbeSuccess}
+		return probeState{Passed: facts[containerID].Readiness == derive.ProbeSuccess}
 	case probejudge.Startup:
-		return level{Passed: facts[of].Startup == derive.ProbeSuccess, Failed: facts[of].Startup == derive.ProbeFailure}
+		return probeState{Passed: facts[containerID].Startup == derive.ProbeSuccess, Failed: facts[containerID].Startup == derive.ProbeFailure}
 	}
-	return level{Failed: failed && facts[of].Startup != derive.ProbeFailure}
+	return probeState{Failed: failed && facts[containerID].Startup != derive.ProbeFailure}
 }
 
 // isTold says what was decided about a running container and not told.
-func (a *heraldAgent) isTold(p *patient) string {
-	ready, startup := a.level(p.id, probejudge.Readiness), a.level(p.id, probejudge.Startup)
-	_, unhealthy := a.Results(podid.UID(a.ward.pod.UID))
-	_, ill := unhealthy[p.containerID()]
-	a.published.Lock()
-	defer a.published.Unlock()
-	_, told := a.unhealthy[p.containerID()]
+func (a *heraldAgent) checkReported(p *instance) string {
+	ready, startup := a.currentState(p.id, probejudge.Readiness), a.currentState(p.id, probejudge.Startup)
+	_, unhealthy := a.Results(podid.UID(a.harness.pod.UID))
+	_, isUnhealthy := unhealthy[p.containerID()]
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, wasUnhealthy := a.unhealthy[p.containerID()]
 	switch {
 	case ready.Passed != a.ready[p.id]:
 		return fmt.Sprintf("%s: ready is %v, and %v was told", p.id, ready.Passed, a.ready[p.id])
 	case startup.Passed != a.started[p.id]:
 		return fmt.Sprintf("%s: started is %v, and %v was told", p.id, startup.Passed, a.started[p.id])
-	case ill != told && !a.ward.isEnding():
-		return fmt.Sprintf("%s: unhealthy is %v, and the worker saw %v", p.id, ill, told)
+	case isUnhealthy != wasUnhealthy && !a.harness.isTerminating():
+		return fmt.Sprintf("%s: unhealthy is %v, and the worker saw %v", p.id, isUnhealthy, wasUnhealthy)
 	}
 	return ""
 }
 
 // Exec implements check.Runtime.
 func (a *heraldAgent) Exec(ctx context.Context, id observed.ContainerID, command []string) ([]byte, int, error) {
-	p := a.ward.find(id.ID)
+	p := a.harness.findInstance(id.ID)
 	if p == nil || p.state != observed.Running {
-		a.complain("%s does not run and was asked", id)
+		a.addViolation("%s does not run and was asked", id)
 	}
 	deadline, _ := ctx.Deadline()
 	code, err := a.exec(ctx, id.ID, command[0], time.Until(deadline))

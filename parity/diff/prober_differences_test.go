@@ -16,17 +16,17 @@ import (
 
 // onWard tells a story of a container "app" whose probes are as asking makes them but for a change. Whoever is asked says
 // what the scripts say.
-func onWard(t *testing.T, scripts map[probejudge.Kind]string, change func(*v1.Container), story func(*ward)) {
+func withProber(t *testing.T, scripts map[probejudge.Kind]string, change func(*v1.Container), scenario func(*proberHarness)) {
 	t.Helper()
 	app := v1.Container{Name: "app"}
 	for kind := range scripts {
 		switch kind {
 		case probejudge.Startup:
-			app.StartupProbe = asking(kind)
+			app.StartupProbe = execProbe(kind)
 		case probejudge.Readiness:
-			app.ReadinessProbe = asking(kind)
+			app.ReadinessProbe = execProbe(kind)
 		case probejudge.Liveness:
-			app.LivenessProbe = asking(kind)
+			app.LivenessProbe = execProbe(kind)
 		}
 	}
 	if change != nil {
@@ -35,223 +35,223 @@ func onWard(t *testing.T, scripts map[probejudge.Kind]string, change func(*v1.Co
 	pod := podWith(v1.RestartPolicyAlways)
 	pod.Spec.Containers = []v1.Container{app}
 	synctest.Test(t, func(t *testing.T) {
-		newWard(t, pod, 1, func(w *ward) {
-			w.scripts = scripts
-			story(w)
+		runProberHarness(t, pod, 1, func(h *proberHarness) {
+			h.scripts = scripts
+			scenario(h)
 		})
 	})
 }
 
 // levels is where each is with a probe of the newest instance of the container.
-func (w *ward) levels(container string, kind probejudge.Kind) said[level] {
-	w.mu.Lock()
-	id := w.current[container].id
-	w.mu.Unlock()
-	return pair(w.kubelet.level(id, kind), w.herald.level(id, kind))
+func (h *proberHarness) states(container string, kind probejudge.Kind) sides[probeState] {
+	h.mu.Lock()
+	id := h.current[container].id
+	h.mu.Unlock()
+	return pair(h.kubelet.currentState(id, kind), h.herald.currentState(id, kind))
 }
 
 // asked is how often each asked since then.
-func (w *ward) asked(kind probejudge.Kind, since time.Time) said[int] {
-	return pair(w.kubelet.times(kind, since), w.herald.times(kind, since))
+func (h *proberHarness) startedCounts(kind probejudge.Kind, since time.Time) sides[int] {
+	return pair(h.kubelet.countStarted(kind, since), h.herald.countStarted(kind, since))
 }
 
 // after lets time pass, and half a second, so that nothing else happens at the time at which it ends.
-func (w *ward) after(d time.Duration) {
+func (h *proberHarness) wait(d time.Duration) {
 	time.Sleep(d + time.Second/2)
 	synctest.Wait()
 }
 
 var (
-	passed    = level{Passed: true}
-	failed    = level{Failed: true}
-	undecided = level{}
+	passed    = probeState{Passed: true}
+	failed    = probeState{Failed: true}
+	undecided = probeState{}
 )
 
-func TestPRB3AnEditedProbeIsFollowed(t *testing.T) {
-	onWard(t, map[probejudge.Kind]string{probejudge.Readiness: "+"}, nil, func(w *ward) {
-		w.start("app")
-		w.after(time.Second)
-		w.pod = w.pod.DeepCopy()
-		w.pod.Spec.Containers[0].ReadinessProbe.PeriodSeconds = 100
-		w.sync()
-		w.after(time.Second)
+func TestPRB3_EditedProbe(t *testing.T) {
+	withProber(t, map[probejudge.Kind]string{probejudge.Readiness: "+"}, nil, func(h *proberHarness) {
+		h.start("app")
+		h.wait(time.Second)
+		h.pod = h.pod.DeepCopy()
+		h.pod.Spec.Containers[0].ReadinessProbe.PeriodSeconds = 100
+		h.sync()
+		h.wait(time.Second)
 		since := time.Now()
-		w.after(10 * time.Second)
-		expect(t, "asked", w.asked(probejudge.Readiness, since), pair(11, 0))
+		h.wait(10 * time.Second)
+		expect(t, "asked", h.startedCounts(probejudge.Readiness, since), pair(11, 0))
 	})
 }
 
-func TestPRB4ANewContainerOfAYoungAgentIsAskedAtOnce(t *testing.T) {
+func TestPRB4_NewContainerAfterStart(t *testing.T) {
 	long := func(c *v1.Container) { c.ReadinessProbe.PeriodSeconds = 100 }
-	onWard(t, map[probejudge.Kind]string{probejudge.Readiness: "+"}, long, func(w *ward) {
-		w.restart()
+	withProber(t, map[probejudge.Kind]string{probejudge.Readiness: "+"}, long, func(h *proberHarness) {
+		h.restart()
 		since := time.Now()
-		w.start("app")
-		expect(t, "asked", w.asked(probejudge.Readiness, since), pair(0, 1))
+		h.start("app")
+		expect(t, "asked", h.startedCounts(probejudge.Readiness, since), pair(0, 1))
 	})
 }
 
-func TestPRB15LivenessDoesNotAskWhatHasJustBeenStarted(t *testing.T) {
+func TestPRB15_FirstLivenessProbe(t *testing.T) {
 	long := func(c *v1.Container) { c.LivenessProbe.PeriodSeconds = 100 }
-	onWard(t, map[probejudge.Kind]string{probejudge.Liveness: "+"}, long, func(w *ward) {
+	withProber(t, map[probejudge.Kind]string{probejudge.Liveness: "+"}, long, func(h *proberHarness) {
 		since := time.Now()
-		w.start("app")
-		expect(t, "asked at once", w.asked(probejudge.Liveness, since), pair(1, 0))
-		w.after(100 * time.Second)
-		expect(t, "asked in a period", w.asked(probejudge.Liveness, since), pair(2, 1))
+		h.start("app")
+		expect(t, "asked at once", h.startedCounts(probejudge.Liveness, since), pair(1, 0))
+		h.wait(100 * time.Second)
+		expect(t, "asked in a period", h.startedCounts(probejudge.Liveness, since), pair(2, 1))
 	})
 }
 
-func TestBUG25ReadinessFallsWhileThePodStops(t *testing.T) {
-	onWard(t, map[probejudge.Kind]string{probejudge.Readiness: "+++++-"}, nil, func(w *ward) {
-		ctx, cancel := context.WithCancel(w.kubelet.ctx) // the sync's, which the end of the pod interrupts
-		w.kubelet.ctx = ctx
-		w.start("app")
-		w.after(2 * time.Second)
+func TestBUG25_ReadinessDuringTermination(t *testing.T) {
+	withProber(t, map[probejudge.Kind]string{probejudge.Readiness: "+++++-"}, nil, func(h *proberHarness) {
+		ctx, cancel := context.WithCancel(h.kubelet.ctx) // the sync's, which the end of the pod interrupts
+		h.kubelet.ctx = ctx
+		h.start("app")
+		h.wait(2 * time.Second)
 		cancel()
-		w.terminate()
-		w.after(10 * time.Second)
-		expect(t, "ready", w.levels("app", probejudge.Readiness), pair(passed, undecided))
+		h.terminate()
+		h.wait(10 * time.Second)
+		expect(t, "ready", h.states("app", probejudge.Readiness), pair(passed, undecided))
 	})
 }
 
-func TestPRB10ReadinessIsWatchedForAsLongAsAContainerRuns(t *testing.T) {
-	onWard(t, map[probejudge.Kind]string{probejudge.Readiness: "+"}, nil, func(w *ward) {
-		w.start("app")
-		w.after(time.Second)
-		w.kubelet.published.Lock()
-		w.kubelet.phase = v1.PodFailed // as of a pod that is evicted
-		w.kubelet.published.Unlock()
-		w.terminate()
-		w.sync()
-		w.after(time.Second)
+func TestPRB10_ReadinessWhileRunning(t *testing.T) {
+	withProber(t, map[probejudge.Kind]string{probejudge.Readiness: "+"}, nil, func(h *proberHarness) {
+		h.start("app")
+		h.wait(time.Second)
+		h.kubelet.mu.Lock()
+		h.kubelet.phase = v1.PodFailed // as of a pod that is evicted
+		h.kubelet.mu.Unlock()
+		h.terminate()
+		h.sync()
+		h.wait(time.Second)
 		since := time.Now()
-		w.after(5 * time.Second)
-		expect(t, "asked", w.asked(probejudge.Readiness, since), pair(0, 6))
+		h.wait(5 * time.Second)
+		expect(t, "asked", h.startedCounts(probejudge.Readiness, since), pair(0, 6))
 	})
 }
 
-func TestPRB12NothingIsToldOfAContainerThatWasNotAsked(t *testing.T) {
+func TestPRB12_NoResultBeforeProbe(t *testing.T) {
 	late := func(c *v1.Container) { c.ReadinessProbe.InitialDelaySeconds = 60 }
-	onWard(t, map[probejudge.Kind]string{probejudge.Readiness: "+"}, late, func(w *ward) {
-		w.start("app")
-		w.after(10 * time.Second)
-		expect(t, "asked", w.asked(probejudge.Readiness, time.Time{}), pair(0, 0))
-		expect(t, "told", pair(len(w.kubelet.told), len(w.herald.told)), pair(1, 0))
-		if want := []string{"Readiness of app-1: Failure"}; !slices.Equal(w.kubelet.told, want) {
-			t.Errorf("the kubelet says %q", w.kubelet.told)
+	withProber(t, map[probejudge.Kind]string{probejudge.Readiness: "+"}, late, func(h *proberHarness) {
+		h.start("app")
+		h.wait(10 * time.Second)
+		expect(t, "asked", h.startedCounts(probejudge.Readiness, time.Time{}), pair(0, 0))
+		expect(t, "told", pair(len(h.kubelet.reported), len(h.herald.reported)), pair(1, 0))
+		if want := []string{"Readiness of app-1: Failure"}; !slices.Equal(h.kubelet.reported, want) {
+			t.Errorf("the kubelet says %q", h.kubelet.reported)
 		}
 	})
 }
 
-func TestPRB14AContainerThatDoesNotRunYetIsNotUnhealthy(t *testing.T) {
+func TestPRB14_CreatedContainer(t *testing.T) {
 	late := func(c *v1.Container) { c.LivenessProbe.InitialDelaySeconds = 60 }
-	onWard(t, map[probejudge.Kind]string{probejudge.Liveness: "+"}, late, func(w *ward) {
-		created := patient{name: "app", id: "app-1", state: observed.Created}
-		w.show(created)
-		w.after(2 * time.Second)
-		created.state, created.since = observed.Running, time.Now()
-		w.show(created)
-		w.after(10 * time.Second)
-		expect(t, "asked", w.asked(probejudge.Liveness, time.Time{}), pair(0, 0))
-		expect(t, "alive", w.levels("app", probejudge.Liveness), pair(failed, undecided))
+	withProber(t, map[probejudge.Kind]string{probejudge.Liveness: "+"}, late, func(h *proberHarness) {
+		created := instance{name: "app", id: "app-1", state: observed.Created}
+		h.setInstance(created)
+		h.wait(2 * time.Second)
+		created.state, created.startedAt = observed.Running, time.Now()
+		h.setInstance(created)
+		h.wait(10 * time.Second)
+		expect(t, "asked", h.startedCounts(probejudge.Liveness, time.Time{}), pair(0, 0))
+		expect(t, "alive", h.states("app", probejudge.Liveness), pair(failed, undecided))
 	})
 }
 
-func TestPRB37AContainerThatStopsHasNotStartedForThat(t *testing.T) {
+func TestPRB37_StartupDuringTermination(t *testing.T) {
 	patient := func(c *v1.Container) { c.StartupProbe.FailureThreshold = 1000 }
 	scripts := map[probejudge.Kind]string{probejudge.Startup: "-", probejudge.Readiness: "+"}
-	onWard(t, scripts, patient, func(w *ward) {
-		w.start("app")
-		w.after(5 * time.Second)
-		w.terminate()
-		w.sync()
-		w.after(5 * time.Second)
-		expect(t, "started", w.levels("app", probejudge.Startup), pair(passed, undecided))
-		expect(t, "ready", w.levels("app", probejudge.Readiness), pair(passed, undecided))
+	withProber(t, scripts, patient, func(h *proberHarness) {
+		h.start("app")
+		h.wait(5 * time.Second)
+		h.terminate()
+		h.sync()
+		h.wait(5 * time.Second)
+		expect(t, "started", h.states("app", probejudge.Startup), pair(passed, undecided))
+		expect(t, "ready", h.states("app", probejudge.Readiness), pair(passed, undecided))
 	})
 }
 
-func TestBUG22ANewContainerIsCountedAnew(t *testing.T) {
+func TestBUG22_ThresholdPerContainer(t *testing.T) {
 	four := func(c *v1.Container) { c.ReadinessProbe.SuccessThreshold = 4 }
-	onWard(t, map[probejudge.Kind]string{probejudge.Readiness: "+"}, four, func(w *ward) {
-		w.kubelet.keepStreaks = true
-		w.start("app")
-		w.after(10 * time.Second)
-		w.start("app")
-		w.after(time.Second)
-		expect(t, "ready after two answers", w.levels("app", probejudge.Readiness), pair(passed, undecided))
-		w.after(3 * time.Second)
-		expect(t, "ready after four", w.levels("app", probejudge.Readiness), pair(passed, passed))
+	withProber(t, map[probejudge.Kind]string{probejudge.Readiness: "+"}, four, func(h *proberHarness) {
+		h.kubelet.keepResultRuns = true
+		h.start("app")
+		h.wait(10 * time.Second)
+		h.start("app")
+		h.wait(time.Second)
+		expect(t, "ready after two answers", h.states("app", probejudge.Readiness), pair(passed, undecided))
+		h.wait(3 * time.Second)
+		expect(t, "ready after four", h.states("app", probejudge.Readiness), pair(passed, passed))
 	})
 }
 
-func TestBUG23NothingIsAskedOfAPodThatIsGone(t *testing.T) {
+func TestBUG23_RemovedPod(t *testing.T) {
 	patient := func(c *v1.Container) { c.LivenessProbe.TimeoutSeconds = 60 }
-	onWard(t, map[probejudge.Kind]string{probejudge.Liveness: "h"}, patient, func(w *ward) {
-		w.start("app")
-		w.after(time.Second)
-		expect(t, "running", pair(w.kubelet.running(), w.herald.running()), pair(1, 1))
-		w.kubelet.manager.RemovePod(w.pod)
-		w.herald.RemovePod(podid.UID(w.pod.UID))
-		w.after(time.Second)
-		expect(t, "running", pair(w.kubelet.running(), w.herald.running()), pair(1, 0))
+	withProber(t, map[probejudge.Kind]string{probejudge.Liveness: "h"}, patient, func(h *proberHarness) {
+		h.start("app")
+		h.wait(time.Second)
+		expect(t, "running", pair(h.kubelet.countRunning(), h.herald.countRunning()), pair(1, 1))
+		h.kubelet.manager.RemovePod(h.pod)
+		h.herald.RemovePod(podid.UID(h.pod.UID))
+		h.wait(time.Second)
+		expect(t, "running", pair(h.kubelet.countRunning(), h.herald.countRunning()), pair(1, 0))
 	})
 }
 
-func TestBUG24AContainerThatCannotBeAskedForLongIsNotReady(t *testing.T) {
+func TestBUG24_RepeatedErrors(t *testing.T) {
 	for name, answers := range map[string]string{"errors": "+++eeeeeeeee", "gone": "+++g"} {
 		t.Run(name, func(t *testing.T) {
-			onWard(t, map[probejudge.Kind]string{probejudge.Readiness: answers}, nil, func(w *ward) {
-				w.start("app")
-				w.after(time.Second)
-				expect(t, "ready", w.levels("app", probejudge.Readiness), pair(passed, passed))
-				w.after(time.Minute)
-				expect(t, "ready", w.levels("app", probejudge.Readiness), pair(passed, undecided))
+			withProber(t, map[probejudge.Kind]string{probejudge.Readiness: answers}, nil, func(h *proberHarness) {
+				h.start("app")
+				h.wait(time.Second)
+				expect(t, "ready", h.states("app", probejudge.Readiness), pair(passed, passed))
+				h.wait(time.Minute)
+				expect(t, "ready", h.states("app", probejudge.Readiness), pair(passed, undecided))
 			})
 		})
 	}
 }
 
-func TestBUG26ARestartOfTheAgentTellsNothingNew(t *testing.T) {
+func TestBUG26_AgentRestart(t *testing.T) {
 	three := func(c *v1.Container) { c.ReadinessProbe.FailureThreshold = 3 }
-	onWard(t, map[probejudge.Kind]string{probejudge.Readiness: "+"}, three, func(w *ward) {
-		w.start("app")
-		w.after(5 * time.Second)
-		w.restart()
-		w.after(time.Second)
-		unready := pair(slices.Contains(w.kubelet.told, "Readiness of app-1: Failure"), slices.Contains(w.herald.told, "Readiness of app-1: false"))
+	withProber(t, map[probejudge.Kind]string{probejudge.Readiness: "+"}, three, func(h *proberHarness) {
+		h.start("app")
+		h.wait(5 * time.Second)
+		h.restart()
+		h.wait(time.Second)
+		unready := pair(slices.Contains(h.kubelet.reported, "Readiness of app-1: Failure"), slices.Contains(h.herald.reported, "Readiness of app-1: false"))
 		expect(t, "told that it is not ready", unready, pair(true, false))
 	})
 }
 
-func TestBUG35SidecarsStopInPeace(t *testing.T) {
+func TestBUG35_SidecarTermination(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways)
 	pod.Spec.InitContainers = []v1.Container{{
-		Name: "proxy", RestartPolicy: new(v1.ContainerRestartPolicyAlways), LivenessProbe: asking(probejudge.Liveness),
+		Name: "proxy", RestartPolicy: new(v1.ContainerRestartPolicyAlways), LivenessProbe: execProbe(probejudge.Liveness),
 	}}
 	synctest.Test(t, func(t *testing.T) {
-		newWard(t, pod, 1, func(w *ward) {
-			w.scripts = map[probejudge.Kind]string{probejudge.Liveness: "+++++-"}
-			w.start("proxy")
-			w.after(time.Second)
-			w.terminate()
-			w.after(10 * time.Second)
-			expect(t, "alive", w.levels("proxy", probejudge.Liveness), pair(failed, undecided))
+		runProberHarness(t, pod, 1, func(h *proberHarness) {
+			h.scripts = map[probejudge.Kind]string{probejudge.Liveness: "+++++-"}
+			h.start("proxy")
+			h.wait(time.Second)
+			h.terminate()
+			h.wait(10 * time.Second)
+			expect(t, "alive", h.states("proxy", probejudge.Liveness), pair(failed, undecided))
 		})
 	})
 }
 
-func TestBUG36ASyncDoesNotMakeReadinessAskMoreOften(t *testing.T) {
+func TestBUG36_SyncDoesNotProbe(t *testing.T) {
 	slow := func(c *v1.Container) { c.ReadinessProbe.PeriodSeconds = 100 }
-	onWard(t, map[probejudge.Kind]string{probejudge.Readiness: "-"}, slow, func(w *ward) {
-		w.start("app")
-		w.after(time.Second)
+	withProber(t, map[probejudge.Kind]string{probejudge.Readiness: "-"}, slow, func(h *proberHarness) {
+		h.start("app")
+		h.wait(time.Second)
 		since := time.Now()
 		for range 10 {
-			w.sync()
-			w.after(time.Second)
+			h.sync()
+			h.wait(time.Second)
 		}
-		expect(t, "asked", w.asked(probejudge.Readiness, since), pair(10, 0))
+		expect(t, "asked", h.startedCounts(probejudge.Readiness, since), pair(10, 0))
 	})
 }

@@ -20,7 +20,7 @@ import (
 // ward is a node on which two agents probe the same containers: the kubelet's prober and ours. The first answer that an
 // agent gets from a container is the same for both, and so is the second: what they make of the answers can be compared,
 // however often each of them asks.
-type ward struct {
+type proberHarness struct {
 	// The story alone changes these, and only while all else waits.
 	t       *testing.T
 	pod     *v1.Pod
@@ -29,128 +29,128 @@ type ward struct {
 	herald  *heraldAgent
 
 	mu      sync.Mutex // guards all below
-	current map[string]*patient
+	current map[string]*instance
 	serial  int
 	// shift counts the agents' starts. A new agent knows nothing of the answers before, and gets others.
-	shift   int
-	ending  bool
-	answers map[exam]string
+	generation  int
+	terminating bool
+	answers     map[probeKey]string
 	// scripts are what all containers answer to probes of a kind, the last again and again; none: anything.
 	scripts map[probejudge.Kind]string
 }
 
 // patient is one instance of a container.
-type patient struct {
-	name, id string
-	state    observed.State
-	since    time.Time
+type instance struct {
+	name, id  string
+	state     observed.State
+	startedAt time.Time
 }
 
-func (p *patient) containerID() observed.ContainerID {
+func (p *instance) containerID() observed.ContainerID {
 	return observed.ContainerID{Runtime: "test", ID: p.id}
 }
 
 // exam is one probe of one instance by an agent of that shift.
-type exam struct {
-	shift int
-	id    string
-	kind  probejudge.Kind
+type probeKey struct {
+	generation int
+	id         string
+	kind       probejudge.Kind
 }
 
 // level is what a probe has made of the answers so far. Readiness cannot fail, liveness cannot pass: not to be ready is
 // what every container begins with, and to be alive.
-type level struct{ Passed, Failed bool }
+type probeState struct{ Passed, Failed bool }
 
 // newWard is to be called in a bubble. Its agents are too old to spread their first checks.
-func newWard(t *testing.T, pod *v1.Pod, seed uint64, story func(*ward)) {
+func runProberHarness(t *testing.T, pod *v1.Pod, seed uint64, scenario func(*proberHarness)) {
 	t.Helper()
-	w := &ward{t: t, pod: pod, seed: seed, current: map[string]*patient{}, answers: map[exam]string{}}
-	w.boot()
+	h := &proberHarness{t: t, pod: pod, seed: seed, current: map[string]*instance{}, answers: map[probeKey]string{}}
+	h.startAgents()
 	time.Sleep(time.Hour)
 	defer func() {
-		w.stop()
-		time.Sleep(drain)
+		h.stop()
+		time.Sleep(drainTime)
 	}()
-	story(w)
+	scenario(h)
 }
 
 // drain is longer than anything that a kubelet does not stop.
-const drain = 2 * time.Minute
+const drainTime = 2 * time.Minute
 
 // boot starts both agents. They know what was published.
-func (w *ward) boot() {
-	w.mu.Lock()
-	w.shift++
-	w.mu.Unlock()
-	w.kubelet, w.herald = w.newKubelet(w.kubelet), w.newHerald(w.herald)
+func (h *proberHarness) startAgents() {
+	h.mu.Lock()
+	h.generation++
+	h.mu.Unlock()
+	h.kubelet, h.herald = h.newKubeletAgent(h.kubelet), h.newHeraldAgent(h.herald)
 }
 
-func (w *ward) stop() {
-	w.kubelet.stop()
-	w.herald.stop()
+func (h *proberHarness) stop() {
+	h.kubelet.stop()
+	h.herald.stop()
 }
 
 // restart ends both agents and starts them anew.
-func (w *ward) restart() {
-	w.stop()
-	w.boot()
-	w.sync()
+func (h *proberHarness) restart() {
+	h.stop()
+	h.startAgents()
+	h.sync()
 }
 
 // sync gives the pod's workers a turn.
-func (w *ward) sync() {
-	w.kubelet.sync()
-	w.herald.sync()
+func (h *proberHarness) sync() {
+	h.kubelet.sync()
+	h.herald.sync()
 	synctest.Wait()
 }
 
 // start has a new instance of the container run.
-func (w *ward) start(name string) {
-	w.mu.Lock()
-	w.serial++
-	id := fmt.Sprintf("%s-%d", name, w.serial)
-	w.mu.Unlock()
-	w.show(patient{name: name, id: id, state: observed.Running, since: time.Now()})
+func (h *proberHarness) start(name string) {
+	h.mu.Lock()
+	h.serial++
+	id := fmt.Sprintf("%s-%d", name, h.serial)
+	h.mu.Unlock()
+	h.setInstance(instance{name: name, id: id, state: observed.Running, startedAt: time.Now()})
 }
 
 // exit ends the container's instance.
-func (w *ward) exit(name string) {
-	for _, p := range w.patients() {
+func (h *proberHarness) exit(name string) {
+	for _, p := range h.instances() {
 		if p.name == name {
-			w.show(patient{name: name, id: p.id, state: observed.Exited, since: p.since})
+			h.setInstance(instance{name: name, id: p.id, state: observed.Exited, startedAt: p.startedAt})
 		}
 	}
 }
 
 // show has both see an instance.
-func (w *ward) show(p patient) {
-	w.mu.Lock()
-	w.current[p.name] = &p
-	w.mu.Unlock()
-	w.sync()
+func (h *proberHarness) setInstance(p instance) {
+	h.mu.Lock()
+	h.current[p.name] = &p
+	h.mu.Unlock()
+	h.sync()
 }
 
 // terminate has the pod begin to stop. Its containers do not hurry.
-func (w *ward) terminate() {
-	w.mu.Lock()
-	before := w.ending
-	w.ending = true
-	w.mu.Unlock()
+func (h *proberHarness) terminate() {
+	h.mu.Lock()
+	before := h.terminating
+	h.terminating = true
+	h.mu.Unlock()
 	if !before {
-		w.kubelet.manager.StopLivenessAndStartup(w.pod)
-		w.herald.StopLivenessAndStartup(w.pod)
+		h.kubelet.manager.StopLivenessAndStartup(h.pod)
+		h.herald.StopLivenessAndStartup(h.pod)
 		synctest.Wait()
 	}
 }
 
 // patients are the instances of now.
-func (w *ward) patients() []*patient {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var all []*patient
-	for _, list := range [][]v1.Container{w.pod.Spec.InitContainers, w.pod.Spec.Containers} {
+func (h *proberHarness) instances() []*instance {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all []*instance
+	for _, list := range [][]v1.Container{h.pod.Spec.InitContainers, h.pod.Spec.Containers} {
 		for i := range list {
-			if p := w.current[list[i].Name]; p != nil {
+			if p := h.current[list[i].Name]; p != nil {
 				all = append(all, p)
 			}
 		}
@@ -159,8 +159,8 @@ func (w *ward) patients() []*patient {
 }
 
 // find is the instance with that ID, if it is the newest of its container.
-func (w *ward) find(id string) *patient {
-	for _, p := range w.patients() {
+func (h *proberHarness) findInstance(id string) *instance {
+	for _, p := range h.instances() {
 		if p.id == id {
 			return p
 		}
@@ -168,15 +168,15 @@ func (w *ward) find(id string) *patient {
 	return nil
 }
 
-func (w *ward) isEnding() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.ending
+func (h *proberHarness) isTerminating() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.terminating
 }
 
 // probeOf is the spec of a probe of the instance, or nil.
-func (w *ward) probeOf(p *patient, kind probejudge.Kind) *v1.Probe {
-	for _, list := range [][]v1.Container{w.pod.Spec.InitContainers, w.pod.Spec.Containers} {
+func (h *proberHarness) probeSpec(p *instance, kind probejudge.Kind) *v1.Probe {
+	for _, list := range [][]v1.Container{h.pod.Spec.InitContainers, h.pod.Spec.Containers} {
 		for i := range list {
 			if list[i].Name == p.name {
 				return kind.ProbeOf(&list[i])
@@ -188,93 +188,93 @@ func (w *ward) probeOf(p *patient, kind probejudge.Kind) *v1.Probe {
 
 // The answers of a command.
 const (
-	isWell    = '+'
-	isIll     = '-'
-	isUnknown = 'e' // the runtime cannot tell
-	isLate    = 'h' // it hangs until its time is over
-	isMissing = 'g' // the runtime has no such container
+	answerSuccess  = '+'
+	answerFailure  = '-'
+	answerError    = 'e' // the runtime cannot tell
+	answerHang     = 'h' // it hangs until its time is over
+	answerNotFound = 'g' // the runtime has no such container
 )
 
 // maxUnknown is how many attempts in a row may find nothing out: two rounds. More make a container unready here, and
 // never on a kubelet (BUG-24).
-const maxUnknown = 6
+const maxErrors = 6
 
 // answer is the nth of that exam, counted from 0.
-func (w *ward) answer(e exam, n int) byte {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if script := w.scripts[e.kind]; script != "" {
+func (h *proberHarness) answer(e probeKey, n int) byte {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if script := h.scripts[e.kind]; script != "" {
 		return script[min(n, len(script)-1)]
 	}
-	said := w.answers[e]
+	said := h.answers[e]
 	for len(said) <= n {
-		said += string(w.nextLocked(e, said))
+		said += string(h.nextAnswerLocked(e, said))
 	}
-	w.answers[e] = said
+	h.answers[e] = said
 	return said[n]
 }
 
 // nextLocked prefers what was said before, so that there are streaks.
-func (w *ward) nextLocked(e exam, said string) byte {
+func (h *proberHarness) nextAnswerLocked(e probeKey, said string) byte {
 	hash := fnv.New64a()
 	fmt.Fprint(hash, e, len(said))
-	d := &drawer{rand.New(rand.NewPCG(w.seed, hash.Sum64()))}
-	unknown := 0
-	for unknown < len(said) && said[len(said)-1-unknown] == isUnknown {
-		unknown++
+	g := &generator{rand.New(rand.NewPCG(h.seed, hash.Sum64()))}
+	errorRun := 0
+	for errorRun < len(said) && said[len(said)-1-errorRun] == answerError {
+		errorRun++
 	}
 	switch {
-	case len(said) > 0 && d.chance(50) && unknown < maxUnknown:
+	case len(said) > 0 && g.chance(50) && errorRun < maxErrors:
 		return said[len(said)-1]
-	case unknown >= maxUnknown:
-		return oneOf[byte](d, isWell, isIll)
+	case errorRun >= maxErrors:
+		return oneOf[byte](g, answerSuccess, answerFailure)
 	default:
-		return oneOf[byte](d, isWell, isWell, isIll, isIll, isUnknown, isLate)
+		return oneOf[byte](g, answerSuccess, answerSuccess, answerFailure, answerFailure, answerError, answerHang)
 	}
 }
 
 // chart is what one agent asked and made of it, from its start on.
-type chart struct {
-	ward  *ward
-	shift int
+type probeRecorder struct {
+	harness    *proberHarness
+	generation int
 	// made is what the agent has made of the answers that it got.
-	made func(id string, kind probejudge.Kind) level
+	state func(id string, kind probejudge.Kind) probeState
 
 	mu sync.Mutex // guards all below
 	// got counts the answers, by exam. levels is what was made of them, after each.
-	got    map[exam]int
-	levels map[exam]map[int]level
-	asked  []question
+	answered map[probeKey]int
+	states   map[probeKey]map[int]probeState
+	started  []probeStart
 	// open counts the commands that run.
-	open  int
-	wrong []string
+	running    int
+	violations []string
 }
 
 // question is one command that was begun.
-type question struct {
+type probeStart struct {
 	kind probejudge.Kind
 	at   time.Time
 }
 
-func newChart(w *ward, made func(string, probejudge.Kind) level) *chart {
-	return &chart{ward: w, shift: w.shift, made: made, got: map[exam]int{}, levels: map[exam]map[int]level{}}
+func newProbeRecorder(harness *proberHarness, state func(string, probejudge.Kind) probeState) *probeRecorder {
+	return &probeRecorder{harness: harness, generation: harness.generation, state: state, answered: map[probeKey]int{}, states: map[probeKey]map[int]probeState{}}
 }
 
 // exec is a command in a container, for at most that long. Commands are called after their kind of probe.
-func (c *chart) exec(ctx context.Context, id, command string, timeout time.Duration) (code int, err error) {
+func (c *probeRecorder) exec(ctx context.Context, id, command string, timeout time.Duration) (code int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err // as a call to a runtime
 	}
-	e := exam{c.shift, id, kindOf(command)}
-	n := c.begin(e)
-	switch c.ward.answer(e, n) {
-	case isIll:
+	e := probeKey{c.generation, id, kindForCommand(command)}
+	n := c.recordStart(e)
+	switch c.harness.answer(e, n) {
+	case answerFailure:
 		code = 1
-	case isUnknown:
+	case answerError:
 		err = errors.New("the runtime is away")
-	case isMissing:
+	case answerNotFound:
 		err = errNotFound
-	case isLate:
+	case answerHang:
 		select {
 		case <-time.After(timeout):
 			err = context.DeadlineExceeded
@@ -284,54 +284,54 @@ func (c *chart) exec(ctx context.Context, id, command string, timeout time.Durat
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.open--
+	c.running--
 	if !errors.Is(err, context.Canceled) { // of which nobody learns
-		c.got[e]++
+		c.answered[e]++
 	}
 	return code, err
 }
 
 // begin writes down the question, and what was made of the answers before it.
-func (c *chart) begin(e exam) int {
-	level := c.made(e.id, e.kind)
+func (c *probeRecorder) recordStart(e probeKey) int {
+	level := c.state(e.id, e.kind)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.open++
-	c.asked = append(c.asked, question{e.kind, time.Now()})
-	c.noteLocked(e, level)
-	if p := c.ward.find(e.id); p != nil {
-		delay := time.Duration(c.ward.probeOf(p, e.kind).InitialDelaySeconds) * time.Second
-		if early := delay - time.Since(p.since); early > 0 {
-			c.wrong = append(c.wrong, fmt.Sprintf("%v of %s was asked %v too early", e.kind, e.id, early))
+	c.running++
+	c.started = append(c.started, probeStart{e.kind, time.Now()})
+	c.recordStateLocked(e, level)
+	if p := c.harness.findInstance(e.id); p != nil {
+		delay := time.Duration(c.harness.probeSpec(p, e.kind).InitialDelaySeconds) * time.Second
+		if early := delay - time.Since(p.startedAt); early > 0 {
+			c.violations = append(c.violations, fmt.Sprintf("%v of %s was asked %v too early", e.kind, e.id, early))
 		}
 	}
-	return c.got[e]
+	return c.answered[e]
 }
 
 // note writes down what is made of the answers to now.
-func (c *chart) note(e exam) {
-	level := c.made(e.id, e.kind)
+func (c *probeRecorder) recordState(e probeKey) {
+	level := c.state(e.id, e.kind)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.noteLocked(e, level)
+	c.recordStateLocked(e, level)
 }
 
-func (c *chart) noteLocked(e exam, l level) {
-	if c.levels[e] == nil {
-		c.levels[e] = map[int]level{}
+func (c *probeRecorder) recordStateLocked(e probeKey, l probeState) {
+	if c.states[e] == nil {
+		c.states[e] = map[int]probeState{}
 	}
-	if before, known := c.levels[e][c.got[e]]; known && before != l {
-		c.wrong = append(c.wrong, fmt.Sprintf("after %d answers: %v was %+v and is %+v", c.got[e], e, before, l))
+	if before, known := c.states[e][c.answered[e]]; known && before != l {
+		c.violations = append(c.violations, fmt.Sprintf("after %d answers: %v was %+v and is %+v", c.answered[e], e, before, l))
 	}
-	c.levels[e][c.got[e]] = l
+	c.states[e][c.answered[e]] = l
 }
 
 // times counts how often probes of that kind were begun since then.
-func (c *chart) times(kind probejudge.Kind, since time.Time) int {
+func (c *probeRecorder) countStarted(kind probejudge.Kind, since time.Time) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	times := 0
-	for _, q := range c.asked {
+	for _, q := range c.started {
 		if q.kind == kind && !q.at.Before(since) {
 			times++
 		}
@@ -340,14 +340,14 @@ func (c *chart) times(kind probejudge.Kind, since time.Time) int {
 }
 
 // running is how many commands run.
-func (c *chart) running() int {
+func (c *probeRecorder) countRunning() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.open
+	return c.running
 }
 
-func kindOf(command string) probejudge.Kind {
-	for _, kind := range kinds {
+func kindForCommand(command string) probejudge.Kind {
+	for _, kind := range allKinds {
 		if kind.String() == command {
 			return kind
 		}
@@ -355,10 +355,10 @@ func kindOf(command string) probejudge.Kind {
 	panic("nobody probes by " + command)
 }
 
-var kinds = []probejudge.Kind{probejudge.Startup, probejudge.Readiness, probejudge.Liveness}
+var allKinds = []probejudge.Kind{probejudge.Startup, probejudge.Readiness, probejudge.Liveness}
 
 // asking is a probe that asks each second, and decides at once.
-func asking(kind probejudge.Kind) *v1.Probe {
+func execProbe(kind probejudge.Kind) *v1.Probe {
 	return &v1.Probe{
 		ProbeHandler:  v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{kind.String()}}},
 		PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 1, SuccessThreshold: 1,
@@ -366,14 +366,14 @@ func asking(kind probejudge.Kind) *v1.Probe {
 }
 
 // count is how many answers were got.
-func (c *chart) count(e exam) int {
+func (c *probeRecorder) countAnswers(e probeKey) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.got[e]
+	return c.answered[e]
 }
 
-func (c *chart) complain(format string, args ...any) {
+func (c *probeRecorder) addViolation(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.wrong = append(c.wrong, fmt.Sprintf(format, args...))
+	c.violations = append(c.violations, fmt.Sprintf(format, args...))
 }

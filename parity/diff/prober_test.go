@@ -24,53 +24,53 @@ var (
 )
 
 // settled is longer than a startup probe takes to decide, whatever it is told.
-const settled = 90 * time.Second
+const settleTime = 90 * time.Second
 
 // treatments are what befalls containers and agents. In a pod that ends nothing is started.
-var treatments = map[string]func(w *ward, container string){
-	"it is started anew":  func(w *ward, c string) { unlessEnding(w, func() { w.start(c) }) },
-	"it crashes":          func(w *ward, c string) { w.exit(c) },
-	"the worker syncs":    func(w *ward, _ string) { w.sync() },
-	"time passes":         func(*ward, string) {},
-	"the agents restart":  func(w *ward, _ string) { unlessEnding(w, func() { w.rest(settled); w.restart() }) },
-	"the pod is to end":   func(w *ward, _ string) { w.rest(settled); w.terminate() },
-	"it is started  anew": func(w *ward, c string) { unlessEnding(w, func() { w.start(c) }) },
+var probeEvents = map[string]func(h *proberHarness, container string){
+	"it is started anew":  func(h *proberHarness, c string) { unlessTerminating(h, func() { h.start(c) }) },
+	"it crashes":          func(h *proberHarness, c string) { h.exit(c) },
+	"the worker syncs":    func(h *proberHarness, _ string) { h.sync() },
+	"time passes":         func(*proberHarness, string) {},
+	"the agents restart":  func(h *proberHarness, _ string) { unlessTerminating(h, func() { h.advance(settleTime); h.restart() }) },
+	"the pod is to end":   func(h *proberHarness, _ string) { h.advance(settleTime); h.terminate() },
+	"it is started  anew": func(h *proberHarness, c string) { unlessTerminating(h, func() { h.start(c) }) },
 }
 
-func unlessEnding(w *ward, do func()) {
-	if !w.isEnding() {
+func unlessTerminating(h *proberHarness, do func()) {
+	if !h.isTerminating() {
 		do()
 	}
 }
 
 // treatment is one of them, and the time until the next.
-type treatment struct {
-	What, Container string
-	Then            time.Duration
+type probeEvent struct {
+	Name, Container string
+	Delay           time.Duration
 }
 
-func (s treatment) String() string {
-	return fmt.Sprintf("%s: %s, %v later", s.Container, s.What, s.Then)
+func (s probeEvent) String() string {
+	return fmt.Sprintf("%s: %s, %v later", s.Container, s.Name, s.Delay)
 }
 
-var anyTreatment = rapid.Custom(func(t *rapid.T) treatment {
-	return treatment{
-		What:      rapid.SampledFrom(slices.Sorted(maps.Keys(treatments))).Draw(t, "what"),
+var probeEventGen = rapid.Custom(func(t *rapid.T) probeEvent {
+	return probeEvent{
+		Name:      rapid.SampledFrom(slices.Sorted(maps.Keys(probeEvents))).Draw(t, "what"),
 		Container: rapid.SampledFrom([]string{"app", "proxy"}).Draw(t, "container"),
-		Then: rapid.SampledFrom([]time.Duration{
+		Delay: rapid.SampledFrom([]time.Duration{
 			0, 300 * time.Millisecond, 1500 * time.Millisecond, 7 * time.Second, time.Minute,
 		}).Draw(t, "then"),
 	}
 })
 
 // regimen is what the spec says of a probe; without a period there is none.
-type regimen struct{ Delay, Period, Timeout, Failures, Successes int32 }
+type probeSettings struct{ Delay, Period, Timeout, Failures, Successes int32 }
 
-func (r regimen) probe(kind probejudge.Kind) *v1.Probe {
+func (r probeSettings) probe(kind probejudge.Kind) *v1.Probe {
 	if r.Period == 0 {
 		return nil
 	}
-	p := asking(kind)
+	p := execProbe(kind)
 	p.InitialDelaySeconds, p.PeriodSeconds, p.TimeoutSeconds = r.Delay, r.Period, r.Timeout
 	p.FailureThreshold, p.SuccessThreshold = r.Failures, r.Successes
 	if kind != probejudge.Readiness {
@@ -82,102 +82,102 @@ func (r regimen) probe(kind probejudge.Kind) *v1.Probe {
 // maxPeriod is the longest period, in seconds.
 const maxPeriod = 4
 
-var anyRegimen = rapid.Custom(func(t *rapid.T) regimen {
+var probeSettingsGen = rapid.Custom(func(t *rapid.T) probeSettings {
 	if rapid.IntRange(0, 3).Draw(t, "none") == 3 {
-		return regimen{}
+		return probeSettings{}
 	}
 	period := rapid.Int32Range(1, maxPeriod).Draw(t, "period")
-	return regimen{
+	return probeSettings{
 		Delay: rapid.Int32Range(0, 5).Draw(t, "delay"), Period: period, Timeout: rapid.Int32Range(1, period).Draw(t, "timeout"),
 		Failures: rapid.Int32Range(1, 4).Draw(t, "failures"), Successes: rapid.Int32Range(1, 3).Draw(t, "successes"),
 	}
 })
 
 // podUnder has a regular container and a sidecar, each with three probes or less.
-func podUnder(regimens []regimen) *v1.Pod {
-	container := func(name string, r []regimen) v1.Container {
+func podWithProbes(settings []probeSettings) *v1.Pod {
+	container := func(name string, settings []probeSettings) v1.Container {
 		return v1.Container{
-			Name: name, StartupProbe: r[0].probe(probejudge.Startup), ReadinessProbe: r[1].probe(probejudge.Readiness),
-			LivenessProbe: r[2].probe(probejudge.Liveness),
+			Name: name, StartupProbe: settings[0].probe(probejudge.Startup), ReadinessProbe: settings[1].probe(probejudge.Readiness),
+			LivenessProbe: settings[2].probe(probejudge.Liveness),
 		}
 	}
-	app, proxy := container("app", regimens[:3]), container("proxy", regimens[3:])
+	app, proxy := container("app", settings[:3]), container("proxy", settings[3:])
 	proxy.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
 	pod := podWith(v1.RestartPolicyAlways)
 	pod.Spec.Containers, pod.Spec.InitContainers = []v1.Container{app}, []v1.Container{proxy}
 	return pod
 }
 
-func TestPRB19BothProbersMakeTheSameOfTheSameAnswers(t *testing.T) {
+func TestPRB19_SameResults(t *testing.T) {
 	checkSeeded(t, "probe", *probeSeed, *probeCases, func(rt *rapid.T) {
-		pod := podUnder(rapid.SliceOfN(anyRegimen, 6, 6).Draw(rt, "probes"))
-		history := rapid.SliceOfN(anyTreatment, 1, 15).Draw(rt, "history")
+		pod := podWithProbes(rapid.SliceOfN(probeSettingsGen, 6, 6).Draw(rt, "probes"))
+		history := rapid.SliceOfN(probeEventGen, 1, 15).Draw(rt, "history")
 		seed := rapid.Uint64().Draw(rt, "answers")
-		var wrong string // the bubble's goroutine must not end the property's
+		var violation string // the bubble's goroutine must not end the property's
 		synctest.Test(t, func(t *testing.T) {
-			newWard(t, pod, seed, func(w *ward) { wrong = w.live(history) })
+			runProberHarness(t, pod, seed, func(h *proberHarness) { violation = h.runHistory(history) })
 		})
-		if wrong != "" {
-			rt.Fatal(wrong)
+		if violation != "" {
+			rt.Fatal(violation)
 		}
 	})
 }
 
 // live leads both through the history and returns in what they differ.
-func (w *ward) live(history []treatment) string {
-	w.start("proxy")
-	w.start("app")
-	for i, next := range history {
-		treatments[next.What](w, next.Container)
-		w.rest(next.Then)
-		if wrong := w.compare(); wrong != "" {
-			return fmt.Sprintf("after %d treatments: %s", i+1, wrong)
+func (h *proberHarness) runHistory(history []probeEvent) string {
+	h.start("proxy")
+	h.start("app")
+	for i, event := range history {
+		probeEvents[event.Name](h, event.Container)
+		h.advance(event.Delay)
+		if violation := h.compare(); violation != "" {
+			return fmt.Sprintf("after %d treatments: %s", i+1, violation)
 		}
 	}
-	w.rest(settled)
-	return w.compare()
+	h.advance(settleTime)
+	return h.compare()
 }
 
 // rest lets time pass, and has both write down where they are.
-func (w *ward) rest(d time.Duration) {
-	lazy := w.watchReadiness(d)
+func (h *proberHarness) advance(d time.Duration) {
+	checkPace := h.checkReadinessPace(d)
 	time.Sleep(d)
 	synctest.Wait()
-	lazy()
-	for _, p := range w.patients() {
+	checkPace()
+	for _, p := range h.instances() {
 		if p.state != observed.Running {
 			continue
 		}
-		for _, kind := range kinds {
-			if w.probeOf(p, kind) != nil && (kind == probejudge.Readiness || !w.isEnding()) {
-				w.kubelet.note(exam{w.shift, p.id, kind})
-				w.herald.note(exam{w.shift, p.id, kind})
+		for _, kind := range allKinds {
+			if h.probeSpec(p, kind) != nil && (kind == probejudge.Readiness || !h.isTerminating()) {
+				h.kubelet.recordState(probeKey{h.generation, p.id, kind})
+				h.herald.recordState(probeKey{h.generation, p.id, kind})
 			}
 		}
 	}
 }
 
 // watchReadiness returns what finds out, after that time, whether each asked once in each period: readiness never rests.
-func (w *ward) watchReadiness(d time.Duration) func() {
-	before := map[*chart]map[*patient]int{w.kubelet.chart: {}, w.herald.chart: {}}
-	for _, p := range w.patients() {
-		spec := w.probeOf(p, probejudge.Readiness)
-		started := w.probeOf(p, probejudge.Startup) == nil ||
-			w.kubelet.level(p.id, probejudge.Startup).Passed && w.herald.level(p.id, probejudge.Startup).Passed
-		delayed := spec != nil && time.Since(p.since) < time.Duration(spec.InitialDelaySeconds)*time.Second
+func (h *proberHarness) checkReadinessPace(d time.Duration) func() {
+	answered := map[*probeRecorder]map[*instance]int{h.kubelet.probeRecorder: {}, h.herald.probeRecorder: {}}
+	for _, p := range h.instances() {
+		spec := h.probeSpec(p, probejudge.Readiness)
+		started := h.probeSpec(p, probejudge.Startup) == nil ||
+			h.kubelet.currentState(p.id, probejudge.Startup).Passed && h.herald.currentState(p.id, probejudge.Startup).Passed
+		delayed := spec != nil && time.Since(p.startedAt) < time.Duration(spec.InitialDelaySeconds)*time.Second
 		if spec == nil || !started || delayed || p.state != observed.Running {
 			continue
 		}
-		for side, counts := range before {
-			counts[p] = side.count(exam{w.shift, p.id, probejudge.Readiness})
+		for side, counts := range answered {
+			counts[p] = side.countAnswers(probeKey{h.generation, p.id, probejudge.Readiness})
 		}
 	}
 	return func() {
-		for side, counts := range before {
+		for side, counts := range answered {
 			for p, count := range counts {
-				least := int(d/time.Second)/int(w.probeOf(p, probejudge.Readiness).PeriodSeconds) - 2
-				if asked := side.count(exam{w.shift, p.id, probejudge.Readiness}) - count; asked < least {
-					side.complain("readiness of %s was asked %d times in %v, want %d", p.id, asked, d, least)
+				minimum := int(d/time.Second)/int(h.probeSpec(p, probejudge.Readiness).PeriodSeconds) - 2
+				if got := side.countAnswers(probeKey{h.generation, p.id, probejudge.Readiness}) - count; got < minimum {
+					side.addViolation("readiness of %s was asked %d times in %v, want %d", p.id, got, d, minimum)
 				}
 			}
 		}
@@ -185,26 +185,26 @@ func (w *ward) watchReadiness(d time.Duration) func() {
 }
 
 // compare says where the agents of this shift differ.
-func (w *ward) compare() string {
-	for _, side := range []*chart{w.kubelet.chart, w.herald.chart} {
-		if len(side.wrong) > 0 {
-			return fmt.Sprintf("kubelet: %q, Herald: %q", w.kubelet.wrong, w.herald.wrong)
+func (h *proberHarness) compare() string {
+	for _, side := range []*probeRecorder{h.kubelet.probeRecorder, h.herald.probeRecorder} {
+		if len(side.violations) > 0 {
+			return fmt.Sprintf("kubelet: %q, Herald: %q", h.kubelet.violations, h.herald.violations)
 		}
 	}
-	for e, theirs := range w.kubelet.levels {
+	for e, theirs := range h.kubelet.states {
 		for n, level := range theirs {
-			if ours, known := w.herald.levels[e][n]; known && ours != level {
-				return fmt.Sprintf("%v of %s after %q: the kubelet says %+v, Herald %+v", e.kind, e.id, w.answers[e][:n], level, ours)
+			if ours, known := h.herald.states[e][n]; known && ours != level {
+				return fmt.Sprintf("%v of %s after %q: the kubelet says %+v, Herald %+v", e.kind, e.id, h.answers[e][:n], level, ours)
 			}
 		}
 	}
-	for _, p := range w.patients() {
+	for _, p := range h.instances() {
 		if p.state == observed.Running {
-			if wrong := w.herald.isTold(p); wrong != "" {
-				return wrong
+			if violation := h.herald.checkReported(p); violation != "" {
+				return violation
 			}
-			if wrong := w.comparePace(p); wrong != "" {
-				return wrong
+			if violation := h.comparePace(p); violation != "" {
+				return violation
 			}
 		}
 	}
@@ -213,17 +213,17 @@ func (w *ward) compare() string {
 
 // comparePace finds the agent that asks less than it should. The kubelet sees a new container, and that one has started,
 // at the next tick of each of its workers, but asks for readiness more often (BUG-36).
-func (w *ward) comparePace(p *patient) string {
-	for _, kind := range kinds {
-		spec := w.probeOf(p, kind)
+func (h *proberHarness) comparePace(p *instance) string {
+	for _, kind := range allKinds {
+		spec := h.probeSpec(p, kind)
 		if spec == nil {
 			continue
 		}
 		const ticks = 2 * maxPeriod // of the startup probe's worker, then of this one
-		late := attempts * (2 + ticks/int(spec.PeriodSeconds))
-		e := exam{w.shift, p.id, kind}
-		theirs, ours := w.kubelet.count(e), w.herald.count(e)
-		if ours-theirs > late || theirs-ours > late && kind != probejudge.Readiness && !w.isEnding() {
+		tolerance := attemptsPerRound * (2 + ticks/int(spec.PeriodSeconds))
+		e := probeKey{h.generation, p.id, kind}
+		theirs, ours := h.kubelet.countAnswers(e), h.herald.countAnswers(e)
+		if ours-theirs > tolerance || theirs-ours > tolerance && kind != probejudge.Readiness && !h.isTerminating() {
 			return fmt.Sprintf("%v of %s: the kubelet asked %d times, Herald %d", kind, p.id, theirs, ours)
 		}
 	}
@@ -231,7 +231,7 @@ func (w *ward) comparePace(p *patient) string {
 }
 
 // attempts is how often each asks in a round in which nobody knows.
-const attempts = 3
+const attemptsPerRound = 3
 
 // graceCase is a container whose probe gave up.
 type graceCase struct {
@@ -240,12 +240,12 @@ type graceCase struct {
 }
 
 // compareGrace gives pods as the API server fills them in: each has a grace period.
-var compareGrace = compared(
-	func(d *drawer) graceCase {
-		seconds := func() *int64 { return oneOf(d, nil, new(int64(1)), new(int64(5)), new(int64(30)), new(int64(600))) }
-		c := graceCase{podWith(v1.RestartPolicyAlways, "app"), d.chance(50)}
+var compareGrace = newComparison(
+	func(g *generator) graceCase {
+		seconds := func() *int64 { return oneOf(g, nil, new(int64(1)), new(int64(5)), new(int64(30)), new(int64(600))) }
+		c := graceCase{podWith(v1.RestartPolicyAlways, "app"), g.chance(50)}
 		c.Pod.DeletionGracePeriodSeconds = seconds()
-		c.Pod.Spec.TerminationGracePeriodSeconds = oneOf(d, new(int64(0)), new(int64(10)), new(int64(30)))
+		c.Pod.Spec.TerminationGracePeriodSeconds = oneOf(g, new(int64(0)), new(int64(10)), new(int64(30)))
 		app := &c.Pod.Spec.Containers[0]
 		app.LivenessProbe = &v1.Probe{TerminationGracePeriodSeconds: seconds()}
 		if c.Startup {
@@ -257,7 +257,7 @@ var compareGrace = compared(
 		if c.Pod.Spec.TerminationGracePeriodSeconds == nil {
 			return ""
 		}
-		seen, reason := sights(sight("app", 1, observed.Running)), plan.StopLivenessProbe
+		seen, reason := runtimeWith(observedInstance("app", 1, observed.Running)), plan.StopLivenessProbe
 		if c.Startup {
 			reason = plan.StopStartupProbe
 		}
@@ -265,13 +265,13 @@ var compareGrace = compared(
 			Pod: c.Pod, Observed: seen, Now: time.Now(), Unhealthy: map[observed.ContainerID]string{containerID("app", 1): ""},
 		}).Stop
 		if len(ours) != 1 || ours[0].Reason != reason {
-			return unlike(reason, ours)
+			return describeMismatch(reason, ours)
 		}
 		if theirs := kubelet.GracePeriod(c.Pod, &c.Pod.Spec.Containers[0], string(reason)); theirs != ours[0].Grace {
-			return unlike(theirs.String(), ours[0].Grace.String())
+			return describeMismatch(theirs.String(), ours[0].Grace.String())
 		}
 		return ""
 	},
 )
 
-func TestPRB39BothGiveTheSameGraceAfterAFailedProbe(t *testing.T) { compareGrace.run(t) }
+func TestPRB39_SameGracePeriod(t *testing.T) { compareGrace.run(t) }

@@ -36,7 +36,7 @@ type batch struct {
 	Pods       []string // UID, and what of the pod counts
 }
 
-func describe(pods []*v1.Pod) []string {
+func describePods(pods []*v1.Pod) []string {
 	var all []string
 	for _, p := range pods {
 		all = append(all, fmt.Sprintf("%s name=%s image=%s label=%s phase=%s deleted=%v source=%s",
@@ -47,25 +47,25 @@ func describe(pods []*v1.Pod) []string {
 }
 
 // muxes are the kubelet's merging of sources and ours, side by side.
-type muxes struct {
-	kubelet *config.PodConfig
-	send    map[string]func([]*v1.Pod)
-	close   []func() // end the kubelet's listeners
-	herald  *source.Mux
-	sources map[string]*teller
-	got     []batch
-	mu      sync.Mutex // guards got
+type muxPair struct {
+	kubelet   *config.PodConfig
+	send      map[string]func([]*v1.Pod)
+	closers   []func() // end the kubelet's listeners
+	herald    *source.Mux
+	sources   map[string]*fakeSource
+	delivered []batch
+	mu        sync.Mutex // guards got
 }
 
 // teller is a source that says what a test wants it to say.
-type teller struct {
-	name podid.Source
-	sets chan []*v1.Pod
+type fakeSource struct {
+	source podid.Source
+	sets   chan []*v1.Pod
 }
 
-func (s *teller) Name() podid.Source { return s.name }
+func (s *fakeSource) Name() podid.Source { return s.source }
 
-func (s *teller) Run(ctx context.Context, sink source.Sink) error {
+func (s *fakeSource) Run(ctx context.Context, sink source.Sink) error {
 	for {
 		select {
 		case pods := <-s.sets:
@@ -77,20 +77,20 @@ func (s *teller) Run(ctx context.Context, sink source.Sink) error {
 }
 
 // nobody observes nothing: the kubelet wants to tell somebody when it first saw a pod.
-type nobody struct{}
+type noopObserver struct{}
 
-func (nobody) ObservedPodOnWatch(*v1.Pod, time.Time) {}
+func (noopObserver) ObservedPodOnWatch(*v1.Pod, time.Time) {}
 
-func newMuxes(ctx context.Context, t *rapid.T) *muxes {
-	m := &muxes{
-		kubelet: config.NewPodConfig(&record.FakeRecorder{}, nobody{}),
-		send:    map[string]func([]*v1.Pod){}, sources: map[string]*teller{},
+func newMuxPair(ctx context.Context, t *rapid.T) *muxPair {
+	m := &muxPair{
+		kubelet: config.NewPodConfig(&record.FakeRecorder{}, noopObserver{}),
+		send:    map[string]func([]*v1.Pod){}, sources: map[string]*fakeSource{},
 	}
 	var all []source.Source
 	for _, name := range []string{"api", "file"} {
-		send, closed := sender(m.kubelet.Channel(ctx, name))
-		m.send[name], m.close = send, append(m.close, closed)
-		m.sources[name] = &teller{name: podid.Source(name), sets: make(chan []*v1.Pod)}
+		send, closed := newSender(m.kubelet.Channel(ctx, name))
+		m.send[name], m.closers = send, append(m.closers, closed)
+		m.sources[name] = &fakeSource{source: podid.Source(name), sets: make(chan []*v1.Pod)}
 		all = append(all, m.sources[name])
 	}
 	var err error
@@ -101,7 +101,7 @@ func newMuxes(ctx context.Context, t *rapid.T) *muxes {
 }
 
 // sender fills the one field of the kubelet's message, whose type it keeps to itself.
-func sender[T any](channel chan<- T) (send func([]*v1.Pod), closed func()) {
+func newSender[T any](channel chan<- T) (send func([]*v1.Pod), closed func()) {
 	send = func(pods []*v1.Pod) {
 		var message T
 		reflect.ValueOf(&message).Elem().FieldByName("Pods").Set(reflect.ValueOf(pods))
@@ -110,27 +110,27 @@ func sender[T any](channel chan<- T) (send func([]*v1.Pod), closed func()) {
 	return send, func() { close(channel) }
 }
 
-func (m *muxes) consume() {
+func (m *muxPair) consume() {
 	for update := range m.herald.Updates() {
 		m.mu.Lock()
-		m.got = append(m.got, batch{Op: update.Op.String(), Source: string(update.Source), Pods: describe(update.Pods)})
+		m.delivered = append(m.delivered, batch{Op: update.Op.String(), Source: string(update.Source), Pods: describePods(update.Pods)})
 		m.mu.Unlock()
 		update.Ack()
 	}
 }
 
 // step tells both the same set and returns what each delivered.
-func (m *muxes) step(from string, pods []*v1.Pod) (kubelet, herald []batch) {
-	m.send[from](copied(pods))
-	m.sources[from].sets <- copied(pods)
+func (m *muxPair) step(from string, pods []*v1.Pod) (kubelet, herald []batch) {
+	m.send[from](copyPods(pods))
+	m.sources[from].sets <- copyPods(pods)
 	synctest.Wait()
 	for len(m.kubelet.Updates()) > 0 {
 		update := <-m.kubelet.Updates()
-		kubelet = append(kubelet, batch{Op: opName(update.Op), Source: update.Source, Pods: describe(update.Pods)})
+		kubelet = append(kubelet, batch{Op: opName(update.Op), Source: update.Source, Pods: describePods(update.Pods)})
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	herald, m.got = m.got, nil
+	herald, m.delivered = m.delivered, nil
 	return kubelet, herald
 }
 
@@ -141,7 +141,7 @@ func opName(op kubetypes.PodOperation) string {
 	}[op]
 }
 
-func copied(pods []*v1.Pod) []*v1.Pod {
+func copyPods(pods []*v1.Pod) []*v1.Pod {
 	var all []*v1.Pod
 	for _, p := range pods {
 		all = append(all, p.DeepCopy())
@@ -150,17 +150,17 @@ func copied(pods []*v1.Pod) []*v1.Pod {
 }
 
 // setOf draws a complete set of a source: up to four pods, each of one of two lives, in one of a few states.
-func setOf(t *rapid.T, from string) []*v1.Pod {
+func generateSet(t *rapid.T, from string) []*v1.Pod {
 	var pods []*v1.Pod
 	for _, name := range []string{"a", "b", "c", "d"} {
-		life := rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, name)
-		if life == "" {
+		instance := rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, name)
+		if instance == "" {
 			continue
 		}
 		draw := func(what string, values ...string) string { return rapid.SampledFrom(values).Draw(t, name+"."+what) }
 		p := &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: from + "-" + name, Namespace: "ns", UID: types.UID(from + name + life), Labels: map[string]string{"l": draw("label", "x", "y")},
+				Name: from + "-" + name, Namespace: "ns", UID: types.UID(from + name + instance), Labels: map[string]string{"l": draw("label", "x", "y")},
 			},
 			Spec:   v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: draw("image", "one", "two")}}},
 			Status: v1.PodStatus{Phase: v1.PodPhase(draw("phase", "Pending", "Running"))},
@@ -175,83 +175,83 @@ func setOf(t *rapid.T, from string) []*v1.Pod {
 
 // TestCFG35ToCFG40SourcesAreMergedAsTheKubeletMergesThem tells both the same sets, one source after the other at random,
 // and compares every batch: operation, order, and what the pods in it say.
-func TestCFG35ToCFG40SourcesAreMergedAsTheKubeletMergesThem(t *testing.T) {
+func TestCFG35ToCFG40_SameMerge(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := rapid.IntRange(1, 12).Draw(rt, "steps")
-		type told struct {
+		type update struct {
 			from string
 			set  []*v1.Pod
 		}
-		var story []told
+		var updates []update
 		for range steps {
 			from := rapid.SampledFrom([]string{"api", "file"}).Draw(rt, "from")
-			story = append(story, told{from, setOf(rt, from)})
+			updates = append(updates, update{from, generateSet(rt, from)})
 		}
-		var differs string
+		var mismatch string
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			m := newMuxes(ctx, rt)
+			m := newMuxPair(ctx, rt)
 			var all sync.WaitGroup
 			all.Go(func() { _ = m.herald.Run(ctx) })
 			all.Go(m.consume)
-			for i, s := range story {
+			for i, s := range updates {
 				kubelet, herald := m.step(s.from, s.set)
-				if diff := cmp.Diff(kubelet, herald); diff != "" && differs == "" {
-					differs = fmt.Sprintf("step %d, %s: kubelet (-) and Herald (+) deliver\n%s", i, s.from, diff)
+				if diff := cmp.Diff(kubelet, herald); diff != "" && mismatch == "" {
+					mismatch = fmt.Sprintf("step %d, %s: kubelet (-) and Herald (+) deliver\n%s", i, s.from, diff)
 				}
 			}
 			cancel()
-			for _, end := range m.close {
+			for _, end := range m.closers {
 				end()
 			}
 			all.Wait()
 		})
-		if differs != "" {
-			rt.Fatal(differs)
+		if mismatch != "" {
+			rt.Fatal(mismatch)
 		}
 	})
 }
 
 // folder is read by both sides.
-type folder struct {
+type manifestDir struct {
 	t       *testing.T
 	dir     string
 	kubelet *kubelet.FileSource
 	herald  *source.File
 }
 
-func newFolder(t *testing.T) *folder {
+func newManifestDir(t *testing.T) *manifestDir {
 	t.Helper()
 	dir := t.TempDir()
-	files, err := source.NewFile(source.FileConfig{Path: dir, NodeName: node})
+	files, err := source.NewFile(source.FileConfig{Path: dir, NodeName: nodeName})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &folder{t: t, dir: dir, kubelet: kubelet.NewFileSource(dir, node), herald: files}
+	return &manifestDir{t: t, dir: dir, kubelet: kubelet.NewFileSource(dir, nodeName), herald: files}
 }
 
-func (f *folder) write(file, content string) {
+func (f *manifestDir) write(file, content string) {
 	f.t.Helper()
 	if err := os.WriteFile(filepath.Join(f.dir, file), []byte(content), 0o600); err != nil {
 		f.t.Fatal(err)
 	}
 }
 
-func podNamed(name string) string {
+func podManifest(name string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: main, image: web}]}\n", name)
 }
 
 // pods is which pods each would run now.
-func (f *folder) pods() (kubelet, herald []string) {
+func (f *manifestDir) pods() (kubelet, herald []string) {
 	f.t.Helper()
 	theirs, err := f.kubelet.List()
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return namesOf(theirs), namesOf(f.herald.Scan().Pods)
+	return podNames(theirs), podNames(f.herald.Scan().Pods)
 }
 
-func namesOf(pods []*v1.Pod) []string {
+func podNames(pods []*v1.Pod) []string {
 	var names []string
 	for _, p := range pods {
 		names = append(names, p.Name)
@@ -260,15 +260,15 @@ func namesOf(pods []*v1.Pod) []string {
 	return names
 }
 
-func TestCFG14AFolderOfGoodManifestsGivesBothTheSamePods(t *testing.T) {
-	f := newFolder(t)
-	f.write("a.yaml", podNamed("a"))
+func TestCFG14_SamePodsFromDirectory(t *testing.T) {
+	f := newManifestDir(t)
+	f.write("a.yaml", podManifest("a"))
 	f.write("b.json", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"},"spec":{"containers":[{"name":"main","image":"web"}]}}`)
-	f.write(".hidden.yaml", podNamed("hidden"))
+	f.write(".hidden.yaml", podManifest("hidden"))
 	if err := os.Mkdir(filepath.Join(f.dir, "deeper"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	f.write("deeper/c.yaml", podNamed("c"))
+	f.write("deeper/c.yaml", podManifest("c"))
 	kubelet, herald := f.pods()
 	if want := []string{"a-node-1", "b-node-1"}; !slices.Equal(kubelet, want) || !slices.Equal(herald, want) {
 		t.Fatalf("kubelet %v, Herald %v, want %v", kubelet, herald, want)
@@ -281,9 +281,9 @@ func TestCFG14AFolderOfGoodManifestsGivesBothTheSamePods(t *testing.T) {
 	}
 }
 
-func TestBUG18ABrokenEditDoesNotEndThePod(t *testing.T) {
-	f := newFolder(t)
-	f.write("web.yaml", podNamed("web"))
+func TestBUG18_BrokenEdit(t *testing.T) {
+	f := newManifestDir(t)
+	f.write("web.yaml", podManifest("web"))
 	f.pods()
 	f.write("web.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: web\n")
 	kubelet, herald := f.pods()
@@ -298,10 +298,10 @@ func TestBUG18ABrokenEditDoesNotEndThePod(t *testing.T) {
 	}
 }
 
-func TestBUG32ABackupFileIsNoManifest(t *testing.T) {
-	f := newFolder(t)
-	f.write("web.yaml", podNamed("web"))
-	f.write("web.yaml.bak", podNamed("old"))
+func TestBUG32_BackupFile(t *testing.T) {
+	f := newManifestDir(t)
+	f.write("web.yaml", podManifest("web"))
+	f.write("web.yaml.bak", podManifest("old"))
 	kubelet, herald := f.pods()
 	if !slices.Contains(kubelet, "old-node-1") {
 		t.Errorf("the kubelet no longer has this fault: it runs %v", kubelet)
@@ -311,11 +311,11 @@ func TestBUG32ABackupFileIsNoManifest(t *testing.T) {
 	}
 }
 
-func TestCFG20OfTwoFilesWithOnePodTheFirstKeepsIt(t *testing.T) {
-	f := newFolder(t)
-	f.write("a.yaml", podNamed("web"))
+func TestCFG20_DuplicatePod(t *testing.T) {
+	f := newManifestDir(t)
+	f.write("a.yaml", podManifest("web"))
 	f.pods()
-	f.write("b.yaml", podNamed("web"))
+	f.write("b.yaml", podManifest("web"))
 	kubelet, herald := f.pods()
 	if len(kubelet) != 2 {
 		t.Errorf("the kubelet no longer has this fault: it reads %v", kubelet)
@@ -326,13 +326,13 @@ func TestCFG20OfTwoFilesWithOnePodTheFirstKeepsIt(t *testing.T) {
 }
 
 // page is a URL whose content a test changes, and which counts how often it was read.
-type page struct {
+type fakePage struct {
 	mu    sync.Mutex // guards all below
 	body  string
 	reads int
 }
 
-func (p *page) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (p *fakePage) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reads++
@@ -340,7 +340,7 @@ func (p *page) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 }
 
 // show changes the content and waits until it was read a few times.
-func (p *page) show(t *testing.T, body string) {
+func (p *fakePage) setBody(t *testing.T, body string) {
 	t.Helper()
 	p.mu.Lock()
 	p.body, p.reads = body, 0
@@ -357,17 +357,17 @@ func (p *page) show(t *testing.T, body string) {
 
 const onePod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec":{"containers":[{"name":"main","image":"web"}]}}`
 
-func TestBUG21AURLThatIsEmptyForAWhileKeepsOrRegainsItsPods(t *testing.T) {
-	const often = 5 * time.Millisecond
+func TestBUG21_EmptyURLBody(t *testing.T) {
+	const period = 5 * time.Millisecond
 	t.Run("the kubelet", func(t *testing.T) {
-		content := &page{}
+		content := &fakePage{}
 		server := httptest.NewServer(content)
 		defer server.Close()
-		theirs := config.NewPodConfig(&record.FakeRecorder{}, nobody{})
-		config.NewSourceURL(klog.Logger{}, server.URL, nil, types.NodeName(node), often, theirs.Channel(t.Context(), "http"))
+		theirs := config.NewPodConfig(&record.FakeRecorder{}, noopObserver{})
+		config.NewSourceURL(klog.Logger{}, server.URL, nil, types.NodeName(nodeName), period, theirs.Channel(t.Context(), "http"))
 		pods := 0
 		for _, body := range []string{onePod, "", onePod} {
-			content.show(t, body)
+			content.setBody(t, body)
 			for len(theirs.Updates()) > 0 {
 				switch update := <-theirs.Updates(); update.Op {
 				case kubetypes.ADD:
@@ -382,10 +382,10 @@ func TestBUG21AURLThatIsEmptyForAWhileKeepsOrRegainsItsPods(t *testing.T) {
 		}
 	})
 	t.Run("Herald", func(t *testing.T) {
-		content := &page{}
+		content := &fakePage{}
 		server := httptest.NewServer(content)
 		defer server.Close()
-		url, err := source.NewHTTP(source.HTTPConfig{URL: server.URL, NodeName: node, Period: often})
+		url, err := source.NewHTTP(source.HTTPConfig{URL: server.URL, NodeName: nodeName, Period: period})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -412,7 +412,7 @@ func TestBUG21AURLThatIsEmptyForAWhileKeepsOrRegainsItsPods(t *testing.T) {
 			}
 		})
 		for _, body := range []string{onePod, "", onePod} {
-			content.show(t, body)
+			content.setBody(t, body)
 		}
 		cancel()
 		all.Wait()

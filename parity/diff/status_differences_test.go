@@ -30,188 +30,188 @@ import (
 )
 
 // onTwins shows something on the kubelet's status manager and on ours, side by side.
-func onTwins(t *testing.T, change func(*status.Config), show func(t *testing.T, w *twins, kubelet, herald *twin)) {
+func withNodePair(t *testing.T, configure func(*status.Config), test func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode)) {
 	t.Helper()
-	calm(t)
+	disableErrorBackoff(t)
 	synctest.Test(t, func(t *testing.T) {
-		w := inMemory(t, change)
-		defer w.stop()
-		show(t, w, w.nodes[0], w.nodes[1])
+		pair := newMemoryPair(t, configure)
+		defer pair.stop()
+		test(t, pair, pair.nodes[0], pair.nodes[1])
 	})
 }
 
 // running makes a pod all of whose containers run.
-func (w *twins) running(name string) *life {
-	w.appear(name)
-	l := w.newest(name)
-	for number := range len(l.inits) + len(l.regulars) {
-		l.goOn(number, 0)
+func (pair *nodePair) startPod(name string) *podSim {
+	pair.ensurePod(name)
+	sim := pair.latest(name)
+	for number := range len(sim.inits) + len(sim.regulars) {
+		sim.advance(number, 0)
 	}
-	return l
+	return sim
 }
 
 // shown is what the API server says of the pod, once all is quiet.
-func (n *twin) shown(name string) v1.PodStatus {
+func (n *pairedNode) apiStatus(name string) v1.PodStatus {
 	synctest.Wait()
-	if p := n.cluster.pod(name); p != nil {
+	if p := n.cluster.getPod(name); p != nil {
 		return p.Status
 	}
 	return v1.PodStatus{}
 }
 
 // isReadyNow tells whether the pod's first container is ready, as far as the node says.
-func (n *twin) isReadyNow(l *life) bool {
-	s, _ := n.GetPodStatus(n.pods[l].UID)
+func (n *pairedNode) isFirstContainerReady(sim *podSim) bool {
+	s, _ := n.GetPodStatus(n.pods[sim].UID)
 	return s.ContainerStatuses[0].Ready
 }
 
-func countShown(n *twin, lives []*life, phase v1.PodPhase) (count int) {
-	for _, l := range lives {
-		if n.shown(l.name).Phase == phase {
+func countInPhase(n *pairedNode, sims []*podSim, phase v1.PodPhase) (count int) {
+	for _, sim := range sims {
+		if n.apiStatus(sim.name).Phase == phase {
 			count++
 		}
 	}
 	return count
 }
 
-func TestBUG1ASlowServerDelaysManyPodsNoMoreThanOne(t *testing.T) {
-	onTwins(t, nil, func(t *testing.T, w *twins, kubelet, herald *twin) {
-		var lives []*life
+func TestBUG1_SlowServer(t *testing.T) {
+	withNodePair(t, nil, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
+		var sims []*podSim
 		for i := range 16 {
-			lives = append(lives, w.running(fmt.Sprintf("web-%d", i)))
+			sims = append(sims, pair.startPod(fmt.Sprintf("web-%d", i)))
 		}
-		w.script(func() *fault.Rule { return fault.On("PATCH", "/pods/").Delay(time.Second) })
-		for _, l := range lives {
-			w.tell(l)
+		pair.addFault(func() *fault.Rule { return fault.On("PATCH", "/pods/").Delay(time.Second) })
+		for _, sim := range sims {
+			pair.setStatus(sim)
 		}
 		time.Sleep(1500 * time.Millisecond)
-		if told := countShown(kubelet, lives, v1.PodRunning); told != 1 {
-			t.Errorf("the kubelet no longer has this fault: it told of %d pods", told)
+		if visible := countInPhase(kubelet, sims, v1.PodRunning); visible != 1 {
+			t.Errorf("the kubelet no longer has this fault: it told of %d pods", visible)
 		}
-		if told := countShown(herald, lives, v1.PodRunning); told != len(lives) {
-			t.Errorf("%d of %d pods were told of", told, len(lives))
-		}
-	})
-}
-
-func TestBUG2AChangeIsOneRequest(t *testing.T) {
-	onTwins(t, nil, func(t *testing.T, w *twins, kubelet, herald *twin) {
-		w.tell(w.running(jobPod))
-		time.Sleep(quiet)
-		if asked := kubelet.tally(); asked != (tally{gets: 1, patches: 1}) {
-			t.Errorf("the kubelet no longer has this fault: %+v", asked)
-		}
-		if asked := herald.tally(); asked != (tally{patches: 1}) {
-			t.Errorf("a change took %+v", asked)
+		if visible := countInPhase(herald, sims, v1.PodRunning); visible != len(sims) {
+			t.Errorf("%d of %d pods were told of", visible, len(sims))
 		}
 	})
 }
 
-func TestBUG3AnEndOvertakesWhatIsLessUrgent(t *testing.T) {
+func TestBUG2_OneRequestPerChange(t *testing.T) {
+	withNodePair(t, nil, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
+		pair.setStatus(pair.startPod(jobPod))
+		time.Sleep(quietPeriod)
+		if counts := kubelet.countRequests(); counts != (requestCounts{gets: 1, patches: 1}) {
+			t.Errorf("the kubelet no longer has this fault: %+v", counts)
+		}
+		if counts := herald.countRequests(); counts != (requestCounts{patches: 1}) {
+			t.Errorf("a change took %+v", counts)
+		}
+	})
+}
+
+func TestBUG3_TerminationFirst(t *testing.T) {
 	oneAtATime := func(c *status.Config) { c.Workers = 1 }
-	onTwins(t, oneAtATime, func(t *testing.T, w *twins, kubelet, herald *twin) {
-		job := w.running(jobPod)
-		var lives []*life
+	withNodePair(t, oneAtATime, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
+		job := pair.startPod(jobPod)
+		var sims []*podSim
 		for i := range 20 {
-			lives = append(lives, w.running(fmt.Sprintf("web-%d", i)))
+			sims = append(sims, pair.startPod(fmt.Sprintf("web-%d", i)))
 		}
-		w.script(func() *fault.Rule { return fault.On("PATCH", "/pods/").Delay(time.Second) })
-		for _, l := range lives {
-			w.tell(l)
+		pair.addFault(func() *fault.Rule { return fault.On("PATCH", "/pods/").Delay(time.Second) })
+		for _, sim := range sims {
+			pair.setStatus(sim)
 		}
 		time.Sleep(1500 * time.Millisecond)
-		w.each(job, func(n *twin, p *v1.Pod) { n.could.set(p.UID, false) })
-		job.goOn(0, 0)
-		job.goOn(1, 1)
-		w.tell(job)
+		pair.forEachNode(job, func(n *pairedNode, p *v1.Pod) { n.runtime.set(p.UID, false) })
+		job.advance(0, 0)
+		job.advance(1, 1)
+		pair.setStatus(job)
 		time.Sleep(2 * time.Second)
-		if phase := kubelet.shown(jobPod).Phase; phase == v1.PodFailed {
+		if phase := kubelet.apiStatus(jobPod).Phase; phase == v1.PodFailed {
 			t.Error("the kubelet no longer has this fault")
 		}
-		if phase := herald.shown(jobPod).Phase; phase != v1.PodFailed {
-			t.Errorf("the end waits behind %d changes: the pod is %s", len(lives), phase)
+		if phase := herald.apiStatus(jobPod).Phase; phase != v1.PodFailed {
+			t.Errorf("the end waits behind %d changes: the pod is %s", len(sims), phase)
 		}
 	})
 }
 
-func TestBUG6AFailedRequestIsTriedAgainSoon(t *testing.T) {
-	onTwins(t, nil, func(t *testing.T, w *twins, kubelet, herald *twin) {
-		l := w.running(jobPod)
+func TestBUG6_QuickRetry(t *testing.T) {
+	withNodePair(t, nil, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
+		sim := pair.startPod(jobPod)
 		time.Sleep(time.Second) // after a full pass, and long before the next
-		w.script(func() *fault.Rule { return fault.On("PATCH", "/pods/").Times(1).Reply(http.StatusInternalServerError) })
-		w.tell(l)
+		pair.addFault(func() *fault.Rule { return fault.On("PATCH", "/pods/").Times(1).Reply(http.StatusInternalServerError) })
+		pair.setStatus(sim)
 		time.Sleep(time.Second)
-		if phase := kubelet.shown(jobPod).Phase; phase != v1.PodPending {
+		if phase := kubelet.apiStatus(jobPod).Phase; phase != v1.PodPending {
 			t.Errorf("the kubelet no longer has this fault: the pod is %s", phase)
 		}
-		if phase := herald.shown(jobPod).Phase; phase != v1.PodRunning {
+		if phase := herald.apiStatus(jobPod).Phase; phase != v1.PodRunning {
 			t.Errorf("a second after one failure the pod is %s", phase)
 		}
 	})
 }
 
-func TestBUG7AStatusFromBeforeAProbeDoesNotUndoIt(t *testing.T) {
-	onTwins(t, nil, func(t *testing.T, w *twins, kubelet, herald *twin) {
-		l := w.running("web-0")
-		w.tell(l)
-		w.sayLate(l, 0)
-		if kubelet.isReadyNow(l) {
+func TestBUG7_StaleStatus(t *testing.T) {
+	withNodePair(t, nil, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
+		sim := pair.startPod("web-0")
+		pair.setStatus(sim)
+		pair.reportStale(sim, 0)
+		if kubelet.isFirstContainerReady(sim) {
 			t.Error("the kubelet no longer has this fault")
 		}
-		if !herald.isReadyNow(l) {
+		if !herald.isFirstContainerReady(sim) {
 			t.Error("an older status undid the probe")
 		}
 	})
 }
 
-func TestBUG8AStaticPodKeepsItsStatusWhenItsMirrorIsMadeAnewUnseen(t *testing.T) {
-	onTwins(t, nil, func(t *testing.T, w *twins, kubelet, herald *twin) {
-		l := w.running(staticPod)
-		w.tell(l)
-		w.script(func() *fault.Rule { return fault.On("watch", "/pods").Stall() })
-		w.kubectlDelete(l, 0)
-		w.appear(staticPod)
-		l.goOn(0, 1)
-		w.tell(l)
-		if _, found := kubelet.GetPodStatus(kubelet.pods[l].UID); found {
+func TestBUG8_MirrorRecreated(t *testing.T) {
+	withNodePair(t, nil, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
+		sim := pair.startPod(staticPod)
+		pair.setStatus(sim)
+		pair.addFault(func() *fault.Rule { return fault.On("watch", "/pods").Stall() })
+		pair.kubectlDelete(sim, 0)
+		pair.ensurePod(staticPod)
+		sim.advance(0, 1)
+		pair.setStatus(sim)
+		if _, found := kubelet.GetPodStatus(kubelet.pods[sim].UID); found {
 			t.Error("the kubelet no longer has this fault: it keeps the status")
 		}
-		if _, found := herald.GetPodStatus(herald.pods[l].UID); !found {
+		if _, found := herald.GetPodStatus(herald.pods[sim].UID); !found {
 			t.Error("a live pod's status was dropped")
 		}
-		for _, heal := range w.heal {
+		for _, heal := range pair.clearFaults {
 			heal()
 		}
-		time.Sleep(quiet)
-		if shown := kubelet.shown(staticPod); len(shown.ContainerStatuses) != 0 {
+		time.Sleep(quietPeriod)
+		if shown := kubelet.apiStatus(staticPod); len(shown.ContainerStatuses) != 0 {
 			t.Error("the kubelet no longer has this fault: it tells the new mirror")
 		}
-		if shown := herald.shown(staticPod); len(shown.ContainerStatuses) != 1 {
+		if shown := herald.apiStatus(staticPod); len(shown.ContainerStatuses) != 1 {
 			t.Errorf("the new mirror shows %+v", shown)
 		}
 	})
 }
 
-func TestBUG9AWatchThatLagsIsNotReadAsInterference(t *testing.T) {
-	onTwins(t, nil, func(t *testing.T, w *twins, kubelet, herald *twin) {
-		l := w.running(jobPod)
-		w.script(func() *fault.Rule { return fault.On("watch", "/pods").Stall() })
-		w.tell(l)
-		for _, n := range w.nodes {
+func TestBUG9_LaggingWatch(t *testing.T) {
+	withNodePair(t, nil, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
+		sim := pair.startPod(jobPod)
+		pair.addFault(func() *fault.Rule { return fault.On("watch", "/pods").Stall() })
+		pair.setStatus(sim)
+		for _, n := range pair.nodes {
 			n.faults.Forget()
 		}
 		time.Sleep(35 * time.Second)
-		if asked := kubelet.tally(); asked.gets != 3 {
-			t.Errorf("the kubelet no longer has this fault: in three full passes it asked %+v", asked)
+		if counts := kubelet.countRequests(); counts.gets != 3 {
+			t.Errorf("the kubelet no longer has this fault: in three full passes it asked %+v", counts)
 		}
-		if asked := herald.tally(); asked != (tally{}) {
-			t.Errorf("what was acknowledged was asked for again: %+v", asked)
+		if counts := herald.countRequests(); counts != (requestCounts{}) {
+			t.Errorf("what was acknowledged was asked for again: %+v", counts)
 		}
 	})
 }
 
 // latencies is what a registry says of the time that changes took to be told.
-func latencies(t *testing.T, registry prometheus.Gatherer) (samples uint64, seconds float64) {
+func syncDurations(t *testing.T, registry prometheus.Gatherer) (samples uint64, seconds float64) {
 	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {
@@ -226,81 +226,81 @@ func latencies(t *testing.T, registry prometheus.Gatherer) (samples uint64, seco
 	return 0, 0
 }
 
-func TestBUG5TheLatencyIsThatOfTheChangeAndNotTheAgeOfThePod(t *testing.T) {
+func TestBUG5_SyncDuration(t *testing.T) {
 	kubeletmetrics.Register()
 	registry := prometheus.NewRegistry()
 	measured := func(c *status.Config) { c.Metrics = registry }
-	onTwins(t, measured, func(t *testing.T, w *twins, _, _ *twin) {
-		_, before := latencies(t, kubeletmetrics.GetGather())
-		l := w.running("web-0")
+	withNodePair(t, measured, func(t *testing.T, pair *nodePair, _, _ *pairedNode) {
+		_, before := syncDurations(t, kubeletmetrics.GetGather())
+		sim := pair.startPod("web-0")
 		for range 3 {
-			w.tell(l)
+			pair.setStatus(sim)
 			time.Sleep(2 * time.Second)
-			l.goOn(0, 1)
+			sim.advance(0, 1)
 		}
-		if _, seconds := latencies(t, kubeletmetrics.GetGather()); seconds-before != 0+2+4 {
+		if _, seconds := syncDurations(t, kubeletmetrics.GetGather()); seconds-before != 0+2+4 {
 			t.Errorf("the kubelet no longer has this fault: three changes told at once took %v s", seconds-before)
 		}
-		if samples, seconds := latencies(t, registry); samples != 3 || seconds != 0 {
+		if samples, seconds := syncDurations(t, registry); samples != 3 || seconds != 0 {
 			t.Errorf("three changes told at once are %d samples of %v s", samples, seconds)
 		}
 	})
 }
 
 // keptFolder is where our node keeps what must survive it. It is opened in a bubble and must be closed there.
-type keptFolder struct {
+type checkpointDir struct {
 	t    *testing.T
 	path string
-	open *checkpoint.Dir
+	dir  *checkpoint.Dir
 }
 
 // reopen lets a start of our node find what the last one left.
-func (f *keptFolder) reopen(c *status.Config) {
+func (f *checkpointDir) reopen(c *status.Config) {
 	f.close()
 	var err error
-	if f.open, err = checkpoint.Open(f.path, checkpoint.Options{}); err != nil {
+	if f.dir, err = checkpoint.Open(f.path, checkpoint.Options{}); err != nil {
 		f.t.Fatal(err)
 	}
-	c.State = f.open
+	c.State = f.dir
 }
 
-func (f *keptFolder) close() {
-	if f.open != nil {
-		_ = f.open.Close()
+func (f *checkpointDir) close() {
+	if f.dir != nil {
+		_ = f.dir.Close()
 	}
 }
 
-func TestBUG10AnEndThatCouldNotBeToldIsToldAfterARestart(t *testing.T) {
-	folder := &keptFolder{t: t, path: t.TempDir()}
-	onTwins(t, folder.reopen, func(t *testing.T, w *twins, kubelet, herald *twin) {
+func TestBUG10_TerminationAfterRestart(t *testing.T) {
+	folder := &checkpointDir{t: t, path: t.TempDir()}
+	withNodePair(t, folder.reopen, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
 		defer folder.close()
-		defer w.stop()
-		l := w.running(jobPod)
-		w.tell(l)
-		w.servers(func(m *memory) { m.SetDown(true) })
-		w.end(l)
-		w.restart()
-		w.servers(func(m *memory) { m.SetDown(false) })
+		defer pair.stop()
+		sim := pair.startPod(jobPod)
+		pair.setStatus(sim)
+		pair.forEachServer(func(m *memoryCluster) { m.SetDown(true) })
+		pair.finishPod(sim)
+		pair.restart()
+		pair.forEachServer(func(m *memoryCluster) { m.SetDown(false) })
 		time.Sleep(time.Minute)
-		if phase := kubelet.shown(jobPod).Phase; phase != v1.PodRunning {
+		if phase := kubelet.apiStatus(jobPod).Phase; phase != v1.PodRunning {
 			t.Errorf("the kubelet no longer has this fault: the pod is %s", phase)
 		}
-		if phase := herald.shown(jobPod).Phase; phase != v1.PodFailed {
+		if phase := herald.apiStatus(jobPod).Phase; phase != v1.PodFailed {
 			t.Errorf("the pod is %s", phase)
 		}
 	})
 }
 
-func TestBUG12WithoutAnAPIServerStatusesSurviveARestart(t *testing.T) {
+func TestBUG12_RestartWithoutAPIServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, p := newLife(staticPod, 1), manifestOf(staticPod)
-		theirBook, ourBook := kubeletpod.NewBasicPodManager(), pod.NewManager()
-		theirBook.AddPod(p)
-		ourBook.AddPod(p)
-		folder := &keptFolder{t: t, path: t.TempDir()}
+		sim, p := newPodSim(staticPod, 1), newStaticPod(staticPod)
+		kubeletPods, heraldPods := kubeletpod.NewBasicPodManager(), pod.NewManager()
+		kubeletPods.AddPod(p)
+		heraldPods.AddPod(p)
+		folder := &checkpointDir{t: t, path: t.TempDir()}
 		defer folder.close()
 		start := func() (*kubelet.StatusManager, *status.Manager, func()) {
-			config := status.Config{Pods: ourBook}
+			config := status.Config{Pods: heraldPods}
 			folder.reopen(&config)
 			manager, err := status.New(config)
 			if err != nil {
@@ -309,11 +309,11 @@ func TestBUG12WithoutAnAPIServerStatusesSurviveARestart(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			var running sync.WaitGroup
 			running.Go(func() { _ = manager.Run(ctx) })
-			return kubelet.NewStatusManager(nil, theirBook, nil), manager, func() { cancel(); running.Wait() }
+			return kubelet.NewStatusManager(nil, kubeletPods, nil), manager, func() { cancel(); running.Wait() }
 		}
 		theirs, ours, stop := start()
-		theirs.SetPodStatus(p, l.status(p))
-		before, _ := ours.SetPodStatus(p, l.status(p))
+		theirs.SetPodStatus(p, sim.status(p))
+		before, _ := ours.SetPodStatus(p, sim.status(p))
 		stop()
 		time.Sleep(time.Hour)
 		theirs, ours, stop = start()
@@ -328,12 +328,12 @@ func TestBUG12WithoutAnAPIServerStatusesSurviveARestart(t *testing.T) {
 }
 
 // nodes reads the Node object as the kubelet's mirror client wants it.
-type nodes struct{ *kubeapi.Client }
+type nodeGetter struct{ *kubeapi.Client }
 
-func (n nodes) Get(name string) (*v1.Node, error) { return n.GetNode(context.Background(), name) }
+func (n nodeGetter) Get(name string) (*v1.Node, error) { return n.GetNode(context.Background(), name) }
 
-func TestBUG15AMirrorThatIsThereAlreadyIsNoConflict(t *testing.T) {
-	calm(t)
+func TestBUG15_ExistingMirror(t *testing.T) {
+	disableErrorBackoff(t)
 	synctest.Test(t, func(t *testing.T) {
 		server := heraldtest.NewAPIServer()
 		owner := server.AddNode("n1")
@@ -345,19 +345,19 @@ func TestBUG15AMirrorThatIsThereAlreadyIsNoConflict(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := manifestOf(staticPod)
+		p := newStaticPod(staticPod)
 		p.Namespace, p.Spec.NodeName = "shop", owner.Name
-		theirs := kubeletpod.NewBasicMirrorClient(clientset, owner.Name, nodes{client})
+		theirs := kubeletpod.NewBasicMirrorClient(clientset, owner.Name, nodeGetter{client})
 		if err := theirs.CreateMirrorPod(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 		if err := theirs.CreateMirrorPod(t.Context(), p); !apierrors.IsAlreadyExists(err) {
 			t.Errorf("the kubelet no longer has this fault: %v", err)
 		}
-		book := pod.NewManager() // as after a restart: the watch has not shown the mirror yet
-		book.AddPod(p)
+		pods := pod.NewManager() // as after a restart: the watch has not shown the mirror yet
+		pods.AddPod(p)
 		ours, err := podmirror.New(podmirror.Config{
-			NodeName: owner.Name, Pods: book, API: client,
+			NodeName: owner.Name, Pods: pods, API: client,
 			Terminating: func(podid.FullName) bool { return false }, StaticSourcesReady: func() bool { return true },
 		})
 		if err != nil {
@@ -375,12 +375,12 @@ func TestBUG15AMirrorThatIsThereAlreadyIsNoConflict(t *testing.T) {
 	})
 }
 
-func TestSM15AContainerWithoutReadinessProbeIsReadyWhenItHasStarted(t *testing.T) {
-	onTwins(t, nil, func(t *testing.T, w *twins, kubelet, herald *twin) {
-		l := w.running(webPod)
-		w.tell(l)
-		w.each(l, func(n *twin, p *v1.Pod) { n.SetContainerStartup(p.UID, l.inits[0].ContainerID, true) })
-		ready := func(n *twin) bool { return n.shown(webPod).InitContainerStatuses[0].Ready }
+func TestSM15_ReadyAfterStartup(t *testing.T) {
+	withNodePair(t, nil, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
+		sim := pair.startPod(webPod)
+		pair.setStatus(sim)
+		pair.forEachNode(sim, func(n *pairedNode, p *v1.Pod) { n.SetContainerStartup(p.UID, sim.inits[0].ContainerID, true) })
+		ready := func(n *pairedNode) bool { return n.apiStatus(webPod).InitContainerStatuses[0].Ready }
 		if ready(kubelet) {
 			t.Error("the kubelet no longer differs")
 		}
@@ -390,47 +390,47 @@ func TestSM15AContainerWithoutReadinessProbeIsReadyWhenItHasStarted(t *testing.T
 	})
 }
 
-func TestSM17AStaticPodThatEndsAtOnceKeepsWhatItsMirrorSays(t *testing.T) {
-	onTwins(t, nil, func(t *testing.T, w *twins, kubelet, herald *twin) {
-		l := w.running(staticPod)
-		w.tell(l)
-		w.restart()
-		w.each(l, func(n *twin, p *v1.Pod) { n.TerminatePod(p) })
-		time.Sleep(quiet)
-		if shown := kubelet.shown(staticPod); shown.Phase != "" || len(shown.ContainerStatuses) != 0 {
+func TestSM17_StaticPodTerminatedAtOnce(t *testing.T) {
+	withNodePair(t, nil, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
+		sim := pair.startPod(staticPod)
+		pair.setStatus(sim)
+		pair.restart()
+		pair.forEachNode(sim, func(n *pairedNode, p *v1.Pod) { n.TerminatePod(p) })
+		time.Sleep(quietPeriod)
+		if shown := kubelet.apiStatus(staticPod); shown.Phase != "" || len(shown.ContainerStatuses) != 0 {
 			t.Errorf("the kubelet no longer differs: %+v", shown)
 		}
-		if shown := herald.shown(staticPod); shown.Phase != v1.PodRunning || shown.ContainerStatuses[0].State.Terminated == nil {
+		if shown := herald.apiStatus(staticPod); shown.Phase != v1.PodRunning || shown.ContainerStatuses[0].State.Terminated == nil {
 			t.Errorf("the mirror shows %+v", shown)
 		}
 	})
 }
 
-func TestSM18ALostContainerIsNeitherStartedNorReady(t *testing.T) {
-	onTwins(t, nil, func(t *testing.T, w *twins, kubelet, herald *twin) {
-		l := w.running(staticPod)
-		w.tell(l)
-		w.probe(l, 0, true)
-		w.each(l, func(n *twin, p *v1.Pod) { n.TerminatePod(p) })
-		if c := kubelet.shown(staticPod).ContainerStatuses[0]; c.State.Terminated == nil || !c.Ready || !*c.Started {
+func TestSM18_LostContainer(t *testing.T) {
+	withNodePair(t, nil, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
+		sim := pair.startPod(staticPod)
+		pair.setStatus(sim)
+		pair.probe(sim, 0, true)
+		pair.forEachNode(sim, func(n *pairedNode, p *v1.Pod) { n.TerminatePod(p) })
+		if c := kubelet.apiStatus(staticPod).ContainerStatuses[0]; c.State.Terminated == nil || !c.Ready || !*c.Started {
 			t.Errorf("the kubelet no longer differs: %+v", c)
 		}
-		if c := herald.shown(staticPod).ContainerStatuses[0]; c.State.Terminated == nil || c.Ready || *c.Started {
+		if c := herald.apiStatus(staticPod).ContainerStatuses[0]; c.State.Terminated == nil || c.Ready || *c.Started {
 			t.Errorf("the container shows %+v", c)
 		}
 	})
 }
 
-func TestSM24AConditionThatSomebodyElseTurnedIsNotTurnedBackInTime(t *testing.T) {
-	onTwins(t, nil, func(t *testing.T, w *twins, kubelet, herald *twin) {
-		l := w.running("web-0")
-		w.tell(l)
-		w.probe(l, 0, true)
+func TestSM24_ForeignCondition(t *testing.T) {
+	withNodePair(t, nil, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
+		sim := pair.startPod("web-0")
+		pair.setStatus(sim)
+		pair.probe(sim, 0, true)
 		time.Sleep(time.Minute)
-		w.interfere(l.name, interferences[turnsReady])
+		pair.updateAsOther(sim.name, foreignWrites[overwriteReady])
 		turned := time.Now()
-		time.Sleep(quiet)
-		ready := func(n *twin) *v1.PodCondition { return conditionOf(n.shown(l.name), v1.PodReady) }
+		time.Sleep(quietPeriod)
+		ready := func(n *pairedNode) *v1.PodCondition { return findCondition(n.apiStatus(sim.name), v1.PodReady) }
 		if c := ready(kubelet); c.Status != v1.ConditionTrue || !c.LastTransitionTime.Time.Before(turned) {
 			t.Errorf("the kubelet no longer differs: %+v", c)
 		}
@@ -440,33 +440,33 @@ func TestSM24AConditionThatSomebodyElseTurnedIsNotTurnedBackInTime(t *testing.T)
 	})
 }
 
-func TestSM53WhatSomebodyElseWroteIsPutRightAtOnce(t *testing.T) {
-	onTwins(t, nil, func(t *testing.T, w *twins, kubelet, herald *twin) {
-		l := w.running(jobPod)
-		w.tell(l)
+func TestSM53_ForeignWriteCorrected(t *testing.T) {
+	withNodePair(t, nil, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
+		sim := pair.startPod(jobPod)
+		pair.setStatus(sim)
 		time.Sleep(time.Second)
-		w.interfere(l.name, func(p *v1.Pod) { p.Status.Phase = v1.PodPending })
-		if phase := kubelet.shown(jobPod).Phase; phase != v1.PodPending {
+		pair.updateAsOther(sim.name, func(p *v1.Pod) { p.Status.Phase = v1.PodPending })
+		if phase := kubelet.apiStatus(jobPod).Phase; phase != v1.PodPending {
 			t.Errorf("the kubelet no longer differs: the pod is %s", phase)
 		}
-		if phase := herald.shown(jobPod).Phase; phase != v1.PodRunning {
+		if phase := herald.apiStatus(jobPod).Phase; phase != v1.PodRunning {
 			t.Errorf("the pod is %s", phase)
 		}
 	})
 }
 
-func TestSM65SendingChangesNothingInTheCache(t *testing.T) {
-	onTwins(t, nil, func(t *testing.T, w *twins, kubelet, herald *twin) {
-		l := w.running(jobPod)
-		l.disrupted = true
-		w.tell(l)
-		cachedAt := func(n *twin) time.Time {
-			s, _ := n.GetPodStatus(n.pods[l].UID)
-			return conditionOf(s, v1.DisruptionTarget).LastTransitionTime.Time
+func TestSM65_CacheUnchangedBySend(t *testing.T) {
+	withNodePair(t, nil, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
+		sim := pair.startPod(jobPod)
+		sim.disrupted = true
+		pair.setStatus(sim)
+		cachedAt := func(n *pairedNode) time.Time {
+			s, _ := n.GetPodStatus(n.pods[sim].UID)
+			return findCondition(s, v1.DisruptionTarget).LastTransitionTime.Time
 		}
 		began := cachedAt(herald)
 		time.Sleep(1500 * time.Millisecond)
-		w.end(l)
+		pair.finishPod(sim)
 		if at := cachedAt(kubelet); !at.After(began) || at.Nanosecond() == 0 {
 			t.Errorf("the kubelet no longer differs: the time in its cache is %v", at)
 		}
@@ -476,54 +476,54 @@ func TestSM65SendingChangesNothingInTheCache(t *testing.T) {
 	})
 }
 
-func TestSM69TheEndOfAStaticPodWaitsForItsContainersToo(t *testing.T) {
-	onTwins(t, nil, func(t *testing.T, w *twins, kubelet, herald *twin) {
-		l := w.running(staticPod)
-		w.tell(l)
-		l.goOn(0, 1)
-		l.phase = v1.PodFailed
-		w.tell(l)
-		time.Sleep(quiet)
-		if phase := kubelet.shown(staticPod).Phase; phase != v1.PodFailed {
+func TestSM69_StaticPodTermination(t *testing.T) {
+	withNodePair(t, nil, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
+		sim := pair.startPod(staticPod)
+		pair.setStatus(sim)
+		sim.advance(0, 1)
+		sim.phase = v1.PodFailed
+		pair.setStatus(sim)
+		time.Sleep(quietPeriod)
+		if phase := kubelet.apiStatus(staticPod).Phase; phase != v1.PodFailed {
 			t.Errorf("the kubelet no longer differs: the mirror is %s", phase)
 		}
-		if phase := herald.shown(staticPod).Phase; phase != v1.PodRunning {
+		if phase := herald.apiStatus(staticPod).Phase; phase != v1.PodRunning {
 			t.Errorf("the mirror is %s while containers could run", phase)
 		}
-		w.each(l, func(n *twin, p *v1.Pod) { n.could.set(p.UID, false) })
-		time.Sleep(quiet)
-		if phase := herald.shown(staticPod).Phase; phase != v1.PodFailed {
+		pair.forEachNode(sim, func(n *pairedNode, p *v1.Pod) { n.runtime.set(p.UID, false) })
+		time.Sleep(quietPeriod)
+		if phase := herald.apiStatus(staticPod).Phase; phase != v1.PodFailed {
 			t.Errorf("nothing runs, and the mirror is %s", phase)
 		}
 	})
 }
 
-func TestSM79AStaticPodThatComesBackIsToldOfAtOnce(t *testing.T) {
-	onTwins(t, nil, func(t *testing.T, w *twins, kubelet, herald *twin) {
-		l := w.running(staticPod)
+func TestSM79_StaticPodReturns(t *testing.T) {
+	withNodePair(t, nil, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
+		sim := pair.startPod(staticPod)
 		for range 3 {
-			w.tell(l)
-			l.goOn(0, 1)
+			pair.setStatus(sim)
+			sim.advance(0, 1)
 		}
 		time.Sleep(11 * time.Second) // just after a full pass
-		for _, n := range w.nodes {
+		for _, n := range pair.nodes {
 			n.RemoveOrphanedStatuses(nil)
 		}
-		w.tell(l)
-		restarts := func(n *twin) int32 { return n.shown(staticPod).ContainerStatuses[0].RestartCount }
-		state := func(n *twin) bool { return n.shown(staticPod).ContainerStatuses[0].State.Terminated != nil }
-		if restarts(kubelet) == l.regulars[0].RestartCount && state(kubelet) == (l.regulars[0].State.Terminated != nil) {
+		pair.setStatus(sim)
+		restarts := func(n *pairedNode) int32 { return n.apiStatus(staticPod).ContainerStatuses[0].RestartCount }
+		state := func(n *pairedNode) bool { return n.apiStatus(staticPod).ContainerStatuses[0].State.Terminated != nil }
+		if restarts(kubelet) == sim.regulars[0].RestartCount && state(kubelet) == (sim.regulars[0].State.Terminated != nil) {
 			t.Error("the kubelet no longer differs")
 		}
-		if restarts(herald) != l.regulars[0].RestartCount || state(herald) != (l.regulars[0].State.Terminated != nil) {
-			t.Errorf("the mirror shows %+v", herald.shown(staticPod).ContainerStatuses)
+		if restarts(herald) != sim.regulars[0].RestartCount || state(herald) != (sim.regulars[0].State.Terminated != nil) {
+			t.Errorf("the mirror shows %+v", herald.apiStatus(staticPod).ContainerStatuses)
 		}
 	})
 }
 
-func TestSM94AResizeOfAPodWithoutStatusIsForgottenWithThePod(t *testing.T) {
-	onTwins(t, nil, func(t *testing.T, _ *twins, kubelet, _ *twin) {
-		theirs := kubelet.logbook.(*theirLogbook)
+func TestSM94_ResizeWithoutStatus(t *testing.T) {
+	withNodePair(t, nil, func(t *testing.T, _ *nodePair, kubelet, _ *pairedNode) {
+		theirs := kubelet.statusManager.(*kubeletStatusManager)
 		ours, err := allocation.New(allocation.Config{})
 		if err != nil {
 			t.Fatal(err)
@@ -541,19 +541,19 @@ func TestSM94AResizeOfAPodWithoutStatusIsForgottenWithThePod(t *testing.T) {
 	})
 }
 
-func TestSM72ADeletedPodGoesWhenItHasEndedAndNotBefore(t *testing.T) {
-	onTwins(t, nil, func(t *testing.T, w *twins, kubelet, herald *twin) {
-		l := w.running(jobPod)
-		w.tell(l)
-		w.kubectlDelete(l, 30)
-		w.stopContainers(l)
-		time.Sleep(quiet)
-		if diff := w.compare(); diff != "" || herald.shown(jobPod).Phase != v1.PodFailed {
-			t.Fatalf("the pod is %s; the kubelet (-) and Herald (+) differ:\n%s", herald.shown(jobPod).Phase, diff)
+func TestSM72_DeletedAfterTermination(t *testing.T) {
+	withNodePair(t, nil, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
+		sim := pair.startPod(jobPod)
+		pair.setStatus(sim)
+		pair.kubectlDelete(sim, 30)
+		pair.stopContainers(sim)
+		time.Sleep(quietPeriod)
+		if diff := pair.compare(); diff != "" || herald.apiStatus(jobPod).Phase != v1.PodFailed {
+			t.Fatalf("the pod is %s; the kubelet (-) and Herald (+) differ:\n%s", herald.apiStatus(jobPod).Phase, diff)
 		}
-		w.end(l)
-		time.Sleep(quiet)
-		if kubelet.cluster.pod(jobPod) != nil || herald.cluster.pod(jobPod) != nil {
+		pair.finishPod(sim)
+		time.Sleep(quietPeriod)
+		if kubelet.cluster.getPod(jobPod) != nil || herald.cluster.getPod(jobPod) != nil {
 			t.Error("a pod that has ended is still there")
 		}
 	})

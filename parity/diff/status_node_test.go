@@ -31,7 +31,7 @@ import (
 )
 
 // setters is what workers and probes tell a status manager.
-type setters interface {
+type statusSetters interface {
 	SetPodStatus(pod *v1.Pod, status v1.PodStatus) (v1.PodStatus, bool)
 	TerminatePod(pod *v1.Pod)
 	SetContainerReadiness(uid types.UID, container string, ready bool)
@@ -40,143 +40,143 @@ type setters interface {
 }
 
 // logbook is the kubelet's status manager or ours, with an address book of its own kind.
-type logbook interface {
-	setters
+type statusManager interface {
+	statusSetters
 	GetPodStatus(uid types.UID) (v1.PodStatus, bool)
 	// held lists the pods that the node should run, and the mirrors.
-	held() (pods, mirrors []*v1.Pod)
+	listPods() (pods, mirrors []*v1.Pod)
 	// saw puts what the watch shows into the address book and tells those who want to know.
-	saw(pod *v1.Pod)
-	removed(pod *v1.Pod)
+	updatePod(pod *v1.Pod)
+	removePod(pod *v1.Pod)
 }
 
 // runtimes says which pods could have running containers, by the UID under which the node runs them.
-type runtimes struct {
+type runtimeState struct {
 	mu      sync.Mutex // guards running
 	running map[types.UID]bool
 }
 
-func newRuntimes() *runtimes { return &runtimes{running: map[types.UID]bool{}} }
+func newRuntimeState() *runtimeState { return &runtimeState{running: map[types.UID]bool{}} }
 
-func (r *runtimes) set(uid types.UID, running bool) {
+func (r *runtimeState) set(uid types.UID, running bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running[uid] = running
 }
 
-func (r *runtimes) could(uid types.UID) bool {
+func (r *runtimeState) isRunning(uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.running[uid]
 }
 
 // theirLogbook is the kubelet's.
-type theirLogbook struct {
+type kubeletStatusManager struct {
 	*kubelet.StatusManager
-	book kubeletpod.Manager
+	pods kubeletpod.Manager
 }
 
-type theirRuntimes struct{ *runtimes }
+type kubeletDeletion struct{ *runtimeState }
 
 // PodCouldHaveRunningContainers answers as the kubelet's pod workers do: about the UID of the object that was read, which
 // for a static pod is one that they never heard of (SM-69).
-func (r theirRuntimes) PodCouldHaveRunningContainers(p *v1.Pod) bool { return r.could(p.UID) }
+func (r kubeletDeletion) PodCouldHaveRunningContainers(p *v1.Pod) bool { return r.isRunning(p.UID) }
 
-func (l *theirLogbook) held() (pods, mirrors []*v1.Pod) {
-	pods, mirrors, _ = l.book.GetPodsAndMirrorPods()
+func (sim *kubeletStatusManager) listPods() (pods, mirrors []*v1.Pod) {
+	pods, mirrors, _ = sim.pods.GetPodsAndMirrorPods()
 	return pods, mirrors
 }
 
-func (l *theirLogbook) saw(p *v1.Pod) { l.book.UpdatePod(p) }
+func (sim *kubeletStatusManager) updatePod(p *v1.Pod) { sim.pods.UpdatePod(p) }
 
-func (l *theirLogbook) removed(p *v1.Pod) { l.book.RemovePod(p) }
+func (sim *kubeletStatusManager) removePod(p *v1.Pod) { sim.pods.RemovePod(p) }
 
 // ourLogbook is Herald's.
-type ourLogbook struct {
+type heraldStatusManager struct {
 	*status.Manager
-	book *pod.Manager
+	pods *pod.Manager
 }
 
-type ourRuntimes struct{ *runtimes }
+type heraldDeletion struct{ *runtimeState }
 
-func (r ourRuntimes) PodCouldHaveRunningContainers(uid podid.UID) bool {
-	return r.could(types.UID(uid))
+func (r heraldDeletion) PodCouldHaveRunningContainers(uid podid.UID) bool {
+	return r.isRunning(types.UID(uid))
 }
 
-func (r ourRuntimes) PodResourcesAreReclaimed(*v1.Pod, *v1.PodStatus) bool { return true }
+func (r heraldDeletion) PodResourcesAreReclaimed(*v1.Pod, *v1.PodStatus) bool { return true }
 
-func (l *ourLogbook) SetContainerReadiness(uid types.UID, container string, ready bool) {
-	l.Manager.SetContainerReadiness(uid, observed.ParseContainerID(container), ready)
+func (sim *heraldStatusManager) SetContainerReadiness(uid types.UID, container string, ready bool) {
+	sim.Manager.SetContainerReadiness(uid, observed.ParseContainerID(container), ready)
 }
 
-func (l *ourLogbook) SetContainerStartup(uid types.UID, container string, started bool) {
-	l.Manager.SetContainerStartup(uid, observed.ParseContainerID(container), started)
+func (sim *heraldStatusManager) SetContainerStartup(uid types.UID, container string, started bool) {
+	sim.Manager.SetContainerStartup(uid, observed.ParseContainerID(container), started)
 }
 
-func (l *ourLogbook) held() (pods, mirrors []*v1.Pod) {
-	pods, mirrors, _ = l.book.GetPodsAndMirrorPods()
+func (sim *heraldStatusManager) listPods() (pods, mirrors []*v1.Pod) {
+	pods, mirrors, _ = sim.pods.GetPodsAndMirrorPods()
 	return pods, mirrors
 }
 
-func (l *ourLogbook) saw(p *v1.Pod) {
-	l.book.UpdatePod(p)
-	l.Reconcile(p)
+func (sim *heraldStatusManager) updatePod(p *v1.Pod) {
+	sim.pods.UpdatePod(p)
+	sim.Reconcile(p)
 }
 
-func (l *ourLogbook) removed(p *v1.Pod) { l.book.RemovePod(p) }
+func (sim *heraldStatusManager) removePod(p *v1.Pod) { sim.pods.RemovePod(p) }
 
 // reporter is a status manager at work on a node of a cluster, with a watch that feeds its address book.
-type reporter struct {
-	logbook
-	name    string // of the node; its pods are in the namespace that is called so
-	cluster cluster
-	faults  *fault.Script
-	could   *runtimes
-	change  func(*status.Config) // of ours, before each start; nil for none
-	start   func(ctx context.Context, config *rest.Config) (logbook, func(), error)
-	stop    func()
+type testNode struct {
+	statusManager
+	name         string // of the node; its pods are in the namespace that is called so
+	cluster      cluster
+	faults       *fault.Script
+	runtime      *runtimeState
+	configure    func(*status.Config) // of ours, before each start; nil for none
+	startManager func(ctx context.Context, config *rest.Config) (statusManager, func(), error)
+	stop         func()
 }
 
 // cluster is what users and controllers do to pods, and where a node's requests go.
 type cluster interface {
-	add(pod *v1.Pod) *v1.Pod
-	pod(name string) *v1.Pod
-	update(name string, edit func(*v1.Pod))
-	remove(name string, grace int64)
-	config() *rest.Config
+	createPod(getPod *v1.Pod) *v1.Pod
+	getPod(name string) *v1.Pod
+	updatePod(name string, edit func(*v1.Pod))
+	deletePod(name string, grace int64)
+	restConfig() *rest.Config
 }
 
 // requestTimeout is that of both. The kubelet has none of its own: one request that is never answered would be its last.
 const requestTimeout = 10 * time.Second
 
-func newKubeletReporter(name string, c cluster) *reporter {
-	n := &reporter{name: name, cluster: c, faults: fault.NewScript(), could: newRuntimes()}
-	n.start = func(ctx context.Context, config *rest.Config) (logbook, func(), error) {
+func newKubeletNode(name string, c cluster) *testNode {
+	n := &testNode{name: name, cluster: c, faults: fault.NewScript(), runtime: newRuntimeState()}
+	n.startManager = func(ctx context.Context, config *rest.Config) (statusManager, func(), error) {
 		config = rest.CopyConfig(config)
 		config.Timeout = requestTimeout
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {
 			return nil, nil, err
 		}
-		book := kubeletpod.NewBasicPodManager()
-		manager := kubelet.NewStatusManager(client, book, theirRuntimes{n.could})
+		pods := kubeletpod.NewBasicPodManager()
+		manager := kubelet.NewStatusManager(client, pods, kubeletDeletion{n.runtime})
 		manager.Start(ctx)
-		return &theirLogbook{manager, book}, manager.Stop, nil
+		return &kubeletStatusManager{manager, pods}, manager.Stop, nil
 	}
 	return n
 }
 
-func newHeraldReporter(name string, c cluster) *reporter {
-	n := &reporter{name: name, cluster: c, faults: fault.NewScript(), could: newRuntimes()}
-	n.start = func(ctx context.Context, config *rest.Config) (logbook, func(), error) {
+func newHeraldNode(name string, c cluster) *testNode {
+	n := &testNode{name: name, cluster: c, faults: fault.NewScript(), runtime: newRuntimeState()}
+	n.startManager = func(ctx context.Context, config *rest.Config) (statusManager, func(), error) {
 		client, err := kubeapi.New(config)
 		if err != nil {
 			return nil, nil, err
 		}
-		book := pod.NewManager()
-		settings := status.Config{API: client, Pods: book, Deletion: ourRuntimes{n.could}, RequestTimeout: requestTimeout}
-		if n.change != nil {
-			n.change(&settings)
+		pods := pod.NewManager()
+		settings := status.Config{API: client, Pods: pods, Deletion: heraldDeletion{n.runtime}, RequestTimeout: requestTimeout}
+		if n.configure != nil {
+			n.configure(&settings)
 		}
 		manager, err := status.New(settings)
 		if err != nil {
@@ -185,30 +185,30 @@ func newHeraldReporter(name string, c cluster) *reporter {
 		ctx, cancel := context.WithCancel(ctx)
 		var running sync.WaitGroup
 		running.Go(func() { _ = manager.Run(ctx) }) // its only error is the disk's, and it has none
-		return &ourLogbook{manager, book}, func() { cancel(); running.Wait() }, nil
+		return &heraldStatusManager{manager, pods}, func() { cancel(); running.Wait() }, nil
 	}
 	return n
 }
 
 // boot starts the node's manager and its watch, with nothing remembered but the static pods' manifests.
-func (n *reporter) boot(t *testing.T, manifests []*v1.Pod) {
+func (n *testNode) start(t *testing.T, manifests []*v1.Pod) {
 	t.Helper()
-	config := n.cluster.config()
+	config := n.cluster.restConfig()
 	config.Wrap(n.faults.Wrap)
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
-	manager, stopManager, err := n.start(ctx, config)
+	manager, stopManager, err := n.startManager(ctx, config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.logbook = manager
+	n.statusManager = manager
 	for _, p := range manifests {
-		n.saw(p)
+		n.updatePod(p)
 	}
 	client, err := kubeapi.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	watch := cache.NewReflectorWithOptions(client.PodsOnNode(n.name), &v1.Pod{}, bookkeeper{manager}, cache.ReflectorOptions{})
+	watch := cache.NewReflectorWithOptions(client.PodsOnNode(n.name), &v1.Pod{}, podStore{manager}, cache.ReflectorOptions{})
 	var watching sync.WaitGroup
 	watching.Go(func() { watch.RunWithContext(ctx) })
 	n.stop = sync.OnceFunc(func() {
@@ -219,8 +219,8 @@ func (n *reporter) boot(t *testing.T, manifests []*v1.Pod) {
 }
 
 // copyOf is the address book's newest copy of the pod.
-func (n *reporter) copyOf(uid types.UID) *v1.Pod {
-	pods, _ := n.held()
+func (n *testNode) latestPod(uid types.UID) *v1.Pod {
+	pods, _ := n.listPods()
 	if i := slices.IndexFunc(pods, func(p *v1.Pod) bool { return p.UID == uid }); i >= 0 {
 		return pods[i]
 	}
@@ -228,70 +228,72 @@ func (n *reporter) copyOf(uid types.UID) *v1.Pod {
 }
 
 // bookkeeper puts what a watch shows into an address book.
-type bookkeeper struct{ logbook }
+type podStore struct{ statusManager }
 
-func (b bookkeeper) Add(object any) error {
-	b.saw(object.(*v1.Pod))
+func (b podStore) Add(object any) error {
+	b.updatePod(object.(*v1.Pod))
 	return nil
 }
 
-func (b bookkeeper) Update(object any) error { return b.Add(object) }
+func (b podStore) Update(object any) error { return b.Add(object) }
 
-func (b bookkeeper) Delete(object any) error {
-	b.removed(object.(*v1.Pod))
+func (b podStore) Delete(object any) error {
+	b.removePod(object.(*v1.Pod))
 	return nil
 }
 
-func (b bookkeeper) Replace(objects []any, _ string) error {
-	pods, mirrors := b.held()
+func (b podStore) Replace(objects []any, _ string) error {
+	pods, mirrors := b.listPods()
 	for _, p := range slices.Concat(pods, mirrors) {
 		if !kubetypes.IsStaticPod(p) {
-			b.removed(p)
+			b.removePod(p)
 		}
 	}
 	for _, object := range objects {
-		b.saw(object.(*v1.Pod))
+		b.updatePod(object.(*v1.Pod))
 	}
 	return nil
 }
 
-func (b bookkeeper) Resync() error { return nil }
+func (b podStore) Resync() error { return nil }
 
 // memory is a cluster in memory with one namespace, which sees who writes without need.
-type memory struct {
+type memoryCluster struct {
 	*heraldtest.APIServer
 	namespace string
 	// idle counts the patches that left an object as it was.
-	idle atomic.Int64
+	noopPatches atomic.Int64
 }
 
-func (m *memory) full(name string) podid.FullName {
+func (m *memoryCluster) fullName(name string) podid.FullName {
 	return podid.FullName{Namespace: m.namespace, Name: name}
 }
 
-func (m *memory) add(p *v1.Pod) *v1.Pod {
+func (m *memoryCluster) createPod(p *v1.Pod) *v1.Pod {
 	p = p.DeepCopy()
 	p.Namespace = m.namespace
 	return m.AddPod(p)
 }
 
-func (m *memory) pod(name string) *v1.Pod                  { return m.Pod(m.full(name)) }
-func (m *memory) update(name string, edit func(p *v1.Pod)) { m.UpdatePod(m.full(name), edit) }
-func (m *memory) remove(name string, grace int64)          { m.DeletePod(m.full(name), grace) }
+func (m *memoryCluster) getPod(name string) *v1.Pod { return m.Pod(m.fullName(name)) }
+func (m *memoryCluster) updatePod(name string, edit func(p *v1.Pod)) {
+	m.UpdatePod(m.fullName(name), edit)
+}
+func (m *memoryCluster) deletePod(name string, grace int64) { m.DeletePod(m.fullName(name), grace) }
 
-func (m *memory) config() *rest.Config {
+func (m *memoryCluster) restConfig() *rest.Config {
 	config := m.Config()
-	config.Transport = auditor{m, config.Transport}
+	config.Transport = patchAuditor{m, config.Transport}
 	return config
 }
 
 // auditor looks at the object before and after a patch.
-type auditor struct {
-	cluster *memory
+type patchAuditor struct {
+	cluster *memoryCluster
 	next    http.RoundTripper
 }
 
-func (a auditor) RoundTrip(r *http.Request) (*http.Response, error) {
+func (a patchAuditor) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method != http.MethodPatch {
 		return a.next.RoundTrip(r)
 	}
@@ -299,43 +301,43 @@ func (a auditor) RoundTrip(r *http.Request) (*http.Response, error) {
 	before := a.version(name)
 	response, err := a.next.RoundTrip(r)
 	if err == nil && response.StatusCode == http.StatusOK && a.version(name) == before {
-		a.cluster.idle.Add(1)
+		a.cluster.noopPatches.Add(1)
 	}
 	return response, err
 }
 
-func (a auditor) version(name string) string {
-	if p := a.cluster.pod(name); p != nil {
+func (a patchAuditor) version(name string) string {
+	if p := a.cluster.getPod(name); p != nil {
 		return p.ResourceVersion
 	}
 	return ""
 }
 
 // tally is what a node asked of the API server about single pods.
-type tally struct {
+type requestCounts struct {
 	gets, patches, deletes int
 }
 
-func (n *twin) tally() tally {
+func (n *pairedNode) countRequests() requestCounts {
 	asked := n.faults.Requests()
-	return tally{
+	return requestCounts{
 		gets: len(asked.Of("get", "/pods/")), patches: len(asked.Of("PATCH", "/pods/")), deletes: len(asked.Of("DELETE", "/pods/")),
 	}
 }
 
 // compareRequests says what our node asked too often since the last time: it never reads what the watch tells, changes
 // something with each write, and writes no more often than the kubelet.
-func (w *twins) compareRequests() string {
-	kubelet, herald := w.nodes[0].tally(), w.nodes[1].tally()
-	asked := w.nodes[1].faults.Requests().Of("*", "/pods/")
-	idle := w.nodes[1].cluster.(*memory).idle.Swap(0)
-	for _, n := range w.nodes {
+func (pair *nodePair) compareRequests() string {
+	kubelet, herald := pair.nodes[0].countRequests(), pair.nodes[1].countRequests()
+	requests := pair.nodes[1].faults.Requests().Of("*", "/pods/")
+	idle := pair.nodes[1].cluster.(*memoryCluster).noopPatches.Swap(0)
+	for _, n := range pair.nodes {
 		n.faults.Forget()
 	}
 	extra := herald.gets + max(0, herald.patches-kubelet.patches) + max(0, herald.deletes-kubelet.deletes)
-	if idle > 0 || extra > w.blind {
-		return fmt.Sprintf("the kubelet asked %+v; Herald asked %+v, with %d patches that changed nothing:\n%+v", kubelet, herald, idle, asked)
+	if idle > 0 || extra > pair.allowedExtra {
+		return fmt.Sprintf("the kubelet asked %+v; Herald asked %+v, with %d patches that changed nothing:\n%+v", kubelet, herald, idle, requests)
 	}
-	w.blind = 0
+	pair.allowedExtra = 0
 	return ""
 }

@@ -17,213 +17,213 @@ import (
 
 // twins are two nodes to which the same happens at the same time: on one the kubelet's status manager is at work, on the
 // other ours.
-type twins struct {
+type nodePair struct {
 	t      *testing.T
-	nodes  [2]*twin // the kubelet's first
-	lives  []*life
+	nodes  [2]*pairedNode // the kubelet's first
+	sims   []*podSim
 	serial int
 	// blind counts, since requests were last compared, what our node cannot know from the watch: a status of a pod that the
 	// address book has lost, and a pod that has ended and whose object goes in the moment in which its deletion is heard of.
-	blind int
-	heal  []func() // ends the faults in force
+	allowedExtra int
+	clearFaults  []func() // ends the faults in force
 	// pause lets all come to rest that is under way at this moment.
-	pause func()
+	waitIdle func()
 }
 
 // twin is one of them.
-type twin struct {
-	*reporter
+type pairedNode struct {
+	*testNode
 	// pods are the copies with which the worker of each life last worked.
-	pods map[*life]*v1.Pod
+	pods map[*podSim]*v1.Pod
 }
 
 // boot starts both.
-func (w *twins) boot(kubelet, herald *reporter) {
-	w.t.Helper()
-	for i, r := range []*reporter{kubelet, herald} {
-		w.nodes[i] = &twin{reporter: r, pods: map[*life]*v1.Pod{}}
-		r.boot(w.t, nil)
+func (pair *nodePair) start(kubelet, herald *testNode) {
+	pair.t.Helper()
+	for i, r := range []*testNode{kubelet, herald} {
+		pair.nodes[i] = &pairedNode{testNode: r, pods: map[*podSim]*v1.Pod{}}
+		r.start(pair.t, nil)
 	}
-	w.pause()
+	pair.waitIdle()
 }
 
-func (w *twins) stop() {
-	for _, n := range w.nodes {
+func (pair *nodePair) stop() {
+	for _, n := range pair.nodes {
 		n.stop()
 	}
 }
 
 // restart ends both agents and starts them anew. They know what the API server knows.
-func (w *twins) restart() {
-	w.stop()
-	for _, n := range w.nodes {
+func (pair *nodePair) restart() {
+	pair.stop()
+	for _, n := range pair.nodes {
 		var manifests []*v1.Pod
-		for l, p := range n.pods {
-			if podid.IsStatic(p) && l == w.newest(l.name) {
+		for sim, p := range n.pods {
+			if podid.IsStatic(p) && sim == pair.latest(sim.name) {
 				manifests = append(manifests, p)
 			}
 		}
-		n.boot(w.t, manifests)
+		n.start(pair.t, manifests)
 	}
-	w.pause()
+	pair.waitIdle()
 }
 
 // newest is the life of that name that is, or was, the last.
-func (w *twins) newest(name string) *life {
-	for _, l := range slices.Backward(w.lives) {
-		if l.name == name {
-			return l
+func (pair *nodePair) latest(name string) *podSim {
+	for _, sim := range slices.Backward(pair.sims) {
+		if sim.name == name {
+			return sim
 		}
 	}
 	return nil
 }
 
 // appear binds a pod to each node, or gives a static pod its mirror, where there is none of that name.
-func (w *twins) appear(name string) {
-	for _, n := range w.nodes {
-		if n.cluster.pod(name) != nil {
+func (pair *nodePair) ensurePod(name string) {
+	for _, n := range pair.nodes {
+		if n.cluster.getPod(name) != nil {
 			return
 		}
 	}
-	l := w.newest(name)
-	if l == nil || name != staticPod {
-		w.serial++
-		l = newLife(name, w.serial)
-		w.lives = append(w.lives, l)
+	sim := pair.latest(name)
+	if sim == nil || name != staticPod {
+		pair.serial++
+		sim = newPodSim(name, pair.serial)
+		pair.sims = append(pair.sims, sim)
 	}
-	for _, n := range w.nodes {
-		n.appear(l)
+	for _, n := range pair.nodes {
+		n.createPod(sim)
 	}
-	w.pause()
+	pair.waitIdle()
 }
 
-func (n *twin) appear(l *life) {
-	if l.name != staticPod {
-		p := template(l.name)
+func (n *pairedNode) createPod(sim *podSim) {
+	if sim.name != staticPod {
+		p := podTemplate(sim.name)
 		p.Spec.NodeName = n.name
-		n.pods[l] = n.cluster.add(p)
-		n.could.set(n.pods[l].UID, true)
+		n.pods[sim] = n.cluster.createPod(p)
+		n.runtime.set(n.pods[sim].UID, true)
 		return
 	}
-	if n.pods[l] == nil {
-		n.pods[l] = manifestOf(l.name)
-		n.pods[l].Namespace = n.name
-		n.could.set(n.pods[l].UID, true)
-		n.saw(n.pods[l])
+	if n.pods[sim] == nil {
+		n.pods[sim] = newStaticPod(sim.name)
+		n.pods[sim].Namespace = n.name
+		n.runtime.set(n.pods[sim].UID, true)
+		n.updatePod(n.pods[sim])
 	}
-	n.cluster.add(mirrorOf(n.pods[l], n.name))
+	n.cluster.createPod(newMirrorPod(n.pods[sim], n.name))
 }
 
 // worker is the pod with which the worker of that life works: the newest copy that it got.
-func (n *twin) worker(l *life) *v1.Pod {
-	if p := n.copyOf(n.pods[l].UID); p != nil {
-		n.pods[l] = p
+func (n *pairedNode) workerPod(sim *podSim) *v1.Pod {
+	if p := n.latestPod(n.pods[sim].UID); p != nil {
+		n.pods[sim] = p
 	}
-	return n.pods[l]
+	return n.pods[sim]
 }
 
 // each lets both nodes hear something about the pod, one after the other.
-func (w *twins) each(l *life, tell func(n *twin, p *v1.Pod)) {
-	for _, n := range w.nodes {
-		tell(n, n.worker(l))
-		w.pause()
+func (pair *nodePair) forEachNode(sim *podSim, do func(n *pairedNode, p *v1.Pod)) {
+	for _, n := range pair.nodes {
+		do(n, n.workerPod(sim))
+		pair.waitIdle()
 	}
-	if w.nodes[1].copyOf(w.nodes[1].pods[l].UID) == nil {
-		w.blind++
+	if pair.nodes[1].latestPod(pair.nodes[1].pods[sim].UID) == nil {
+		pair.allowedExtra++
 	}
 }
 
 // say lets the workers tell both nodes what the pod does now; the worker of a pod that has ended has nothing more to say.
-func (w *twins) say(l *life) {
-	if !l.finished {
-		w.tell(l)
+func (pair *nodePair) sync(sim *podSim) {
+	if !sim.terminated {
+		pair.setStatus(sim)
 	}
 }
 
-func (w *twins) tell(l *life) {
-	w.each(l, func(n *twin, p *v1.Pod) { n.SetPodStatus(p, l.status(p)) })
-	l.told = true
+func (pair *nodePair) setStatus(sim *podSim) {
+	pair.forEachNode(sim, func(n *pairedNode, p *v1.Pod) { n.SetPodStatus(p, sim.status(p)) })
+	sim.reported = true
 }
 
 // probe reports what a probe of a container found, if it could have been probed: readiness of one that is started, startup of
 // one that is not. After a startup probe the worker looks at the pod (PRB-40).
-func (w *twins) probe(l *life, number int, passed bool) {
-	c, spec := l.container(number)
-	if c.State.Running == nil || !l.told || l.finished {
+func (pair *nodePair) probe(sim *podSim, number int, passed bool) {
+	c, spec := sim.container(number)
+	if c.State.Running == nil || !sim.reported || sim.terminated {
 		return
 	}
 	if !*c.Started {
 		c.Started, c.Ready = new(passed), passed && spec.ReadinessProbe == nil
-		w.each(l, func(n *twin, p *v1.Pod) { n.SetContainerStartup(p.UID, c.ContainerID, passed) })
-		w.say(l)
+		pair.forEachNode(sim, func(n *pairedNode, p *v1.Pod) { n.SetContainerStartup(p.UID, c.ContainerID, passed) })
+		pair.sync(sim)
 	} else if spec.ReadinessProbe != nil {
 		c.Ready = passed
-		w.each(l, func(n *twin, p *v1.Pod) { n.SetContainerReadiness(p.UID, c.ContainerID, passed) })
+		pair.forEachNode(sim, func(n *pairedNode, p *v1.Pod) { n.SetContainerReadiness(p.UID, c.ContainerID, passed) })
 	}
 }
 
 // stopContainers ends what runs, before the pod has ended: it may still hold something else on the node.
-func (w *twins) stopContainers(l *life) {
-	l.endContainers()
-	w.say(l)
-	w.each(l, func(n *twin, p *v1.Pod) { n.could.set(p.UID, false) })
+func (pair *nodePair) stopContainers(sim *podSim) {
+	sim.terminateContainers()
+	pair.sync(sim)
+	pair.forEachNode(sim, func(n *pairedNode, p *v1.Pod) { n.runtime.set(p.UID, false) })
 }
 
 // end says that the pod has ended and nothing of it runs any more. A static pod may be run again.
-func (w *twins) end(l *life) {
-	if l.name == staticPod && !l.told { // TestSM17
+func (pair *nodePair) finishPod(sim *podSim) {
+	if sim.name == staticPod && !sim.reported { // TestSM17
 		return
 	}
-	l.endContainers()
-	w.tell(l)
-	w.each(l, func(n *twin, p *v1.Pod) {
-		n.could.set(p.UID, false)
+	sim.terminateContainers()
+	pair.setStatus(sim)
+	pair.forEachNode(sim, func(n *pairedNode, p *v1.Pod) {
+		n.runtime.set(p.UID, false)
 		n.TerminatePod(p)
 	})
-	if l.name != staticPod {
-		l.finished = true
-		if l.phase != v1.PodSucceeded {
-			l.phase = v1.PodFailed
+	if sim.name != staticPod {
+		sim.terminated = true
+		if sim.phase != v1.PodSucceeded {
+			sim.phase = v1.PodFailed
 		}
 	}
 }
 
 // err proposes that a container which has ended for good runs again.
-func (w *twins) err(l *life, number int) {
-	c, _ := l.container(number)
-	if c.State.Terminated == nil || l.finished || l.name != jobPod {
+func (pair *nodePair) proposeInvalid(sim *podSim, number int) {
+	c, _ := sim.container(number)
+	if c.State.Terminated == nil || sim.terminated || sim.name != jobPod {
 		return
 	}
 	before := c.State
 	c.State = v1.ContainerState{Running: &v1.ContainerStateRunning{}}
-	w.each(l, func(n *twin, p *v1.Pod) { n.SetPodStatus(p, l.status(p)) })
+	pair.forEachNode(sim, func(n *pairedNode, p *v1.Pod) { n.SetPodStatus(p, sim.status(p)) })
 	c.State = before
 }
 
 // interfere is a write by somebody else.
-func (w *twins) interfere(name string, edit func(*v1.Pod)) {
-	for _, n := range w.nodes {
-		n.cluster.update(name, edit)
+func (pair *nodePair) updateAsOther(name string, edit func(*v1.Pod)) {
+	for _, n := range pair.nodes {
+		n.cluster.updatePod(name, edit)
 	}
-	w.pause()
+	pair.waitIdle()
 }
 
 // kubectlDelete deletes the pod as a user would.
-func (w *twins) kubectlDelete(l *life, grace int64) {
-	for _, n := range w.nodes {
-		n.cluster.remove(l.name, grace)
+func (pair *nodePair) kubectlDelete(sim *podSim, grace int64) {
+	for _, n := range pair.nodes {
+		n.cluster.deletePod(sim.name, grace)
 	}
-	if isEnd := l.phase == v1.PodSucceeded || l.phase == v1.PodFailed; isEnd && w.nodes[1].cluster.pod(l.name) == nil {
-		w.blind++
+	if isEnd := sim.phase == v1.PodSucceeded || sim.phase == v1.PodFailed; isEnd && pair.nodes[1].cluster.getPod(sim.name) == nil {
+		pair.allowedExtra++
 	}
-	w.pause()
+	pair.waitIdle()
 }
 
 // housekeeping forgets the pods that are in no source any more.
-func (w *twins) housekeeping() {
-	for _, n := range w.nodes {
+func (pair *nodePair) housekeeping() {
+	for _, n := range pair.nodes {
 		keep := map[types.UID]bool{}
-		pods, mirrors := n.held()
+		pods, mirrors := n.listPods()
 		for _, p := range slices.Concat(pods, mirrors) {
 			keep[p.UID] = true
 		}
@@ -232,59 +232,59 @@ func (w *twins) housekeeping() {
 }
 
 // resync is what workers do now and then: they say once more what they know.
-func (w *twins) resync() {
-	for _, l := range w.lives {
+func (pair *nodePair) resync() {
+	for _, sim := range pair.sims {
 		switch {
-		case l.finished:
-			w.end(l)
-		case l.told:
-			w.say(l)
+		case sim.terminated:
+			pair.finishPod(sim)
+		case sim.reported:
+			pair.sync(sim)
 		}
 	}
 }
 
 // picture is what can be seen of a node's pods when all is quiet. Identities are those of the history, so that pictures of
 // two nodes can be compared.
-type picture struct {
+type nodeView struct {
 	// Objects is what the API server has, by name.
-	Objects map[string]shown
+	Objects map[string]objectView
 	// Cached is what the node says of the pods that it should run, by life.
 	Cached map[string]v1.PodStatus
 }
 
 // shown is an object in the API server.
-type shown struct {
-	Life    string
-	Deleted bool
-	Labels  map[string]string
-	Status  v1.PodStatus
+type objectView struct {
+	Instance string
+	Deleted  bool
+	Labels   map[string]string
+	Status   v1.PodStatus
 }
 
-func (l *life) String() string { return fmt.Sprintf("%s#%d", l.name, l.serial) }
+func (sim *podSim) String() string { return fmt.Sprintf("%s#%d", sim.name, sim.serial) }
 
-func (w *twins) picture(n *twin) picture {
-	p := picture{Objects: map[string]shown{}, Cached: map[string]v1.PodStatus{}}
-	pods, _ := n.held()
-	for _, l := range w.lives {
-		isHeld := slices.ContainsFunc(pods, func(p *v1.Pod) bool { return p.UID == n.pods[l].UID })
-		if known, found := n.GetPodStatus(n.pods[l].UID); found && isHeld {
-			p.Cached[l.String()] = cached(known)
+func (pair *nodePair) viewOf(n *pairedNode) nodeView {
+	p := nodeView{Objects: map[string]objectView{}, Cached: map[string]v1.PodStatus{}}
+	pods, _ := n.listPods()
+	for _, sim := range pair.sims {
+		isHeld := slices.ContainsFunc(pods, func(p *v1.Pod) bool { return p.UID == n.pods[sim].UID })
+		if known, found := n.GetPodStatus(n.pods[sim].UID); found && isHeld {
+			p.Cached[sim.String()] = normalizeCached(known)
 		}
-		object := n.cluster.pod(l.name)
+		object := n.cluster.getPod(sim.name)
 		if object == nil {
 			continue
 		}
-		seen := shown{Deleted: object.DeletionTimestamp != nil, Labels: object.Labels, Status: sorted(object.Status)}
-		if object.UID == n.pods[l].UID || l.name == staticPod {
-			seen.Life = l.String()
-			p.Objects[l.name] = seen
+		seen := objectView{Deleted: object.DeletionTimestamp != nil, Labels: object.Labels, Status: sortConditions(object.Status)}
+		if object.UID == n.pods[sim].UID || sim.name == staticPod {
+			seen.Instance = sim.String()
+			p.Objects[sim.name] = seen
 		}
 	}
 	return p
 }
 
 // sorted is the status with its conditions in an order of their own: the API keeps them by type.
-func sorted(status v1.PodStatus) v1.PodStatus {
+func sortConditions(status v1.PodStatus) v1.PodStatus {
 	status.Conditions = slices.SortedFunc(slices.Values(status.Conditions), func(a, b v1.PodCondition) int {
 		return cmp.Compare(a.Type, b.Type)
 	})
@@ -292,8 +292,8 @@ func sorted(status v1.PodStatus) v1.PodStatus {
 }
 
 // cached is a sorted status from a cache, without the time that the kubelet writes into its own while it sends (TestSM65).
-func cached(status v1.PodStatus) v1.PodStatus {
-	status = sorted(status)
+func normalizeCached(status v1.PodStatus) v1.PodStatus {
+	status = sortConditions(status)
 	for i := range status.Conditions {
 		if c := &status.Conditions[i]; c.Type == v1.DisruptionTarget {
 			c.LastTransitionTime = metav1.Time{}
@@ -303,12 +303,12 @@ func cached(status v1.PodStatus) v1.PodStatus {
 }
 
 // compare returns in what the two nodes differ: the kubelet's has a minus, ours a plus.
-func (w *twins) compare(options ...gocmp.Option) string {
-	kubelet, herald := w.picture(w.nodes[0]), w.picture(w.nodes[1])
-	for _, l := range w.lives {
-		if l.meddled {
-			allowLaterReady(kubelet.Objects[l.name].Status, herald.Objects[l.name].Status)
-			allowLaterReady(kubelet.Cached[l.String()], herald.Cached[l.String()])
+func (pair *nodePair) compare(options ...gocmp.Option) string {
+	kubelet, herald := pair.viewOf(pair.nodes[0]), pair.viewOf(pair.nodes[1])
+	for _, sim := range pair.sims {
+		if sim.readyOverwritten {
+			allowLaterReady(kubelet.Objects[sim.name].Status, herald.Objects[sim.name].Status)
+			allowLaterReady(kubelet.Cached[sim.String()], herald.Cached[sim.String()])
 		}
 	}
 	options = append(options, cmpopts.EquateEmpty(), gocmp.Comparer(func(a, b metav1.Time) bool { return a.Equal(&b) }))
@@ -318,13 +318,13 @@ func (w *twins) compare(options ...gocmp.Option) string {
 // allowLaterReady makes the times of Ready the same if ours is later, which it may be for a pod whose Ready somebody else
 // has turned (TestSM24).
 func allowLaterReady(kubelet, herald v1.PodStatus) {
-	theirs, ours := conditionOf(kubelet, v1.PodReady), conditionOf(herald, v1.PodReady)
+	theirs, ours := findCondition(kubelet, v1.PodReady), findCondition(herald, v1.PodReady)
 	if theirs != nil && ours != nil && theirs.LastTransitionTime.Before(&ours.LastTransitionTime) {
 		theirs.LastTransitionTime = ours.LastTransitionTime
 	}
 }
 
-func conditionOf(status v1.PodStatus, kind v1.PodConditionType) *v1.PodCondition {
+func findCondition(status v1.PodStatus, kind v1.PodConditionType) *v1.PodCondition {
 	for i := range status.Conditions {
 		if status.Conditions[i].Type == kind {
 			return &status.Conditions[i]

@@ -20,17 +20,17 @@ const (
 	staticPod = "etcd"
 )
 
-const gate v1.PodConditionType = "example.com/gate"
+const gateCondition v1.PodConditionType = "example.com/gate"
 
 // template is the pod of that name without its identity.
-func template(name string) *v1.Pod {
+func podTemplate(name string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}}}
 	always := v1.ContainerRestartPolicyAlways
 	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}
 	switch name {
 	case webPod:
 		p.Spec.RestartPolicy = v1.RestartPolicyAlways
-		p.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: gate}}
+		p.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: gateCondition}}
 		p.Spec.InitContainers = []v1.Container{{Name: "proxy", Image: "proxy", RestartPolicy: &always, StartupProbe: probe}}
 		p.Spec.Containers = []v1.Container{
 			{Name: "main", Image: "web", ReadinessProbe: probe, StartupProbe: probe}, {Name: "log", Image: "log", ReadinessProbe: probe},
@@ -46,14 +46,14 @@ func template(name string) *v1.Pod {
 	return p
 }
 
-func manifestOf(name string) *v1.Pod {
-	p := template(name)
+func newStaticPod(name string) *v1.Pod {
+	p := podTemplate(name)
 	p.UID = types.UID("static-" + name)
 	p.Annotations = map[string]string{podid.SourceAnnotation: "file", podid.HashAnnotation: "h"}
 	return p
 }
 
-func mirrorOf(manifest *v1.Pod, nodeName string) *v1.Pod {
+func newMirrorPod(manifest *v1.Pod, nodeName string) *v1.Pod {
 	p := manifest.DeepCopy()
 	p.UID, p.Spec.NodeName = "", nodeName
 	p.Annotations = map[string]string{podid.MirrorAnnotation: manifest.Annotations[podid.HashAnnotation]}
@@ -61,21 +61,21 @@ func mirrorOf(manifest *v1.Pod, nodeName string) *v1.Pod {
 }
 
 // life is one incarnation of a pod, as its worker sees it on either node: what the containers do is the same on both.
-type life struct {
+type podSim struct {
 	name     string
 	serial   int
 	phase    v1.PodPhase
 	inits    []v1.ContainerStatus
 	regulars []v1.ContainerStatus
 	// disrupted tells that the node puts the pod to an end and says so.
-	disrupted bool
-	meddled   bool // somebody else has written its Ready
-	told      bool // a status was set
-	finished  bool // TerminatePod was called
+	disrupted        bool
+	readyOverwritten bool // somebody else has written its Ready
+	reported         bool // a status was set
+	terminated       bool // TerminatePod was called
 }
 
-func newLife(name string, serial int) *life {
-	l := &life{name: name, serial: serial, phase: v1.PodPending}
+func newPodSim(name string, serial int) *podSim {
+	sim := &podSim{name: name, serial: serial, phase: v1.PodPending}
 	waiting := func(containers []v1.Container) (statuses []v1.ContainerStatus) {
 		for _, c := range containers {
 			statuses = append(statuses, v1.ContainerStatus{
@@ -85,34 +85,34 @@ func newLife(name string, serial int) *life {
 		}
 		return statuses
 	}
-	spec := template(name).Spec
-	l.inits, l.regulars = waiting(spec.InitContainers), waiting(spec.Containers)
-	return l
+	spec := podTemplate(name).Spec
+	sim.inits, sim.regulars = waiting(spec.InitContainers), waiting(spec.Containers)
+	return sim
 }
 
 // container finds one by a number that may be larger than there are.
-func (l *life) container(number int) (*v1.ContainerStatus, *v1.Container) {
-	spec := template(l.name).Spec
-	number %= len(l.inits) + len(l.regulars)
-	if number < len(l.inits) {
-		return &l.inits[number], &spec.InitContainers[number]
+func (sim *podSim) container(number int) (*v1.ContainerStatus, *v1.Container) {
+	spec := podTemplate(sim.name).Spec
+	number %= len(sim.inits) + len(sim.regulars)
+	if number < len(sim.inits) {
+		return &sim.inits[number], &spec.InitContainers[number]
 	}
-	return &l.regulars[number-len(l.inits)], &spec.Containers[number-len(l.inits)]
+	return &sim.regulars[number-len(sim.inits)], &spec.Containers[number-len(sim.inits)]
 }
 
 // goOn takes a container one step further: it starts, it ends, and it starts again where it may.
-func (l *life) goOn(number int, exitCode int32) {
-	c, spec := l.container(number)
+func (sim *podSim) advance(number int, exitCode int32) {
+	c, spec := sim.container(number)
 	now := metav1.Now()
-	restarts := l.name != jobPod
+	restarts := sim.name != jobPod
 	switch {
-	case l.finished:
+	case sim.terminated:
 		return
 	case c.State.Running != nil:
 		c.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 			ExitCode: exitCode, Reason: "Ended", StartedAt: c.State.Running.StartedAt, FinishedAt: now, ContainerID: c.ContainerID,
 		}}
-		c.Ready, c.Started = l.name == jobPod && spec.Name == "prepare" && exitCode == 0, new(false)
+		c.Ready, c.Started = sim.name == jobPod && spec.Name == "prepare" && exitCode == 0, new(false)
 	case c.State.Terminated != nil && !restarts:
 		return
 	default:
@@ -120,34 +120,34 @@ func (l *life) goOn(number int, exitCode int32) {
 			c.LastTerminationState = c.State
 			c.RestartCount++
 		}
-		c.ContainerID = fmt.Sprintf("test://%s-%d-%s-%d", l.name, l.serial, c.Name, c.RestartCount)
+		c.ContainerID = fmt.Sprintf("test://%s-%d-%s-%d", sim.name, sim.serial, c.Name, c.RestartCount)
 		c.ImageID = "sha256:" + c.Image
 		c.State = v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: now}}
 		c.Started = new(spec.StartupProbe == nil)
 		c.Ready = *c.Started && spec.ReadinessProbe == nil && spec.Name != "prepare"
 	}
-	l.phase = l.phaseNow()
+	sim.phase = sim.computePhase()
 }
 
 // endContainers ends those that have started. The others are lost: nobody saw their end (TestSM18).
-func (l *life) endContainers() {
-	for number := range len(l.inits) + len(l.regulars) {
-		if c, _ := l.container(number); c.State.Running != nil && *c.Started {
-			l.goOn(number, 137)
+func (sim *podSim) terminateContainers() {
+	for number := range len(sim.inits) + len(sim.regulars) {
+		if c, _ := sim.container(number); c.State.Running != nil && *c.Started {
+			sim.advance(number, 137)
 		}
 	}
 }
 
-func (l *life) phaseNow() v1.PodPhase {
-	if l.name == jobPod {
-		if end := l.inits[0].State.Terminated; end != nil && end.ExitCode != 0 {
+func (sim *podSim) computePhase() v1.PodPhase {
+	if sim.name == jobPod {
+		if end := sim.inits[0].State.Terminated; end != nil && end.ExitCode != 0 {
 			return v1.PodFailed
 		}
-		if end := l.regulars[0].State.Terminated; end != nil {
+		if end := sim.regulars[0].State.Terminated; end != nil {
 			return map[bool]v1.PodPhase{true: v1.PodSucceeded, false: v1.PodFailed}[end.ExitCode == 0]
 		}
 	}
-	for _, c := range l.regulars {
+	for _, c := range sim.regulars {
 		if c.State.Waiting != nil {
 			return v1.PodPending
 		}
@@ -157,23 +157,23 @@ func (l *life) phaseNow() v1.PodPhase {
 
 // status is what the worker derives from what the containers do and from the pod as its node knows it, with the kubelet's
 // own words for the conditions.
-func (l *life) status(pod *v1.Pod) v1.PodStatus {
+func (sim *podSim) status(pod *v1.Pod) v1.PodStatus {
 	s := v1.PodStatus{
-		Phase: l.phase, QOSClass: v1.PodQOSBestEffort, HostIP: "192.0.2.1", HostIPs: []v1.HostIP{{IP: "192.0.2.1"}},
+		Phase: sim.phase, QOSClass: v1.PodQOSBestEffort, HostIP: "192.0.2.1", HostIPs: []v1.HostIP{{IP: "192.0.2.1"}},
 		PodIP: "10.0.0.7", PodIPs: []v1.PodIP{{IP: "10.0.0.7"}},
 	}
-	s.InitContainerStatuses, s.ContainerStatuses = copiesOf(l.inits), copiesOf(l.regulars)
+	s.InitContainerStatuses, s.ContainerStatuses = copyStatuses(sim.inits), copyStatuses(sim.regulars)
 	for _, c := range pod.Status.Conditions {
-		if !kubetypes.PodConditionByKubelet(c.Type) && (c.Type != v1.DisruptionTarget || !l.disrupted) {
+		if !kubetypes.PodConditionByKubelet(c.Type) && (c.Type != v1.DisruptionTarget || !sim.disrupted) {
 			s.Conditions = append(s.Conditions, c)
 		}
 	}
-	if l.disrupted {
+	if sim.disrupted {
 		s.Conditions = append(s.Conditions, v1.PodCondition{
 			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet,
 		})
 	}
-	all := append(copiesOf(l.inits), copiesOf(l.regulars)...)
+	all := append(copyStatuses(sim.inits), copyStatuses(sim.regulars)...)
 	s.Conditions = append(s.Conditions,
 		kubeletstatus.GeneratePodInitializedCondition(pod, &pod.Status, all, s.Phase),
 		kubeletstatus.GeneratePodReadyCondition(pod, &pod.Status, s.Conditions, all, s.Phase),
@@ -183,6 +183,6 @@ func (l *life) status(pod *v1.Pod) v1.PodStatus {
 	return s
 }
 
-func copiesOf(statuses []v1.ContainerStatus) []v1.ContainerStatus {
+func copyStatuses(statuses []v1.ContainerStatus) []v1.ContainerStatus {
 	return (&v1.PodStatus{ContainerStatuses: statuses}).DeepCopy().ContainerStatuses
 }

@@ -36,19 +36,19 @@ var (
 )
 
 // inMemory makes twins, each in a cluster of its own. It must be called in a bubble.
-func inMemory(t *testing.T, change func(*status.Config)) *twins {
+func newMemoryPair(t *testing.T, configure func(*status.Config)) *nodePair {
 	t.Helper()
-	kubelet := newKubeletReporter("kubelet", &memory{APIServer: heraldtest.NewAPIServer(), namespace: "kubelet"})
-	herald := newHeraldReporter("herald", &memory{APIServer: heraldtest.NewAPIServer(), namespace: "herald"})
-	herald.change = change
-	w := &twins{t: t, pause: synctest.Wait}
-	w.boot(kubelet, herald)
-	return w
+	kubelet := newKubeletNode("kubelet", &memoryCluster{APIServer: heraldtest.NewAPIServer(), namespace: "kubelet"})
+	herald := newHeraldNode("herald", &memoryCluster{APIServer: heraldtest.NewAPIServer(), namespace: "herald"})
+	herald.configure = configure
+	pair := &nodePair{t: t, waitIdle: synctest.Wait}
+	pair.start(kubelet, herald)
+	return pair
 }
 
 // calm takes client-go's handlers of errors away: they remember the time of the last one for the whole process, and the clocks
 // of two bubbles differ.
-func calm(t *testing.T) {
+func disableErrorBackoff(t *testing.T) {
 	t.Helper()
 	handlers := utilruntime.ErrorHandlers
 	utilruntime.ErrorHandlers = nil
@@ -56,47 +56,47 @@ func calm(t *testing.T) {
 }
 
 // happening is one thing that befalls both nodes, in one of its variants, and the time until the next.
-type happening struct {
-	What, Name string
-	Variant    int
-	Then       time.Duration
+type podEvent struct {
+	Name, Pod string
+	Variant   int
+	Delay     time.Duration
 }
 
-func (h happening) String() string {
-	return fmt.Sprintf("%s: %s (%d), %v later", h.Name, h.What, h.Variant, h.Then)
+func (h podEvent) String() string {
+	return fmt.Sprintf("%s: %s (%d), %v later", h.Pod, h.Name, h.Variant, h.Delay)
 }
 
 // happenings is what a node meets in good times.
-var happenings = map[string]func(w *twins, l *life, h happening){
-	"a pod is bound": func(w *twins, _ *life, h happening) { w.appear(h.Name) },
-	"a container goes on": func(w *twins, l *life, h happening) {
-		l.goOn(h.Variant, int32(h.Variant/6%2))
-		w.say(l)
+var podEvents = map[string]func(pair *nodePair, sim *podSim, h podEvent){
+	"a pod is bound": func(pair *nodePair, _ *podSim, h podEvent) { pair.ensurePod(h.Pod) },
+	"a container goes on": func(pair *nodePair, sim *podSim, h podEvent) {
+		sim.advance(h.Variant, int32(h.Variant/6%2))
+		pair.sync(sim)
 	},
-	"its worker resyncs":     func(w *twins, l *life, _ happening) { w.say(l) },
-	"a container is probed":  func(w *twins, l *life, h happening) { w.probe(l, h.Variant, h.Variant%3 > 0) },
-	"its worker errs":        func(w *twins, l *life, h happening) { w.err(l, h.Variant) },
-	"nothing of it runs":     func(w *twins, l *life, _ happening) { w.stopContainers(l) },
-	"it ends":                func(w *twins, l *life, _ happening) { w.end(l) },
-	"it is disrupted":        func(_ *twins, l *life, _ happening) { l.disrupted = true },
-	"kubectl delete":         func(w *twins, l *life, _ happening) { w.kubectlDelete(l, 30) },
-	"kubectl delete --force": func(w *twins, l *life, _ happening) { w.kubectlDelete(l, 0) },
-	"somebody interferes": func(w *twins, l *life, h happening) {
-		w.interfere(l.name, interferences[h.Variant%len(interferences)])
-		l.meddled = l.meddled || h.Variant%len(interferences) == turnsReady
+	"its worker resyncs":     func(pair *nodePair, sim *podSim, _ podEvent) { pair.sync(sim) },
+	"a container is probed":  func(pair *nodePair, sim *podSim, h podEvent) { pair.probe(sim, h.Variant, h.Variant%3 > 0) },
+	"its worker errs":        func(pair *nodePair, sim *podSim, h podEvent) { pair.proposeInvalid(sim, h.Variant) },
+	"nothing of it runs":     func(pair *nodePair, sim *podSim, _ podEvent) { pair.stopContainers(sim) },
+	"it ends":                func(pair *nodePair, sim *podSim, _ podEvent) { pair.finishPod(sim) },
+	"it is disrupted":        func(_ *nodePair, sim *podSim, _ podEvent) { sim.disrupted = true },
+	"kubectl delete":         func(pair *nodePair, sim *podSim, _ podEvent) { pair.kubectlDelete(sim, 30) },
+	"kubectl delete --force": func(pair *nodePair, sim *podSim, _ podEvent) { pair.kubectlDelete(sim, 0) },
+	"somebody interferes": func(pair *nodePair, sim *podSim, h podEvent) {
+		pair.updateAsOther(sim.name, foreignWrites[h.Variant%len(foreignWrites)])
+		sim.readyOverwritten = sim.readyOverwritten || h.Variant%len(foreignWrites) == overwriteReady
 	},
-	"the agents restart": func(w *twins, _ *life, _ happening) { w.restart(); w.resync() },
-	"time passes":        func(*twins, *life, happening) {},
-	"a container goes  on": func(w *twins, l *life, h happening) {
-		l.goOn(h.Variant, int32(h.Variant/6%2))
-		w.say(l)
+	"the agents restart": func(pair *nodePair, _ *podSim, _ podEvent) { pair.restart(); pair.resync() },
+	"time passes":        func(*nodePair, *podSim, podEvent) {},
+	"a container goes  on": func(pair *nodePair, sim *podSim, h podEvent) {
+		sim.advance(h.Variant, int32(h.Variant/6%2))
+		pair.sync(sim)
 	},
 }
 
 // interferences is what others write.
-var interferences = []func(*v1.Pod){
-	func(p *v1.Pod) { setCondition(p, gate, v1.ConditionTrue) },
-	func(p *v1.Pod) { setCondition(p, gate, v1.ConditionFalse) },
+var foreignWrites = []func(*v1.Pod){
+	func(p *v1.Pod) { setCondition(p, gateCondition, v1.ConditionTrue) },
+	func(p *v1.Pod) { setCondition(p, gateCondition, v1.ConditionFalse) },
 	func(p *v1.Pod) { setCondition(p, v1.PodReady, v1.ConditionFalse) },
 	func(p *v1.Pod) { setCondition(p, v1.DisruptionTarget, v1.ConditionTrue) },
 	func(p *v1.Pod) { p.Labels = map[string]string{"app": "changed"} },
@@ -109,7 +109,7 @@ var interferences = []func(*v1.Pod){
 }
 
 // turnsReady is the place of the one that writes Ready.
-const turnsReady = 2
+const overwriteReady = 2
 
 func setCondition(p *v1.Pod, kind v1.PodConditionType, value v1.ConditionStatus) {
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
@@ -125,29 +125,29 @@ func setCondition(p *v1.Pod, kind v1.PodConditionType, value v1.ConditionStatus)
 	p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: kind, Status: value, LastTransitionTime: now})
 }
 
-var anyHappening = rapid.Custom(func(t *rapid.T) happening {
-	return happening{
-		What:    rapid.SampledFrom(slices.Sorted(maps.Keys(happenings))).Draw(t, "what"),
-		Name:    rapid.SampledFrom([]string{webPod, jobPod, staticPod}).Draw(t, "name"),
+var podEventGen = rapid.Custom(func(t *rapid.T) podEvent {
+	return podEvent{
+		Name:    rapid.SampledFrom(slices.Sorted(maps.Keys(podEvents))).Draw(t, "what"),
+		Pod:     rapid.SampledFrom([]string{webPod, jobPod, staticPod}).Draw(t, "name"),
 		Variant: rapid.IntRange(0, 41).Draw(t, "variant"),
-		Then:    rapid.SampledFrom([]time.Duration{0, 300 * time.Millisecond, 2 * time.Second, time.Minute}).Draw(t, "then"),
+		Delay:   rapid.SampledFrom([]time.Duration{0, 300 * time.Millisecond, 2 * time.Second, time.Minute}).Draw(t, "then"),
 	}
 })
 
 // quiet is longer than either takes to repair whatever it repairs.
-const quiet = 21 * time.Second
+const quietPeriod = 21 * time.Second
 
-func TestStatusManagersTellTheSame(t *testing.T) {
+func TestStatusManager_SameStatuses(t *testing.T) {
 	checkHistories(t, func(rt *rapid.T) {
-		history := rapid.SliceOfN(anyHappening, 1, 40).Draw(rt, "history")
-		var wrong string // the bubble's goroutine must not end the property's
+		history := rapid.SliceOfN(podEventGen, 1, 40).Draw(rt, "history")
+		var violation string // the bubble's goroutine must not end the property's
 		synctest.Test(t, func(t *testing.T) {
-			w := inMemory(t, nil)
-			defer w.stop()
-			wrong = w.live(history)
+			pair := newMemoryPair(t, nil)
+			defer pair.stop()
+			violation = pair.runHistory(history)
 		})
-		if wrong != "" {
-			rt.Fatal(wrong)
+		if violation != "" {
+			rt.Fatal(violation)
 		}
 	})
 }
@@ -155,7 +155,7 @@ func TestStatusManagersTellTheSame(t *testing.T) {
 // checkHistories leads the property through as many histories as the flags say.
 func checkHistories(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
-	calm(t)
+	disableErrorBackoff(t)
 	checkSeeded(t, "status", *statusSeed, *statusCases, property)
 }
 
@@ -180,60 +180,64 @@ func checkSeeded(t *testing.T, about string, seed uint64, cases int, property fu
 }
 
 // live leads both through the history and returns in what they differ at the first quiet moment in which they do.
-func (w *twins) live(history []happening) string {
+func (pair *nodePair) runHistory(history []podEvent) string {
 	for _, name := range []string{webPod, jobPod, staticPod} {
-		w.appear(name)
+		pair.ensurePod(name)
 	}
-	for i, h := range history {
-		if l := w.newest(h.Name); l != nil {
-			happenings[h.What](w, l, h)
+	for i, event := range history {
+		if sim := pair.latest(event.Pod); sim != nil {
+			podEvents[event.Name](pair, sim, event)
 		}
-		time.Sleep(h.Then)
-		time.Sleep(quiet)
+		time.Sleep(event.Delay)
+		time.Sleep(quietPeriod)
 		synctest.Wait()
-		if diff := w.compare(); diff != "" {
+		if diff := pair.compare(); diff != "" {
 			return fmt.Sprintf("after %d happenings the kubelet (-) and Herald (+) differ:\n%s", i+1, diff)
 		}
-		if wrong := w.compareRequests(); wrong != "" {
-			return fmt.Sprintf("after %d happenings: %s", i+1, wrong)
+		if violation := pair.compareRequests(); violation != "" {
+			return fmt.Sprintf("after %d happenings: %s", i+1, violation)
 		}
-		w.housekeeping()
+		pair.housekeeping()
 	}
 	return ""
 }
 
 // troubles is what a node meets in bad times, besides what it meets in good ones.
-var troubles = map[string]func(w *twins, l *life, h happening){
-	"requests fail":          func(w *twins, _ *life, h happening) { w.fail(h.Variant) },
-	"more requests fail":     func(w *twins, _ *life, h happening) { w.fail(h.Variant) },
-	"the watch is cut":       func(w *twins, _ *life, _ happening) { w.servers((*memory).cutWatches) },
-	"the watch stalls":       func(w *twins, _ *life, _ happening) { w.script(fault.On("watch", "/pods").Times(1).Stall) },
-	"etcd is compacted":      func(w *twins, _ *life, _ happening) { w.servers((*memory).compact) },
-	"the API server is down": func(w *twins, _ *life, _ happening) { w.servers(func(m *memory) { m.SetDown(true) }) },
-	"the API server is back": func(w *twins, _ *life, _ happening) { w.servers(func(m *memory) { m.SetDown(false) }) },
-	"its worker is behind":   func(w *twins, l *life, h happening) { w.sayLate(l, h.Variant) },
+var faultEvents = map[string]func(pair *nodePair, sim *podSim, h podEvent){
+	"requests fail":      func(pair *nodePair, _ *podSim, h podEvent) { pair.failRequests(h.Variant) },
+	"more requests fail": func(pair *nodePair, _ *podSim, h podEvent) { pair.failRequests(h.Variant) },
+	"the watch is cut":   func(pair *nodePair, _ *podSim, _ podEvent) { pair.forEachServer((*memoryCluster).dropWatches) },
+	"the watch stalls":   func(pair *nodePair, _ *podSim, _ podEvent) { pair.addFault(fault.On("watch", "/pods").Times(1).Stall) },
+	"etcd is compacted":  func(pair *nodePair, _ *podSim, _ podEvent) { pair.forEachServer((*memoryCluster).compactEtcd) },
+	"the API server is down": func(pair *nodePair, _ *podSim, _ podEvent) {
+		pair.forEachServer(func(m *memoryCluster) { m.SetDown(true) })
+	},
+	"the API server is back": func(pair *nodePair, _ *podSim, _ podEvent) {
+		pair.forEachServer(func(m *memoryCluster) { m.SetDown(false) })
+	},
+	"its worker is behind": func(pair *nodePair, sim *podSim, h podEvent) { pair.reportStale(sim, h.Variant) },
 }
 
-func (m *memory) cutWatches() { m.CutWatches() }
-func (m *memory) compact()    { m.Compact() }
+func (m *memoryCluster) dropWatches() { m.CutWatches() }
+func (m *memoryCluster) compactEtcd() { m.Compact() }
 
-func (w *twins) servers(do func(*memory)) {
-	for _, n := range w.nodes {
-		do(n.cluster.(*memory))
+func (pair *nodePair) forEachServer(do func(*memoryCluster)) {
+	for _, n := range pair.nodes {
+		do(n.cluster.(*memoryCluster))
 	}
-	w.pause()
+	pair.waitIdle()
 }
 
 // script puts a fault of one kind in force on both nodes.
-func (w *twins) script(kind func() *fault.Rule) {
-	for _, n := range w.nodes {
-		w.heal = append(w.heal, n.faults.Add(kind()))
+func (pair *nodePair) addFault(kind func() *fault.Rule) {
+	for _, n := range pair.nodes {
+		pair.clearFaults = append(pair.clearFaults, n.faults.Add(kind()))
 	}
-	w.pause()
+	pair.waitIdle()
 }
 
 // fail breaks one to three of the next requests of a kind.
-func (w *twins) fail(variant int) {
+func (pair *nodePair) failRequests(variant int) {
 	verb := []string{"PATCH", "PATCH", "DELETE", "get"}[variant%4]
 	next := fault.On(verb, "/pods/").Times(1 + variant%3)
 	kinds := []func() *fault.Rule{
@@ -246,17 +250,17 @@ func (w *twins) fail(variant int) {
 		next.Refuse, next.Reset, next.LoseReply, next.Duplicate,
 		func() *fault.Rule { return fault.On("PATCH", "/pods/").Times(1).Reply(http.StatusConflict) },
 	}
-	w.script(kinds[variant%len(kinds)])
+	pair.addFault(kinds[variant%len(kinds)])
 }
 
 // sayLate reports a probe of a container and lets the worker tell, after it, what it had seen before (TestBUG7).
-func (w *twins) sayLate(l *life, number int) {
-	c, spec := l.container(number)
-	if c.State.Running == nil || !*c.Started || spec.ReadinessProbe == nil || !l.told || l.finished {
+func (pair *nodePair) reportStale(sim *podSim, number int) {
+	c, spec := sim.container(number)
+	if c.State.Running == nil || !*c.Started || spec.ReadinessProbe == nil || !sim.reported || sim.terminated {
 		return
 	}
-	w.each(l, func(n *twin, p *v1.Pod) {
-		before := l.status(p)
+	pair.forEachNode(sim, func(n *pairedNode, p *v1.Pod) {
+		before := sim.status(p)
 		n.SetContainerReadiness(p.UID, c.ContainerID, !c.Ready)
 		n.SetPodStatus(p, before)
 	})
@@ -264,84 +268,84 @@ func (w *twins) sayLate(l *life, number int) {
 }
 
 // anyTrouble draws as many bad things as good ones.
-var anyTrouble = rapid.Custom(func(t *rapid.T) happening {
-	h := anyHappening.Draw(t, "happening")
+var faultEventGen = rapid.Custom(func(t *rapid.T) podEvent {
+	h := podEventGen.Draw(t, "happening")
 	if rapid.Bool().Draw(t, "bad") {
-		h.What = rapid.SampledFrom(slices.Sorted(maps.Keys(troubles))).Draw(t, "what")
+		h.Name = rapid.SampledFrom(slices.Sorted(maps.Keys(faultEvents))).Draw(t, "what")
 	}
 	return h
 })
 
-func TestStatusManagersTellTheSameAfterAllTroubles(t *testing.T) {
+func TestStatusManager_SameAfterFaults(t *testing.T) {
 	checkHistories(t, func(rt *rapid.T) {
-		history := rapid.SliceOfN(anyTrouble, 1, 40).Draw(rt, "history")
-		var wrong string
+		history := rapid.SliceOfN(faultEventGen, 1, 40).Draw(rt, "history")
+		var violation string
 		synctest.Test(t, func(t *testing.T) {
-			w := inMemory(t, nil)
-			defer w.stop()
-			wrong = w.survive(history)
+			pair := newMemoryPair(t, nil)
+			defer pair.stop()
+			violation = pair.runFaultHistory(history)
 		})
-		if wrong != "" {
-			rt.Fatal(wrong)
+		if violation != "" {
+			rt.Fatal(violation)
 		}
 	})
 }
 
 // survive leads both through the history, ends all troubles, and returns in what the nodes then differ.
-func (w *twins) survive(history []happening) string {
+func (pair *nodePair) runFaultHistory(history []podEvent) string {
 	for _, name := range []string{webPod, jobPod, staticPod} {
-		w.appear(name)
+		pair.ensurePod(name)
 	}
-	for _, h := range history {
-		happen := happenings[h.What]
-		if happen == nil {
-			happen = troubles[h.What]
+	for _, event := range history {
+		apply := podEvents[event.Name]
+		if apply == nil {
+			apply = faultEvents[event.Name]
 		}
-		happen(w, w.newest(h.Name), h)
-		time.Sleep(h.Then)
+		apply(pair, pair.latest(event.Pod), event)
+		time.Sleep(event.Delay)
 	}
-	w.recover()
-	if diff := w.compare(anyTime); diff != "" {
+	pair.recoverFromFaults()
+	if diff := pair.compare(ignoreTimes); diff != "" {
 		return fmt.Sprintf("after all troubles the kubelet (-) and Herald (+) differ:\n%s", diff)
 	}
-	for _, n := range w.nodes {
+	for _, n := range pair.nodes {
 		n.faults.Forget()
 	}
 	time.Sleep(5 * time.Minute)
 	synctest.Wait()
-	if asked := w.nodes[1].faults.Requests().Of("*", "/pods/"); len(asked) > 0 {
-		return fmt.Sprintf("at rest Herald asked %+v", asked)
+	if requests := pair.nodes[1].faults.Requests().Of("*", "/pods/"); len(requests) > 0 {
+		return fmt.Sprintf("at rest Herald asked %+v", requests)
 	}
 	return ""
 }
 
 // recover ends all troubles, lets the nodes come to rest, and the workers say what they know.
-func (w *twins) recover() {
-	for _, heal := range w.heal {
+func (pair *nodePair) recoverFromFaults() {
+	for _, heal := range pair.clearFaults {
 		heal()
 	}
-	w.servers(func(m *memory) { m.SetDown(false) })
+	pair.forEachServer(func(m *memoryCluster) { m.SetDown(false) })
 	time.Sleep(3 * time.Minute)
-	w.resync()
+	pair.resync()
 	time.Sleep(3 * time.Minute)
-	w.housekeeping()
+	pair.housekeeping()
 	synctest.Wait()
 }
 
 // anyTime makes times equal: after troubles, the two came to know things at different times.
-var anyTime = cmp.FilterPath(func(p cmp.Path) bool {
+var ignoreTimes = cmp.FilterPath(func(p cmp.Path) bool {
 	field := p.Last().String()
 	return field == ".StartTime" || field == ".LastTransitionTime"
 }, cmp.Ignore())
 
 // genuine is a namespace of a real cluster, and a node whose pods are in it.
-type genuine struct {
-	t    *testing.T
-	pods corev1.PodInterface
-	node *rest.Config
+type realCluster struct {
+	t          *testing.T
+	podClient  corev1.PodInterface
+	nodeConfig *rest.Config
 }
 
-func newGenuine(t *testing.T, cp *controlplane.ControlPlane, name string) genuine {
+func newRealCluster(t *testing.T, cp *controlplane.ControlPlane, name string) realCluster {
 	t.Helper()
 	admin, err := kubernetes.NewForConfig(cp.AdminConfig())
 	if err != nil {
@@ -354,23 +358,23 @@ func newGenuine(t *testing.T, cp *controlplane.ControlPlane, name string) genuin
 	if _, err := cp.CreateNode(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
-	return genuine{t, admin.CoreV1().Pods(name), cp.NodeConfig(name)}
+	return realCluster{t, admin.CoreV1().Pods(name), cp.NodeConfig(name)}
 }
 
-func (g genuine) config() *rest.Config { return rest.CopyConfig(g.node) }
+func (g realCluster) restConfig() *rest.Config { return rest.CopyConfig(g.nodeConfig) }
 
-func (g genuine) add(p *v1.Pod) *v1.Pod {
+func (g realCluster) createPod(p *v1.Pod) *v1.Pod {
 	p = p.DeepCopy()
 	p.Namespace = ""
-	created, err := g.pods.Create(g.t.Context(), p, metav1.CreateOptions{})
+	created, err := g.podClient.Create(g.t.Context(), p, metav1.CreateOptions{})
 	if err != nil {
 		g.t.Fatal(err)
 	}
 	return created
 }
 
-func (g genuine) pod(name string) *v1.Pod {
-	p, err := g.pods.Get(g.t.Context(), name, metav1.GetOptions{})
+func (g realCluster) getPod(name string) *v1.Pod {
+	p, err := g.podClient.Get(g.t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		if !apierrors.IsNotFound(err) {
 			g.t.Error(err)
@@ -381,11 +385,11 @@ func (g genuine) pod(name string) *v1.Pod {
 }
 
 // update writes the pod and then its status, as two controllers would. What the server refuses is refused on both nodes.
-func (g genuine) update(name string, edit func(*v1.Pod)) {
+func (g realCluster) updatePod(name string, edit func(*v1.Pod)) {
 	type write = func(context.Context, *v1.Pod, metav1.UpdateOptions) (*v1.Pod, error)
-	for _, send := range []write{g.pods.Update, g.pods.UpdateStatus} {
+	for _, send := range []write{g.podClient.Update, g.podClient.UpdateStatus} {
 		err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-			p := g.pod(name)
+			p := g.getPod(name)
 			if p == nil {
 				return nil
 			}
@@ -399,35 +403,35 @@ func (g genuine) update(name string, edit func(*v1.Pod)) {
 	}
 }
 
-func (g genuine) remove(name string, grace int64) {
-	err := g.pods.Delete(g.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &grace})
+func (g realCluster) deletePod(name string, grace int64) {
+	err := g.podClient.Delete(g.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &grace})
 	if err != nil && !apierrors.IsNotFound(err) {
 		g.t.Error(err)
 	}
 }
 
 // settled waits until the address books of both nodes show what the API server has.
-func (w *twins) settled(ctx context.Context) {
+func (pair *nodePair) waitForWatch(ctx context.Context) {
 	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		for _, n := range w.nodes {
-			if !n.isUpToDate() {
+		for _, n := range pair.nodes {
+			if !n.watchCaughtUp() {
 				return false, nil
 			}
 		}
 		return true, nil
 	})
 	if err != nil {
-		w.t.Errorf("the watch is behind: %v", err)
+		pair.t.Errorf("the watch is behind: %v", err)
 	}
 }
 
-func (n *twin) isUpToDate() bool {
-	list, err := n.cluster.(genuine).pods.List(n.cluster.(genuine).t.Context(), metav1.ListOptions{})
+func (n *pairedNode) watchCaughtUp() bool {
+	list, err := n.cluster.(realCluster).podClient.List(n.cluster.(realCluster).t.Context(), metav1.ListOptions{})
 	if err != nil {
 		return false
 	}
 	versions := map[string]bool{}
-	pods, mirrors := n.held()
+	pods, mirrors := n.listPods()
 	for _, p := range append(pods, mirrors...) {
 		if p.Annotations["kubernetes.io/config.source"] != "file" {
 			versions[p.ResourceVersion] = true
@@ -441,7 +445,7 @@ func (n *twin) isUpToDate() bool {
 	return len(list.Items) == len(versions)
 }
 
-func TestStatusManagersTellTheSameToARealAPIServer(t *testing.T) {
+func TestStatusManager_RealAPIServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs time: it starts a control plane; run it without -short")
 	}
@@ -451,39 +455,39 @@ func TestStatusManagersTellTheSameToARealAPIServer(t *testing.T) {
 			seed := int(*statusSeed) + i
 			t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 				t.Parallel()
-				history := rapid.SliceOfN(anyHappening, 16, 30).Example(seed)
-				kubelet := newKubeletReporter(fmt.Sprintf("kubelet-%d", i), newGenuine(t, cp, fmt.Sprintf("kubelet-%d", i)))
-				herald := newHeraldReporter(fmt.Sprintf("herald-%d", i), newGenuine(t, cp, fmt.Sprintf("herald-%d", i)))
-				w := &twins{t: t}
-				w.pause = func() { w.settled(t.Context()) }
-				w.boot(kubelet, herald)
-				defer w.stop()
-				w.endure(history)
+				history := rapid.SliceOfN(podEventGen, 16, 30).Example(seed)
+				kubelet := newKubeletNode(fmt.Sprintf("kubelet-%d", i), newRealCluster(t, cp, fmt.Sprintf("kubelet-%d", i)))
+				herald := newHeraldNode(fmt.Sprintf("herald-%d", i), newRealCluster(t, cp, fmt.Sprintf("herald-%d", i)))
+				pair := &nodePair{t: t}
+				pair.waitIdle = func() { pair.waitForWatch(t.Context()) }
+				pair.start(kubelet, herald)
+				defer pair.stop()
+				pair.runOnServer(history)
 			})
 		}
 	})
 }
 
 // endure leads both through the history, without its pauses, and waits until both tell the same.
-func (w *twins) endure(history []happening) {
+func (pair *nodePair) runOnServer(history []podEvent) {
 	for _, name := range []string{webPod, jobPod, staticPod} {
-		w.appear(name)
+		pair.ensurePod(name)
 	}
-	for _, h := range history {
-		happenings[h.What](w, w.newest(h.Name), h)
-		w.t.Log(h)
+	for _, event := range history {
+		podEvents[event.Name](pair, pair.latest(event.Pod), event)
+		pair.t.Log(event)
 	}
-	w.resync()
+	pair.resync()
 	var diff string
-	err := wait.PollUntilContextTimeout(w.t.Context(), time.Second/4, 2*quiet, true, func(context.Context) (bool, error) {
-		diff = w.compare(anyTime)
+	err := wait.PollUntilContextTimeout(pair.t.Context(), time.Second/4, 2*quietPeriod, true, func(context.Context) (bool, error) {
+		diff = pair.compare(ignoreTimes)
 		return diff == "", nil
 	})
 	if err != nil {
-		w.t.Errorf("in the end the kubelet (-) and Herald (+) differ:\n%s", diff)
+		pair.t.Errorf("in the end the kubelet (-) and Herald (+) differ:\n%s", diff)
 	}
-	kubelet, herald := w.nodes[0].tally(), w.nodes[1].tally()
+	kubelet, herald := pair.nodes[0].countRequests(), pair.nodes[1].countRequests()
 	if herald.gets+herald.patches+herald.deletes > kubelet.gets+kubelet.patches+kubelet.deletes {
-		w.t.Errorf("the kubelet asked %+v, Herald asked %+v", kubelet, herald)
+		pair.t.Errorf("the kubelet asked %+v, Herald asked %+v", kubelet, herald)
 	}
 }

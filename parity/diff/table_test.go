@@ -31,24 +31,24 @@ func kubectlRow(pod *v1.Pod) ([]any, error) {
 	return printed.Rows[0].Cells, nil
 }
 
-func ourRow(pod *v1.Pod) []any {
+func heraldRow(pod *v1.Pod) []any {
 	r := table.Of(pod, time.Now())
 	return []any{r.Name, r.Ready, r.Status, r.Restarts, r.Age, r.IP, r.Node, r.NominatedNode, r.ReadinessGates}
 }
 
-var compareTable = compared(
-	func(d *drawer) *v1.Pod {
-		pod := drawPod(d)
-		pod.Status = *drawStatus(d, pod)
-		pod.Status.NominatedNodeName = oneOf(d, "", "n2")
+var compareTable = newComparison(
+	func(g *generator) *v1.Pod {
+		pod := generatePod(g)
+		pod.Status = *generateStatus(g, pod)
+		pod.Status.NominatedNodeName = oneOf(g, "", "n2")
 		if len(pod.Status.PodIPs) == 0 {
 			pod.Status.PodIP = "" // as the API server keeps it
 		}
-		if d.chance(20) {
+		if g.chance(20) {
 			pod.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 		}
-		pod.Status.Reason = oneOf(d, "", "", "Evicted", "NodeLost")
-		if d.chance(5) {
+		pod.Status.Reason = oneOf(g, "", "", "Evicted", "NodeLost")
+		if g.chance(5) {
 			pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: v1.PodScheduled, Reason: v1.PodReasonSchedulingGated})
 		}
 		return pod
@@ -58,11 +58,11 @@ var compareTable = compared(
 		if err != nil {
 			return err.Error()
 		}
-		if ours := ourRow(pod); !slices.Equal(theirs, ours) {
+		if ours := heraldRow(pod); !slices.Equal(theirs, ours) {
 			return fmt.Sprintf("kubectl: %q\nours:    %q", theirs, ours)
 		}
 		return ""
 	},
 )
 
-func TestBothPrintTheSameOfAPod(t *testing.T) { compareTable.run(t) }
+func TestTable_SameRows(t *testing.T) { compareTable.run(t) }

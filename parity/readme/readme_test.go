@@ -20,7 +20,7 @@ import (
 const root = "../.."
 
 // section returns the lines of the shell block that follows a headline, without what only talks to the reader.
-func section(t *testing.T, headline string) []string {
+func readmeCommands(t *testing.T, headline string) []string {
 	t.Helper()
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
 	if err != nil {
@@ -43,20 +43,20 @@ func section(t *testing.T, headline string) []string {
 }
 
 // elsewhere makes the lines use another folder than the one that the reader may be using at this moment.
-func elsewhere(t *testing.T, lines []string) []string {
+func useTempDir(t *testing.T, lines []string) []string {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "herald-readme-") //nolint:usetesting // the path of a socket must be short
+	dir, err := os.MkdirTemp("", "herald-readme-") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := os.RemoveAll(folder); err != nil {
+		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
 	})
-	t.Setenv("DIR", folder)
+	t.Setenv("DIR", dir)
 	for i := range lines {
-		lines[i] = strings.ReplaceAll(lines[i], "/tmp/herald", folder)
+		lines[i] = strings.ReplaceAll(lines[i], "/tmp/herald", dir)
 	}
 	return lines
 }
@@ -76,14 +76,14 @@ func (w *terminal) Write(text []byte) (int, error) {
 	return w.output.Write(text)
 }
 
-func (w *terminal) says() string {
+func (w *terminal) text() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.output.String()
 }
 
 // open runs the line until the test ends, then presses Ctrl-C and waits until it has ended.
-func open(t *testing.T, line string) *terminal {
+func openTerminal(t *testing.T, line string) *terminal {
 	t.Helper()
 	w := &terminal{line: line, cmd: exec.CommandContext(context.WithoutCancel(t.Context()), "sh", "-c", line)}
 	w.cmd.Dir, w.cmd.Stdout, w.cmd.Stderr = root, w, w
@@ -102,19 +102,19 @@ func (w *terminal) close(t *testing.T) {
 	defer late.Stop()
 	_ = w.cmd.Wait() // make says so when its command was interrupted
 	if t.Failed() {
-		t.Logf("$ %s\n%s", w.line, w.says())
+		t.Logf("$ %s\n%s", w.line, w.text())
 	}
 }
 
-func (w *terminal) mustSay(t *testing.T, words string) {
+func (w *terminal) waitForOutput(t *testing.T, words string) {
 	t.Helper()
 	recorder.Eventually(t, "$ "+w.line, func() (string, bool) {
-		said := w.says()
-		return said, strings.Contains(said, words)
+		output := w.text()
+		return output, strings.Contains(output, words)
 	})
 }
 
-func sh(t *testing.T, line string) {
+func runShell(t *testing.T, line string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
 	cmd.Dir = root
@@ -123,21 +123,21 @@ func sh(t *testing.T, line string) {
 	}
 }
 
-func TestTheLinesForAClusterWork(t *testing.T) {
+func TestReadme_Cluster(t *testing.T) {
 	needs.Containers(t)
 	needs.Kubectl(t)
-	lines := elsewhere(t, section(t, "In a cluster"))
+	lines := useTempDir(t, readmeCommands(t, "In a cluster"))
 	if len(lines) != 6 {
 		t.Fatalf("the README has other lines than this test knows: %q", lines)
 	}
-	open(t, lines[0]).mustSay(t, "The control plane is ready")
-	open(t, lines[1]).mustSay(t, "containerd is ready")
-	sh(t, lines[2])
-	open(t, lines[3]).mustSay(t, "Herald runs this machine's pods")
-	watch := open(t, lines[5])
-	sh(t, lines[4])
-	watch.mustSay(t, "1/1     Running")
+	openTerminal(t, lines[0]).waitForOutput(t, "The control plane is ready")
+	openTerminal(t, lines[1]).waitForOutput(t, "containerd is ready")
+	runShell(t, lines[2])
+	openTerminal(t, lines[3]).waitForOutput(t, "Herald runs this machine's pods")
+	watch := openTerminal(t, lines[5])
+	runShell(t, lines[4])
+	watch.waitForOutput(t, "1/1     Running")
 	_, manifests, _ := strings.Cut(lines[4], "examples/web.yaml ")
-	sh(t, "rm "+manifests+"/web.yaml")
-	watch.mustSay(t, "Terminating")
+	runShell(t, "rm "+manifests+"/web.yaml")
+	watch.waitForOutput(t, "Terminating")
 }

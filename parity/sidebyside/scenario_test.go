@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long a pod may take to settle on a busy machine.
-const patience = 90 * time.Second
+const hangTimeout = 90 * time.Second
 
 // scenario is one pod, and what is done to it.
 type scenario struct {
@@ -27,17 +27,17 @@ type scenario struct {
 	// static has the pod come from a manifest.
 	static bool
 	// once says when act is due.
-	once condition
-	act  act
+	actWhen condition
+	act     action
 	// settled is what both sides reach and stay at for long enough to be compared. The last version that is so is compared.
 	settled condition
 	// gone has the last version before the pod's removal compared.
-	gone bool
+	removed bool
 }
 
 type condition func(*v1.Pod) bool
 
-func (sc *scenario) pod(name string, s *side) (*v1.Pod, error) {
+func (sc *scenario) pod(name string, s *testNode) (*v1.Pod, error) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace, Labels: map[string]string{"app": name}}}
 	if err := yaml.UnmarshalStrict([]byte(sc.spec), &p.Spec); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (sc *scenario) pod(name string, s *side) (*v1.Pod, error) {
 }
 
 // nameOn is what the pod is called on a side.
-func (sc *scenario) nameOn(s *side, name string) string {
+func (sc *scenario) nameOn(s *testNode, name string) string {
 	if sc.static {
 		return name + "-" + s.Node
 	}
@@ -64,17 +64,17 @@ func (sc *scenario) nameOn(s *side, name string) string {
 }
 
 // play lets the pod live on a side until it has settled.
-func (sc *scenario) play(ctx context.Context, name string, s *side) error {
+func (sc *scenario) run(ctx context.Context, name string, s *testNode) error {
 	p, err := sc.pod(name, s)
 	if err != nil {
 		return err
 	}
-	if err := sc.bring(ctx, p, s); err != nil {
+	if err := sc.createPod(ctx, p, s); err != nil {
 		return err
 	}
 	name = sc.nameOn(s, name)
 	if sc.act != nil {
-		found, err := s.await(ctx, name, sc.once)
+		found, err := s.waitFor(ctx, name, sc.actWhen)
 		if err != nil {
 			return fmt.Errorf("before anything is done to it: %w", err)
 		}
@@ -82,14 +82,14 @@ func (sc *scenario) play(ctx context.Context, name string, s *side) error {
 			return err
 		}
 	}
-	if _, err = s.await(ctx, name, sc.settled); err == nil && sc.gone {
-		err = s.awaitEnd(ctx, name)
+	if _, err = s.waitFor(ctx, name, sc.settled); err == nil && sc.removed {
+		err = s.waitRemoved(ctx, name)
 	}
 	return err
 }
 
 // bring creates the pod, or writes the manifest of a static one.
-func (sc *scenario) bring(ctx context.Context, p *v1.Pod, s *side) error {
+func (sc *scenario) createPod(ctx context.Context, p *v1.Pod, s *testNode) error {
 	if !sc.static {
 		_, err := s.Admin.CoreV1().Pods(s.Namespace).Create(ctx, p, metav1.CreateOptions{})
 		return err
@@ -103,9 +103,9 @@ func (sc *scenario) bring(ctx context.Context, p *v1.Pod, s *side) error {
 }
 
 // await returns the last version of the pod that is so.
-func (s *side) await(ctx context.Context, name string, is condition) (found *v1.Pod, err error) {
-	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		found = s.last(name, is)
+func (s *testNode) waitFor(ctx context.Context, name string, is condition) (found *v1.Pod, err error) {
+	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, hangTimeout, true, func(context.Context) (bool, error) {
+		found = s.lastVersion(name, is)
 		return found != nil, nil
 	})
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *side) await(ctx context.Context, name string, is condition) (found *v1.
 }
 
 // last is the last version of the pod that is so.
-func (s *side) last(name string, is condition) (found *v1.Pod) {
+func (s *testNode) lastVersion(name string, is condition) (found *v1.Pod) {
 	for _, version := range s.Versions(name) {
 		if is(version) {
 			found = version
@@ -124,46 +124,46 @@ func (s *side) last(name string, is condition) (found *v1.Pod) {
 	return found
 }
 
-func (s *side) awaitEnd(ctx context.Context, name string) error {
-	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+func (s *testNode) waitRemoved(ctx context.Context, name string) error {
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, hangTimeout, true, func(ctx context.Context) (bool, error) {
 		list, err := s.Admin.CoreV1().Pods(s.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 		return err == nil && len(list.Items) == 0, nil
 	})
 }
 
 // act is what somebody does to a pod.
-type act func(ctx context.Context, s *side, pod *v1.Pod) error
+type action func(ctx context.Context, s *testNode, pod *v1.Pod) error
 
 // deletes is kubectl delete, with the pod's own grace if there is no other.
-func deletes(grace *int64) act {
-	return func(ctx context.Context, s *side, p *v1.Pod) error {
+func deletePod(grace *int64) action {
+	return func(ctx context.Context, s *testNode, p *v1.Pod) error {
 		return s.Admin.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: grace})
 	}
 }
 
-func patches(patch string, subresources ...string) act {
-	return func(ctx context.Context, s *side, p *v1.Pod) error {
+func patchPod(patch string, subresources ...string) action {
+	return func(ctx context.Context, s *testNode, p *v1.Pod) error {
 		_, err := s.Admin.CoreV1().Pods(p.Namespace).Patch(
 			ctx, p.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
 		return err
 	}
 }
 
-func opens(gate string) act {
-	return patches(fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"status":"True"}]}}`, gate), "status")
+func openGate(gate string) action {
+	return patchPod(fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"status":"True"}]}}`, gate), "status")
 }
 
 // labels sets a label, and says to the recorder that it was not the agent's doing.
-func labels(name string) act {
-	return patches(fmt.Sprintf(`{"metadata":{"labels":{%q:"yes"},"annotations":{%q:"1"}}}`, name, recorder.ForeignMark))
+func addLabel(name string) action {
+	return patchPod(fmt.Sprintf(`{"metadata":{"labels":{%q:"yes"},"annotations":{%q:"1"}}}`, name, recorder.ForeignMark))
 }
 
-func exchanges(container, image string) act {
-	return patches(fmt.Sprintf(`{"spec":{"containers":[{"name":%q,"image":%q}]}}`, container, image))
+func changeImage(container, image string) action {
+	return patchPod(fmt.Sprintf(`{"spec":{"containers":[{"name":%q,"image":%q}]}}`, container, image))
 }
 
 // debugs is what kubectl debug does.
-func debugs(ctx context.Context, s *side, p *v1.Pod) error {
+func addEphemeralContainers(ctx context.Context, s *testNode, p *v1.Pod) error {
 	p = p.DeepCopy()
 	for name, args := range map[string][]string{"shell": {"pause"}, "once": {"exit", "3"}} {
 		p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, v1.EphemeralContainer{
@@ -226,7 +226,7 @@ func running(name string) condition {
 	return container(name, func(c *v1.ContainerStatus) bool { return c.State.Running != nil })
 }
 
-func ended(name string) condition {
+func terminated(name string) condition {
 	return container(name, func(c *v1.ContainerStatus) bool { return c.State.Terminated != nil })
 }
 

@@ -9,10 +9,10 @@ import (
 )
 
 // soon is a probe that passes when the container has had time to take signals.
-const soon = `{exec: {command: [/testpod, exit, "0"]}, timeoutSeconds: 10, periodSeconds: 1, initialDelaySeconds: 3}`
+const delayedProbe = `{exec: {command: [/testpod, exit, "0"]}, timeoutSeconds: 10, periodSeconds: 1, initialDelaySeconds: 3}`
 
 // long is more than what a termination message, or the end of a log that stands in for it, may be.
-var long = strings.Repeat("0123456789", 1000)
+var longMessage = strings.Repeat("0123456789", 1000)
 
 // scenarios are what users do with pods.
 var scenarios = map[string]scenario{
@@ -180,25 +180,25 @@ activeDeadlineSeconds: 25
 terminationGracePeriodSeconds: 1
 containers: [{name: main, args: [pause]}]`},
 
-	"deleted": {once: all(running("main"), ended("other")), act: deletes(nil), settled: ended("main"), gone: true, spec: `
+	"deleted": {actWhen: all(running("main"), terminated("other")), act: deletePod(nil), settled: terminated("main"), removed: true, spec: `
 restartPolicy: OnFailure
 containers:
 - {name: main, args: [pause], lifecycle: {preStop: {exec: {command: [/testpod, sleep, 100ms]}}}}
 - {name: other, args: [exit, "0"]}`},
 
-	"deleted-and-ignores-it": {once: ready, act: deletes(nil), settled: ended("main"), gone: true, spec: `
+	"deleted-and-ignores-it": {actWhen: ready, act: deletePod(nil), settled: terminated("main"), removed: true, spec: `
 terminationGracePeriodSeconds: 2
-containers: [{name: main, args: [sleep, 1h, --ignore-term], startupProbe: ` + soon + `}]`},
+containers: [{name: main, args: [sleep, 1h, --ignore-term], startupProbe: ` + delayedProbe + `}]`},
 
-	"deleted-by-force": {once: ready, act: deletes(new(int64(0))), settled: ready, gone: true, spec: `
+	"deleted-by-force": {actWhen: ready, act: deletePod(new(int64(0))), settled: ready, removed: true, spec: `
 containers: [{name: main, args: [pause]}]`},
 
-	"deleted-with-broken-hook": {once: ready, act: deletes(nil), settled: ended("main"), gone: true, spec: `
+	"deleted-with-broken-hook": {actWhen: ready, act: deletePod(nil), settled: terminated("main"), removed: true, spec: `
 terminationGracePeriodSeconds: 5
 containers: [{name: main, args: [pause], lifecycle: {preStop: {exec: {command: [/testpod, exit, "1", --after, 1s]}}}}]`},
 
 	"deleted-before-it-ran": {
-		once: waiting("main", "ImagePullBackOff"), act: deletes(nil), settled: deleting, gone: true, spec: `
+		actWhen: waiting("main", "ImagePullBackOff"), act: deletePod(nil), settled: deleting, removed: true, spec: `
 terminationGracePeriodSeconds: 5
 containers: [{name: main, image: "127.0.0.1:1/absent:1"}]`,
 	},
@@ -207,7 +207,7 @@ containers: [{name: main, image: "127.0.0.1:1/absent:1"}]`,
 terminationGracePeriodSeconds: 1
 containers: [{name: main, args: [pause], lifecycle: {postStart: {exec: {command: [/testpod, exit, "1", --after, 2s]}}}}]`},
 
-	"debugged": {once: ready, act: debugs, settled: all(running("shell"), ended("once")), spec: `
+	"debugged": {actWhen: ready, act: addEphemeralContainers, settled: all(running("shell"), terminated("once")), spec: `
 containers: [{name: main, args: [pause]}]`},
 
 	"guaranteed": {settled: ready, spec: `
@@ -219,7 +219,7 @@ containers:
 - {name: main, args: [pause], resources: {requests: {cpu: 50m, memory: 16Mi}, limits: {memory: 32Mi}}}
 - {name: other, args: [pause]}`},
 
-	"gated": {once: running("main"), act: opens("example.com/gate"), settled: ready, spec: `
+	"gated": {actWhen: running("main"), act: openGate("example.com/gate"), settled: ready, spec: `
 readinessGates: [{conditionType: example.com/gate}]
 containers: [{name: main, args: [pause]}]`},
 
@@ -227,12 +227,12 @@ containers: [{name: main, args: [pause]}]`},
 readinessGates: [{conditionType: example.com/gate}]
 containers: [{name: main, args: [pause]}]`},
 
-	"labelled": {once: ready, act: labels("more"), settled: all(ready, labelled("more")), spec: `
+	"labelled": {actWhen: ready, act: addLabel("more"), settled: all(ready, labelled("more")), spec: `
 containers: [{name: main, args: [pause]}]`},
 
-	"another-image": {once: ready, act: exchanges("main", containerd.SandboxImage), settled: all(ready, restarted("main")), spec: `
+	"another-image": {actWhen: ready, act: changeImage("main", containerd.SandboxImage), settled: all(ready, restarted("main")), spec: `
 terminationGracePeriodSeconds: 1
-containers: [{name: main, args: [pause], startupProbe: ` + soon + `}]`},
+containers: [{name: main, args: [pause], startupProbe: ` + delayedProbe + `}]`},
 
 	"user": {settled: ready, spec: `
 securityContext: {runAsUser: 1000, runAsGroup: 2000, fsGroup: 3000, supplementalGroups: [4000]}
@@ -274,11 +274,11 @@ volumes: [{name: s, hostPath: {path: /absent, type: Directory}}]`},
 
 	"job-fails-with-long-log": {settled: phase(v1.PodFailed), spec: `
 restartPolicy: Never
-containers: [{name: main, args: [exit, "4", --print, ` + long + `], terminationMessagePolicy: FallbackToLogsOnError}]`},
+containers: [{name: main, args: [exit, "4", --print, ` + longMessage + `], terminationMessagePolicy: FallbackToLogsOnError}]`},
 
 	"job-fails-with-long-message": {settled: phase(v1.PodFailed), spec: `
 restartPolicy: Never
-containers: [{name: main, args: [exit, "4", --message, ` + long + `]}]`},
+containers: [{name: main, args: [exit, "4", --message, ` + longMessage + `]}]`},
 
 	"pull-secret-of-nothing": {settled: ready, spec: `
 imagePullSecrets: [{name: absent}]

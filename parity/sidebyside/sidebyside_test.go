@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestTheClusterIsToldTheSameOfTheSamePods(t *testing.T) {
-	l := newLab(t)
+func TestSideBySide(t *testing.T) {
+	l := newEnvironment(t)
 	t.Run("pods", func(t *testing.T) {
 		for name, sc := range scenarios {
 			t.Run(name, func(t *testing.T) {
@@ -41,20 +41,20 @@ func TestTheClusterIsToldTheSameOfTheSamePods(t *testing.T) {
 		}
 	})
 	if !t.Failed() {
-		mustAllBeMet(t, l.met)
+		requireAllSeen(t, l.seen)
 	}
 }
 
 // afterwards is how long the rest may take to arrive when both sides have settled: events, and the same number of restarts.
-const afterwards = 30 * time.Second
+const convergeTimeout = 30 * time.Second
 
-func (l *lab) compare(t *testing.T, name string, sc *scenario) {
+func (l *environment) compare(t *testing.T, name string, sc *scenario) {
 	t.Helper()
-	if err := l.play(t.Context(), name, sc); err != nil {
+	if err := l.run(t.Context(), name, sc); err != nil {
 		t.Fatal(err)
 	}
 	var problems []string
-	for deadline := time.Now().Add(afterwards); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(convergeTimeout); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 		var err error
 		if problems, err = l.problems(t.Context(), name, sc); err != nil {
 			t.Fatal(err)
@@ -68,20 +68,20 @@ func (l *lab) compare(t *testing.T, name string, sc *scenario) {
 }
 
 // play lets the pod live on both sides at once.
-func (l *lab) play(ctx context.Context, name string, sc *scenario) error {
+func (l *environment) run(ctx context.Context, name string, sc *scenario) error {
 	errs := make([]error, 2)
 	var both sync.WaitGroup
-	for i, s := range l.sides() {
-		both.Go(func() { errs[i] = sc.play(ctx, name, s) })
+	for i, s := range l.nodes() {
+		both.Go(func() { errs[i] = sc.run(ctx, name, s) })
 	}
 	both.Wait()
 	return errors.Join(errs...)
 }
 
 // problems are what differs now between the two sides.
-func (l *lab) problems(ctx context.Context, name string, sc *scenario) ([]string, error) {
+func (l *environment) problems(ctx context.Context, name string, sc *scenario) ([]string, error) {
 	their, our := sc.nameOn(l.kubelet, name), sc.nameOn(l.herald, name)
-	theirPod, ourPod := samePoint(l.kubelet.settled(their, sc.settled), l.herald.settled(our, sc.settled))
+	theirPod, ourPod := sameRestartCount(l.kubelet.settled(their, sc.settled), l.herald.settled(our, sc.settled))
 	if theirPod == nil {
 		return []string{"they have settled after different numbers of restarts"}, nil
 	}
@@ -93,19 +93,19 @@ func (l *lab) problems(ctx context.Context, name string, sc *scenario) ([]string
 	if err != nil {
 		return nil, err
 	}
-	problems := unintended(theirs, ours, l.meet)
-	return append(problems, impossible(l.kubelet.Versions(their), l.herald.Versions(our))...), nil
+	problems := unintendedDifferences(theirs, ours, l.markSeen)
+	return append(problems, invalidHistory(l.kubelet.Versions(their), l.herald.Versions(our))...), nil
 }
 
 // meet notes that an intended difference was met.
-func (l *lab) meet(it *intended) {
+func (l *environment) markSeen(difference *intendedDifference) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.met[it] = true
+	l.seen[difference] = true
 }
 
 // settled are the last versions of the pod that are so, by how often its containers were restarted until then.
-func (s *side) settled(name string, is condition) map[int32]*v1.Pod {
+func (s *testNode) settled(name string, is condition) map[int32]*v1.Pod {
 	found := map[int32]*v1.Pod{}
 	for _, version := range s.Versions(name) {
 		if is(version) {
@@ -123,7 +123,7 @@ func restarts(p *v1.Pod) (sum int32) {
 }
 
 // samePoint is the first point of a pod's life that both sides have shown: who is slow to write may skip one.
-func samePoint(kubelet, herald map[int32]*v1.Pod) (theirs, ours *v1.Pod) {
+func sameRestartCount(kubelet, herald map[int32]*v1.Pod) (theirs, ours *v1.Pod) {
 	for count, pod := range kubelet {
 		if herald[count] != nil && (theirs == nil || count < restarts(theirs)) {
 			theirs, ours = pod, herald[count]
@@ -133,26 +133,26 @@ func samePoint(kubelet, herald map[int32]*v1.Pod) (theirs, ours *v1.Pod) {
 }
 
 // side is one of the two agents: its node, and its namespace.
-type side struct {
+type testNode struct {
 	*recorder.Recorder
 	program agents.Program
 	runtime *containerd.Containerd
 	agent   *agents.Agent
-	runs    bool // the agent does
+	running bool // the agent does
 }
 
 // lab is the kubelet's side and Herald's.
-type lab struct {
-	kubelet, herald *side
+type environment struct {
+	kubelet, herald *testNode
 
-	mu  sync.Mutex // guards met
-	met map[*intended]bool
+	mu   sync.Mutex // guards met
+	seen map[*intendedDifference]bool
 }
 
-func (l *lab) sides() []*side { return []*side{l.kubelet, l.herald} }
+func (l *environment) nodes() []*testNode { return []*testNode{l.kubelet, l.herald} }
 
 // newLab starts everything, both sides at once.
-func newLab(t *testing.T) *lab {
+func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	needs.Containers(t)
 	cluster := recorder.ForTest(t)
@@ -164,24 +164,24 @@ func newLab(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{kubelet: &side{program: kubelet}, herald: &side{program: herald}, met: map[*intended]bool{}}
-	createNamespace(t, cluster, namespaceOf(kubelet))
-	createNamespace(t, cluster, namespaceOf(herald))
-	t.Cleanup(func() { l.onBoth(t, func(s *side) error { return s.close(t) }) })
-	l.onBoth(t, func(s *side) error { return s.open(t.Context(), cluster) })
+	l := &environment{kubelet: &testNode{program: kubelet}, herald: &testNode{program: herald}, seen: map[*intendedDifference]bool{}}
+	createNamespace(t, cluster, namespaceName(kubelet))
+	createNamespace(t, cluster, namespaceName(herald))
+	t.Cleanup(func() { l.forEachNode(t, func(s *testNode) error { return s.stop(t) }) })
+	l.forEachNode(t, func(s *testNode) error { return s.start(t.Context(), cluster) })
 	if t.Failed() {
 		t.FailNow()
 	}
-	l.kubelet.Recorder = recorder.Watch(t, cluster, nodeOf(kubelet), namespaceOf(kubelet))
-	l.herald.Recorder = recorder.Record(t, cluster, nodeOf(herald), namespaceOf(herald))
+	l.kubelet.Recorder = recorder.Watch(t, cluster, nodeName(kubelet), namespaceName(kubelet))
+	l.herald.Recorder = recorder.Record(t, cluster, nodeName(herald), namespaceName(herald))
 	return l
 }
 
 // onBoth does it on both sides at once, and fails the test for what did not work.
-func (l *lab) onBoth(t *testing.T, do func(*side) error) {
+func (l *environment) forEachNode(t *testing.T, do func(*testNode) error) {
 	t.Helper()
 	var both sync.WaitGroup
-	for _, s := range l.sides() {
+	for _, s := range l.nodes() {
 		both.Go(func() {
 			if err := do(s); err != nil {
 				t.Errorf("%s: %v", s.program, err)
@@ -192,15 +192,15 @@ func (l *lab) onBoth(t *testing.T, do func(*side) error) {
 }
 
 // nodeOf and namespaceOf are words that no message has otherwise, so that they can be told from it.
-func nodeOf(program agents.Program) string { return "node-of-" + program.String() }
+func nodeName(program agents.Program) string { return "node-of-" + program.String() }
 
-func namespaceOf(program agents.Program) string { return "pods-of-" + program.String() }
+func namespaceName(program agents.Program) string { return "pods-of-" + program.String() }
 
-func (s *side) open(ctx context.Context, cluster *recorder.Cluster) (err error) {
+func (s *testNode) start(ctx context.Context, cluster *recorder.Cluster) (err error) {
 	if s.runtime, err = containerd.Start(ctx, containerd.Config{}); err != nil {
 		return err
 	}
-	place := agents.Config{ControlPlane: cluster.ControlPlane, Containerd: s.runtime, NodeName: nodeOf(s.program)}
+	place := agents.Config{ControlPlane: cluster.ControlPlane, Containerd: s.runtime, NodeName: nodeName(s.program)}
 	if s.agent, err = s.program.NewAgent(place); err != nil {
 		return err
 	}
@@ -208,14 +208,14 @@ func (s *side) open(ctx context.Context, cluster *recorder.Cluster) (err error) 
 		_ = s.agent.Kill() // it may have ended by itself
 		return fmt.Errorf("%w; the end of its log:\n%s", err, s.agent.LogTail())
 	}
-	s.runs = true
+	s.running = true
 	return nil
 }
 
 // close ends what open has started. Containers go before the cgroup that they are in.
-func (s *side) close(t *testing.T) error {
+func (s *testNode) stop(t *testing.T) error {
 	var errs []error
-	if s.runs {
+	if s.running {
 		if t.Failed() {
 			t.Logf("the end of %s's log:\n%s", s.program, s.agent.LogTail())
 		}

@@ -21,7 +21,7 @@ import (
 type view map[string]bool
 
 // view shows a version of a pod, and the events until now.
-func (s *side) view(ctx context.Context, pod *v1.Pod) (view, error) {
+func (s *testNode) view(ctx context.Context, pod *v1.Pod) (view, error) {
 	row := table.Of(pod, time.Now())
 	restarts, _, _ := strings.Cut(row.Restarts, " ")
 	v := view{"kubectl get: " + row.Ready + " " + row.Status + " " + restarts: true}
@@ -40,13 +40,13 @@ func (s *side) view(ctx context.Context, pod *v1.Pod) (view, error) {
 		return nil, err
 	}
 	for _, e := range events.Items {
-		v[s.normal(tellEvent(&e))] = true
+		v[s.normalize(describeEvent(&e))] = true
 	}
 	return v, nil
 }
 
 // addFields adds a line for each value that is in another, under its path.
-func (s *side) addFields(v view, path string, value any) {
+func (s *testNode) addFields(v view, path string, value any) {
 	switch value := value.(type) {
 	case map[string]any:
 		for name, field := range value {
@@ -59,7 +59,7 @@ func (s *side) addFields(v view, path string, value any) {
 	case nil:
 		v[path+": null"] = true
 	default:
-		v[s.normal(fmt.Sprintf("%s: %v", path, value))] = true
+		v[s.normalize(fmt.Sprintf("%s: %v", path, value))] = true
 	}
 }
 
@@ -96,7 +96,7 @@ func differences(kubelet, herald view) (lines []string) {
 	return lines
 }
 
-func tellEvent(e *v1.Event) string {
+func describeEvent(e *v1.Event) string {
 	line := "event: " + e.Type + " " + e.Reason
 	if e.InvolvedObject.FieldPath != "" {
 		line += " of " + e.InvolvedObject.FieldPath
@@ -105,7 +105,7 @@ func tellEvent(e *v1.Event) string {
 }
 
 // noise is what differs from one node, pod or run to the next.
-var noise = []struct {
+var volatilePatterns = []struct {
 	pattern *regexp.Regexp
 	word    string
 }{
@@ -117,8 +117,8 @@ var noise = []struct {
 }
 
 // normal is a text without noise.
-func (s *side) normal(text string) string {
-	for _, n := range noise {
+func (s *testNode) normalize(text string) string {
+	for _, n := range volatilePatterns {
 		text = n.pattern.ReplaceAllString(text, n.word)
 	}
 	text = strings.ReplaceAll(text, s.Node, "NODE")
@@ -127,50 +127,50 @@ func (s *side) normal(text string) string {
 }
 
 // fleeting are words that a side may show or skip, as fast as it looks and writes.
-var fleeting = []string{
+var transientStates = []string{
 	"phase Pending", "phase Running", "running", "waiting: ContainerCreating", "waiting: PodInitializing", "waiting: ErrImagePull",
 	"waiting: PostStartHookError", "waiting: RunContainerError",
 }
 
 // impossible is what Herald showed on the way and the kubelet could not have: a word that it never says of this pod, or a
 // container that goes back from its back-off to its old end. What no agent may do is the recorder's to judge.
-func impossible(kubelet, herald []*v1.Pod) (problems []string) {
+func invalidHistory(kubelet, herald []*v1.Pod) (problems []string) {
 	known := map[string]bool{}
 	for _, p := range kubelet {
-		for _, word := range words(p) {
+		for _, word := range describeVersion(p) {
 			known[word] = true
 		}
 	}
 	for i, p := range herald {
-		for _, word := range words(p) {
+		for _, word := range describeVersion(p) {
 			if !known[word] {
 				problems = append(problems, fmt.Sprintf("on the way, only herald shows at version %s: %s", p.ResourceVersion, word))
 			}
 		}
 		if i > 0 {
-			problems = append(problems, backwards(herald[i-1], p)...)
+			problems = append(problems, backoffRegressions(herald[i-1], p)...)
 		}
 	}
 	return problems
 }
 
 // words are what a version of a pod says, but for what is fleeting.
-func words(p *v1.Pod) []string {
+func describeVersion(p *v1.Pod) []string {
 	all := []string{"phase " + string(p.Status.Phase), "reason " + p.Status.Reason}
 	for _, c := range recorder.ContainersOf(&p.Status) {
 		for _, state := range []v1.ContainerState{c.State, c.LastTerminationState} {
-			all = append(all, stateWord(c.Name, state))
+			all = append(all, describeState(c.Name, state))
 		}
 	}
-	return slices.DeleteFunc(all, func(word string) bool { return word == "" || slices.Contains(fleeting, word) })
+	return slices.DeleteFunc(all, func(word string) bool { return word == "" || slices.Contains(transientStates, word) })
 }
 
 // stateWord names the container where it matters, and is empty for no state.
-func stateWord(name string, state v1.ContainerState) string {
+func describeState(name string, state v1.ContainerState) string {
 	switch {
 	case state.Running != nil:
 		return "running"
-	case state.Waiting != nil && slices.Contains(fleeting, "waiting: "+state.Waiting.Reason):
+	case state.Waiting != nil && slices.Contains(transientStates, "waiting: "+state.Waiting.Reason):
 		return "waiting: " + state.Waiting.Reason
 	case state.Waiting != nil:
 		return fmt.Sprintf("%s waiting: %s", name, state.Waiting.Reason)
@@ -182,7 +182,7 @@ func stateWord(name string, state v1.ContainerState) string {
 
 // backwards are the containers that waited to be started again and are shown as ended, without having been started. Those of
 // a pod that is to go will not be.
-func backwards(before, after *v1.Pod) (problems []string) {
+func backoffRegressions(before, after *v1.Pod) (problems []string) {
 	if after.DeletionTimestamp != nil || recorder.IsEnded(after.Status.Phase) {
 		return nil
 	}
