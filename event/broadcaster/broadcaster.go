@@ -1,10 +1,13 @@
-// Package broadcaster keeps the events of a node's pods: what an operator should see of them. They are told to the API server
-// where there is one, and the newest are kept here, so that a node without a cluster has a history too.
+// Package broadcaster records the events of a node's pods. It sends them to the API server, if there is one, and keeps the most
+// recent in memory, so that a node without a cluster has a history too.
 package broadcaster
 
 import (
+	"cmp"
+	"container/list"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -17,120 +20,141 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/record/util"
 	"k8s.io/client-go/tools/reference"
+
+	"github.com/heraldnode/herald/internal/wakeup"
 )
 
-// API is what a Recorder asks of an API server. Errors are those of apimachinery's api/errors, possibly wrapped.
+// API is the part of the Kubernetes API that a Broadcaster needs. Errors are those of apimachinery's api/errors, wrapped or not.
 type API interface {
-	// CreateEvent stores a new event and returns it as it is kept.
+	// CreateEvent creates an event and returns the stored object.
 	CreateEvent(ctx context.Context, event *v1.Event) (*v1.Event, error)
-	// PatchEvent applies a strategic merge patch to an event that happened again.
+	// PatchEvent applies a strategic merge patch to an event that occurred again.
 	PatchEvent(ctx context.Context, namespace, name string, patch []byte) (*v1.Event, error)
 }
 
-// Config is what a Recorder needs. NodeName and Scheme are required.
+// Config configures a Broadcaster. NodeName and Scheme are required.
 type Config struct {
+	// NodeName is the name of this node: the events' source host.
 	NodeName string
-	// Scheme knows the kinds of the objects that events are about.
+	// Scheme contains the kinds of the objects that events refer to.
 	Scheme *runtime.Scheme
-	// API is the API server. Nil: none, events are only kept.
+	// API is the API server. Default: none; events are only kept in memory.
 	API API
-	// Component is who reports. Default "herald".
+	// Component is the events' reporting component. Default: "herald".
 	Component string
-	// HistorySize is how many different events are kept. Default 1000.
+	// HistorySize is the number of distinct events that Recent returns. Default: 1000.
 	HistorySize int
-	// QueueSize is how many events wait for an API server that does not answer; the oldest are given up. Default 1000.
+	// QueueSize is the number of events that wait for the API server; when it is exceeded, the oldest is dropped. Default: 1000.
 	QueueSize int
-	Logger    *slog.Logger
-	Metrics   prometheus.Registerer
+	// Logger receives log messages. Default: slog.DiscardHandler.
+	Logger *slog.Logger
+	// Metrics registers herald_events_total. Default: none.
+	Metrics prometheus.Registerer
 }
 
-// Broadcaster takes events from any goroutine, before, during and after Run, and never blocks. Make one with New.
+func (c Config) withDefaults() (Config, error) {
+	var errs []error
+	if c.NodeName == "" {
+		errs = append(errs, errors.New("broadcaster.Config: NodeName is required"))
+	}
+	if c.Scheme == nil {
+		errs = append(errs, errors.New("broadcaster.Config: Scheme is required"))
+	}
+	if c.HistorySize < 0 {
+		errs = append(errs, errors.New("broadcaster.Config: HistorySize must not be negative"))
+	}
+	if c.QueueSize < 0 {
+		errs = append(errs, errors.New("broadcaster.Config: QueueSize must not be negative"))
+	}
+	c.Component = cmp.Or(c.Component, "herald")
+	c.HistorySize = cmp.Or(c.HistorySize, 1000)
+	c.QueueSize = cmp.Or(c.QueueSize, 1000)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return c, errors.Join(errs...)
+}
+
+// Broadcaster implements event.Recorder. Event may be called from any goroutine, before, during and after Run, and never blocks.
+// Use New to create one.
 type Broadcaster struct {
-	config  Config
-	metrics *metrics
-	more    chan struct{} // capacity 1: look again, something waits
+	config Config
+	total  *prometheus.CounterVec
+	wake   wakeup.Signal // set when the queue grows
 
-	mu      sync.Mutex // guards all below
-	kept    history
-	waiting []*letter // for the API server, the next one first
-	stamp   int64     // of the newest event: in nanoseconds, and never the same twice, so that names differ
+	mu        sync.Mutex // guards all below
+	history   history
+	queue     []*pendingEvent // waits for the API server, oldest first
+	timestamp int64           // of the newest event, in nanoseconds; strictly increasing, so that event names are unique
 }
 
-// New makes a Recorder. Run it to have events told.
+// Results of herald_events_total.
+const (
+	resultSent        = "sent"
+	resultRateLimited = "rate_limited" // by client-go's spam filter
+	resultRejected    = "rejected"
+	resultDropped     = "dropped" // the queue was full
+)
+
+// New returns a Broadcaster and registers its metrics. Run sends its events.
 func New(config Config) (*Broadcaster, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	r := &Broadcaster{config: config, more: make(chan struct{}, 1), kept: history{limit: config.HistorySize}}
-	r.metrics, err = newMetrics(config.Metrics)
-	return r, err
+	total := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "herald_events_total",
+		Help: "Number of events for the API server, by result: sent, rate_limited, rejected or dropped.",
+	}, []string{"result"})
+	if config.Metrics != nil {
+		if err := config.Metrics.Register(total); err != nil {
+			return nil, fmt.Errorf("broadcaster: register metrics: %w", err)
+		}
+	}
+	return &Broadcaster{config: config, total: total, wake: wakeup.New(), history: history{limit: config.HistorySize}}, nil
 }
 
-func (c Config) withDefaults() (Config, error) {
-	var err error
-	if c.NodeName == "" {
-		err = errors.Join(err, errors.New("broadcaster.Config: NodeName is required"))
-	}
-	if c.Scheme == nil {
-		err = errors.Join(err, errors.New("broadcaster.Config: Scheme is required"))
-	}
-	if c.HistorySize < 0 || c.QueueSize < 0 {
-		err = errors.Join(err, errors.New("broadcaster.Config: HistorySize and QueueSize must not be negative"))
-	}
-	if c.Component == "" {
-		c.Component = "herald"
-	}
-	if c.HistorySize == 0 {
-		c.HistorySize = 1000
-	}
-	if c.QueueSize == 0 {
-		c.QueueSize = 1000
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	return c, err
-}
-
-// Event records that something happened to the object, which may also be a *v1.ObjectReference: to a container of a pod
-// one points with its FieldPath.
-func (r *Broadcaster) Event(object runtime.Object, eventType, reason, message string) {
-	about, err := reference.GetReference(r.config.Scheme, object)
+// Event records an event about the object, which may be a *v1.ObjectReference: its FieldPath can refer to a container of a pod.
+func (b *Broadcaster) Event(object runtime.Object, eventType, reason, message string) {
+	ref, err := reference.GetReference(b.config.Scheme, object)
 	if err != nil {
-		r.config.Logger.Error("Event about nothing that has a name", "reason", reason, "message", message, "err", err)
+		b.config.Logger.Error("Failed to reference event object", "reason", reason, "message", message, "err", err)
 		return
 	}
 	now := time.Now()
-	event := r.newEvent(about, eventType, reason, message, now)
-	r.mu.Lock()
-	r.stamp = max(now.UnixNano(), r.stamp+1)
-	event.Name = util.GenerateEventName(about.Name, r.stamp)
-	r.kept.add(event)
-	if r.config.API != nil {
-		r.waitLocked(&letter{event: event})
+	event := b.newEvent(ref, eventType, reason, message, now)
+	b.mu.Lock()
+	b.timestamp = max(now.UnixNano(), b.timestamp+1)
+	event.Name = util.GenerateEventName(ref.Name, b.timestamp)
+	b.history.add(event)
+	if b.config.API != nil {
+		b.enqueueLocked(&pendingEvent{event: event})
 	}
-	r.mu.Unlock()
-	select {
-	case r.more <- struct{}{}:
-	default:
+	b.mu.Unlock()
+	b.wake.Set()
+}
+
+func (b *Broadcaster) newEvent(ref *v1.ObjectReference, eventType, reason, message string, now time.Time) *v1.Event {
+	timestamp := metav1.NewTime(now)
+	return &v1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Namespace: cmp.Or(ref.Namespace, metav1.NamespaceDefault)}, // default: for nodes
+		InvolvedObject:      *ref,
+		Type:                eventType,
+		Reason:              reason,
+		Message:             sanitize(message),
+		FirstTimestamp:      timestamp,
+		LastTimestamp:       timestamp,
+		Count:               1,
+		Source:              v1.EventSource{Component: b.config.Component, Host: b.config.NodeName},
+		ReportingController: b.config.Component,
+		ReportingInstance:   b.config.NodeName,
 	}
 }
 
-func (r *Broadcaster) waitLocked(l *letter) {
-	if len(r.waiting) == r.config.QueueSize {
-		r.waiting = r.waiting[1:]
-		r.metrics.told("dropped")
-	}
-	r.waiting = append(r.waiting, l)
-}
-
-// maxMessage is how many bytes of a message are kept: they come from containers and runtimes too, and an object of the
-// API server has room for millions.
+// maxMessage limits the size of a message in bytes: messages also come from containers and runtimes, and the API server accepts
+// objects of more than a megabyte.
 const maxMessage = 4 << 10
 
-// displayed is the message fit for a terminal: cut, and without what steers one.
-func displayed(message string) string {
+// sanitize truncates the message and removes control characters that could change the state of a terminal.
+func sanitize(message string) string {
 	message = message[:min(len(message), maxMessage)]
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' {
@@ -140,30 +164,66 @@ func displayed(message string) string {
 	}, strings.ToValidUTF8(message, "\uFFFD"))
 }
 
-func (r *Broadcaster) newEvent(about *v1.ObjectReference, eventType, reason, message string, now time.Time) *v1.Event {
-	namespace := about.Namespace
-	if namespace == "" {
-		namespace = metav1.NamespaceDefault // events about nodes are kept there
+func (b *Broadcaster) enqueueLocked(pending *pendingEvent) {
+	if len(b.queue) == b.config.QueueSize {
+		b.queue = b.queue[1:]
+		b.count(resultDropped)
 	}
-	at := metav1.NewTime(now)
-	return &v1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace},
-		InvolvedObject:      *about,
-		Type:                eventType,
-		Reason:              reason,
-		Message:             displayed(message),
-		FirstTimestamp:      at,
-		LastTimestamp:       at,
-		Count:               1,
-		Source:              v1.EventSource{Component: r.config.Component, Host: r.config.NodeName},
-		ReportingController: r.config.Component,
-		ReportingInstance:   r.config.NodeName,
+	b.queue = append(b.queue, pending)
+}
+
+func (b *Broadcaster) count(result string) { b.total.WithLabelValues(result).Inc() }
+
+// Recent returns copies of the most recent events, ordered by their last occurrence.
+func (b *Broadcaster) Recent() []v1.Event {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.history.list()
+}
+
+// history holds the most recent events. An event that occurs again increments a count, so that a crash loop does not evict all
+// other events. The zero value with a limit is empty.
+type history struct {
+	limit  int
+	events list.List // of *v1.Event, ordered by last occurrence
+	byKey  map[historyKey]*list.Element
+}
+
+// historyKey identifies occurrences of the same event.
+type historyKey struct {
+	object                     v1.ObjectReference
+	eventType, reason, message string
+}
+
+func historyKeyOf(event *v1.Event) historyKey {
+	key := historyKey{object: event.InvolvedObject, eventType: event.Type, reason: event.Reason, message: event.Message}
+	key.object.ResourceVersion = ""
+	return key
+}
+
+func (h *history) add(event *v1.Event) {
+	key := historyKeyOf(event)
+	if element, found := h.byKey[key]; found {
+		stored := element.Value.(*v1.Event)
+		stored.Count++
+		stored.LastTimestamp = event.LastTimestamp
+		h.events.MoveToBack(element)
+		return
+	}
+	if h.byKey == nil {
+		h.byKey = map[historyKey]*list.Element{}
+	}
+	h.byKey[key] = h.events.PushBack(event.DeepCopy())
+	if h.events.Len() > h.limit {
+		oldest := h.events.Remove(h.events.Front()).(*v1.Event)
+		delete(h.byKey, historyKeyOf(oldest))
 	}
 }
 
-// Recent lists the events that are kept, the one that happened last at the end. They are the caller's.
-func (r *Broadcaster) Recent() []v1.Event {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.kept.list()
+func (h *history) list() []v1.Event {
+	events := make([]v1.Event, 0, h.events.Len())
+	for element := h.events.Front(); element != nil; element = element.Next() {
+		events = append(events, *element.Value.(*v1.Event).DeepCopy())
+	}
+	return events
 }
