@@ -327,7 +327,7 @@ func TestAConfigThatCannotWorkNamesItsField(t *testing.T) {
 	} {
 		bad := good
 		change(&bad)
-		if _, err := cri.New(bad); err == nil || !strings.HasPrefix(err.Error(), "cri.Config."+field+": ") {
+		if _, err := cri.New(bad); err == nil || !strings.HasPrefix(err.Error(), "cri.Config: "+field+" ") {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

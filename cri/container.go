@@ -1,48 +1,54 @@
 package cri
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/heraldnode/herald/cri/criconfig"
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
 )
 
-// StartContainer pulls the image as the policy asks, makes and starts the container in that sandbox and runs its
-// postStart hook. Its name is that of the container and the restart count: called again after an answer was lost, it
-// goes on with the first, and never starts a second (F22).
-func (r *Runtime) StartContainer(ctx context.Context, pod *v1.Pod, sandbox string, start plan.Start) error {
-	kind := containerType(start.Kind)
-	r.metrics.startedContainers.WithLabelValues(kind).Inc()
-	s := &starting{
-		Runtime: r, pod: pod, container: start.Container, start: start, events: r.eventsOf(pod, start.Container.Name),
+// StartContainer pulls the image according to its policy, creates and starts the container in the sandbox and runs its
+// postStart hook. Name and restart count identify the container: a retry after a lost response continues with the first one
+// and never starts a second (F22).
+func (r *Runtime) StartContainer(ctx context.Context, pod *v1.Pod, sandboxID string, start plan.Start) error {
+	containerType := containerType(start.Kind)
+	r.metrics.startedContainers.WithLabelValues(containerType).Inc()
+	s := &containerStart{
+		Runtime: r, pod: pod, container: start.Container, start: start, events: r.containerEvents(pod, start.Container.Name),
 	}
-	err := s.run(ctx, sandbox)
+	err := s.run(ctx, sandboxID)
 	if err == nil {
 		return nil
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("cri: starting container %s of pod %s: %w", start.Container.Name, describe(pod), err)
+		return fmt.Errorf("cri: start container %s of pod %s: %w", start.Container.Name, criconfig.FormatPod(pod), err)
 	}
-	var told *startError
-	if !errors.As(err, &told) {
-		told = failed(reasonCreateContainer, err)
+	var startErr *startError
+	if !errors.As(err, &startErr) {
+		startErr = newStartError(reasonCreateContainer, err)
 	}
-	r.metrics.startedContainerErrors.WithLabelValues(kind, told.reason).Inc()
+	r.metrics.startedContainerErrors.WithLabelValues(containerType, startErr.reason).Inc()
 	switch {
-	case told.reason == reasonPostStartHook: // which has an event of its own
-	case told.announced:
-		s.events.warn(eventFailed, "Error: "+told.reason)
+	case startErr.reason == reasonPostStartHook: // has its own event
+	case startErr.hasEvent:
+		s.events.warn(eventFailed, "Error: "+startErr.reason)
 	default:
-		s.events.warn(eventFailed, "Error: "+told.message)
+		s.events.warn(eventFailed, "Error: "+startErr.message)
 	}
-	return told
+	return startErr
 }
 
 func containerType(kind derive.ContainerKind) string {
@@ -56,127 +62,270 @@ func containerType(kind derive.ContainerKind) string {
 	}
 }
 
-// starting is one container on its way:
+// containerStart is one call of StartContainer:
 //
-//	image -> created -> running -> hook done
+//	image -> created -> running -> postStart hook done
 //	                       ^
-//	                       a call whose answer was lost goes on here
-type starting struct {
+//	                       a retry after a lost response continues here
+type containerStart struct {
 	*Runtime
 	pod       *v1.Pod
 	container *v1.Container
 	start     plan.Start
 	events    *containerEvents
-	place     *place
+	sandbox   *sandboxInfo
 }
 
-func (s *starting) run(ctx context.Context, sandbox string) error {
-	err := s.Unsupported(s.pod) // an ephemeral container may have come after the sandbox
+func (s *containerStart) run(ctx context.Context, sandboxID string) error {
+	err := s.Unsupported(s.pod) // an ephemeral container may be newer than the sandbox
 	if err != nil {
-		return failed(reasonContainerConfig, err)
+		return newStartError(reasonContainerConfig, err)
 	}
-	if s.place, err = s.placeFor(ctx, s.pod, sandbox); err != nil {
+	if s.sandbox, err = s.sandboxInfo(ctx, s.pod, sandboxID); err != nil {
 		return err
 	}
-	list, err := s.containersOf(ctx, podid.UID(s.pod.UID))
+	containers, err := s.listContainers(ctx, podid.UID(s.pod.UID))
 	if err != nil {
 		return err
 	}
-	if earlier := s.find(list); earlier != nil {
-		if earlier.State != runtimeapi.ContainerState_CONTAINER_CREATED {
-			return s.join(ctx, earlier)
+	if existing := s.findInstance(containers); existing != nil {
+		if existing.State != runtimeapi.ContainerState_CONTAINER_CREATED {
+			return s.resume(ctx, existing)
 		}
-		// It never ran, and the pod may have changed since it was made.
-		if err := s.removeContainer(ctx, earlier.Id); err != nil {
+		// It never ran, and the pod may have changed since.
+		if err := s.removeContainer(ctx, existing.Id); err != nil {
 			return err
 		}
 	}
-	id, release, err := s.create(ctx, list)
+	id, unmount, err := s.create(ctx, containers)
 	defer func() {
-		if err := release(); err != nil {
-			s.config.Logger.Warn("a subPath's bind stays until the pod is removed", "pod", describe(s.pod), "error", err)
+		if err := unmount(); err != nil {
+			s.logger().Warn("Failed to unmount subPath, it stays until the pod is removed", "err", err)
 		}
 	}()
 	if err != nil {
 		return err
 	}
 	s.events.id = id
-	if err := s.begin(ctx, id); err != nil {
+	if err := s.startCreated(ctx, id); err != nil {
 		return err
 	}
-	return s.postStart(ctx, id)
+	return s.runPostStart(ctx, id)
 }
 
-// join goes on with a container that an earlier call has started. Its hook may have run already: hooks run at least once.
-func (s *starting) join(ctx context.Context, earlier *runtimeapi.Container) error {
-	switch earlier.State {
-	case runtimeapi.ContainerState_CONTAINER_RUNNING:
-		return s.postStart(ctx, earlier.Id)
-	case runtimeapi.ContainerState_CONTAINER_EXITED:
-		return nil // it was started, and it ended: what follows is for the plan to say
-	default:
-		return fmt.Errorf("the runtime has lost the state of container %s", earlier.Id)
-	}
+func (s *containerStart) logger() *slog.Logger {
+	return s.podLogger(s.pod).With("container", s.container.Name)
 }
 
-// find is this very instance in a list of the pod's containers, or nil.
-func (s *starting) find(list []*runtimeapi.Container) *runtimeapi.Container {
-	for _, c := range list {
-		if c.PodSandboxId == s.place.id && c.GetMetadata().GetName() == s.container.Name &&
-			c.GetMetadata().GetAttempt() == uint32(s.start.RestartCount) {
-			return c
+// findInstance returns this instance from the pod's containers, or nil.
+func (s *containerStart) findInstance(containers []*runtimeapi.Container) *runtimeapi.Container {
+	for _, container := range containers {
+		if container.PodSandboxId == s.sandbox.id && container.GetMetadata().GetName() == s.container.Name &&
+			container.GetMetadata().GetAttempt() == uint32(s.start.RestartCount) {
+			return container
 		}
 	}
 	return nil
 }
 
-// begin starts the container that was made. One that could not be started does not stay in the way of the next attempt,
-// which has the same number.
-func (s *starting) begin(ctx context.Context, id string) error {
-	_, err := s.pods.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
-	if err == nil {
-		s.begun(id)
-		return nil
+// resume continues with a container that an earlier call started. Its hook may have run already: hooks run at least once.
+func (s *containerStart) resume(ctx context.Context, existing *runtimeapi.Container) error {
+	switch existing.State {
+	case runtimeapi.ContainerState_CONTAINER_RUNNING:
+		return s.runPostStart(ctx, existing.Id)
+	case runtimeapi.ContainerState_CONTAINER_EXITED:
+		return nil // started and exited; the caller decides about a restart
+	default:
+		return fmt.Errorf("container %s is in an unknown state", existing.Id)
 	}
-	answer, lookErr := s.pods.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
-	if lookErr != nil {
-		return failed(reasonRunContainer, err)
-	}
-	switch answer.GetStatus().GetState() {
-	case runtimeapi.ContainerState_CONTAINER_RUNNING: // only the answer was lost
-		s.begun(id)
-		return nil
-	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		if removeErr := s.removeContainer(ctx, id); removeErr != nil { // the next attempt will try that first
-			s.config.Logger.Warn("a container that could not be started stays", "pod", describe(s.pod), "error", removeErr)
-		}
-	}
-	return failed(reasonRunContainer, err)
 }
 
-func (s *starting) begun(id string) {
+// create creates the container. containers are the pod's. The caller calls unmount, which is never nil, once the container
+// runs or has failed to.
+func (s *containerStart) create(ctx context.Context, containers []*runtimeapi.Container) (
+	id string, unmount func() error, err error,
+) {
+	unmount = func() error { return nil }
+	imageRef, err := s.ensureImage(ctx, s.pod, s.container, s.sandbox.config)
+	if err != nil {
+		return "", unmount, err
+	}
+	config, unmount, err := s.containerConfig(ctx, imageRef, containers)
+	if err != nil {
+		return "", unmount, newStartError(reasonContainerConfig, err)
+	}
+	if err := s.createLogDir(filepath.Dir(s.logPath())); err != nil {
+		return "", unmount, newStartError(reasonContainerConfig, fmt.Errorf("create log directory of the container: %w", err))
+	}
+	response, err := s.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+		PodSandboxId: s.sandbox.id, Config: config, SandboxConfig: s.sandbox.config,
+	})
+	if err == nil {
+		s.events.normal(eventCreated, "Container created")
+		return response.ContainerId, unmount, s.checkStopSignal(ctx, response.ContainerId, config.StopSignal)
+	}
+	// The response may be lost.
+	if containers, listErr := s.listContainers(ctx, podid.UID(s.pod.UID)); listErr == nil {
+		created := s.findInstance(containers)
+		if created != nil && created.State == runtimeapi.ContainerState_CONTAINER_CREATED {
+			return created.Id, unmount, nil
+		}
+	}
+	return "", unmount, newStartError(reasonCreateContainer, err)
+}
+
+// containerConfig gathers the container's inputs and generates its configuration. The caller calls unmount, which is never
+// nil, once the container runs or has failed to.
+func (s *containerStart) containerConfig(ctx context.Context, imageRef string, containers []*runtimeapi.Container) (
+	config *runtimeapi.ContainerConfig, unmount func() error, err error,
+) {
+	unmount = func() error { return nil }
+	inputs := criconfig.ContainerInputs{ImageRef: imageRef}
+	if inputs.TargetID, err = criconfig.TargetContainer(s.pod, s.container.Name, containers); err != nil {
+		return nil, unmount, err
+	}
+	if criconfig.NeedsImageUser(s.pod, s.container) {
+		if inputs.User, err = s.imageUser(ctx, s.container.Image); err != nil {
+			return nil, unmount, err
+		}
+	}
+	if inputs.Env, err = s.config.Provisioner.Environment(ctx, s.pod, s.container, s.sandbox.ips); err != nil {
+		return nil, unmount, err
+	}
+	volumes, unmount, err := s.mountVolumes(ctx, s.pod, s.container, criconfig.EnvValues(inputs.Env))
+	if err != nil {
+		return nil, unmount, err
+	}
+	files, err := s.mountFiles(s.pod, s.start, s.sandbox.ips)
+	if err != nil {
+		return nil, unmount, err
+	}
+	inputs.Mounts = append(volumes, files...)
+	config, err = s.generator.ContainerConfig(s.pod, s.start, inputs)
+	return config, unmount, err
+}
+
+// checkStopSignal rejects a stop signal that the runtime does not support and would ignore silently.
+func (s *containerStart) checkStopSignal(ctx context.Context, id string, signal runtimeapi.Signal) error {
+	if signal == runtimeapi.Signal_RUNTIME_DEFAULT {
+		return nil
+	}
+	response, err := s.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	if err != nil || response.GetStatus().GetStopSignal() == signal {
+		return err
+	}
+	err = s.removeContainer(ctx, id)
+	return newStartError(reasonContainerConfig, errors.Join(errors.New("lifecycle.stopSignal: not supported by the runtime"), err))
+}
+
+// startCreated starts the created container. A container that fails to start is removed: the next attempt has the same
+// restart count.
+func (s *containerStart) startCreated(ctx context.Context, id string) error {
+	_, err := s.runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
+	if err == nil {
+		s.recordStarted(id)
+		return nil
+	}
+	response, statusErr := s.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	if statusErr != nil {
+		return newStartError(reasonRunContainer, err)
+	}
+	switch response.GetStatus().GetState() {
+	case runtimeapi.ContainerState_CONTAINER_RUNNING: // only the response was lost
+		s.recordStarted(id)
+		return nil
+	case runtimeapi.ContainerState_CONTAINER_CREATED:
+		if removeErr := s.removeContainer(ctx, id); removeErr != nil { // the next attempt removes it first
+			s.logger().Warn("Failed to remove container that did not start", "err", removeErr)
+		}
+	}
+	return newStartError(reasonRunContainer, err)
+}
+
+func (s *containerStart) recordStarted(id string) {
 	s.events.normal(eventStarted, "Container started")
 	s.linkLog(id)
 }
 
-func (s *starting) postStart(ctx context.Context, id string) error {
+func (s *containerStart) runPostStart(ctx context.Context, id string) error {
 	s.events.id = id
 	if s.container.Lifecycle == nil || s.container.Lifecycle.PostStart == nil {
 		return nil
 	}
 	err := s.runHook(ctx, hook{
-		pod: s.pod, container: s.container, handler: s.container.Lifecycle.PostStart, id: id, ips: s.place.ips,
+		pod: s.pod, container: s.container, handler: s.container.Lifecycle.PostStart, containerID: id, ips: s.sandbox.ips,
 	})
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	s.config.Logger.Info("a postStart hook failed", "pod", describe(s.pod), "container", s.container.Name, "error", err)
-	s.events.warn(eventFailedPostStart, "PostStartHook failed") // its output may hold secrets
+	s.logger().Info("PostStart hook failed", "err", err)
+	s.events.warn(eventFailedPostStart, "PostStartHook failed") // the hook's output may hold secrets
 	stopErr := s.StopContainer(ctx, s.pod, plan.Stop{
 		ID: observed.ContainerID{ID: id}, Container: s.container, Grace: plan.GracePeriod(s.pod), Message: eventFailedPostStart,
 	})
 	if stopErr != nil {
 		err = errors.Join(err, stopErr)
 	}
-	return failed(reasonPostStartHook, err)
+	return newStartError(reasonPostStartHook, err)
+}
+
+// minGracePeriod is left to a container after its preStop hook, so that it can exit by itself (PW-24).
+const minGracePeriod = 2 * time.Second
+
+// StopContainer runs the preStop hook, signals the container and kills it when the grace period is over. The hook's duration
+// is deducted from the grace period (PW-24). pod is nil for a container whose spec is unknown, which has no hook. It returns
+// nil if the container does not exist.
+func (r *Runtime) StopContainer(ctx context.Context, pod *v1.Pod, stop plan.Stop) error {
+	if pod != nil && stop.Container != nil {
+		events := r.containerEvents(pod, stop.Container.Name)
+		events.id = stop.ID.ID
+		events.normal(eventKilling, cmp.Or(stop.Message, "Stopping container "+stop.Container.Name))
+		started := time.Now()
+		r.runPreStop(ctx, pod, stop, events)
+		stop.Grace -= time.Since(started)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("cri: stop container %s: %w", stop.ID, ctx.Err())
+	}
+	_, err := r.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{
+		ContainerId: stop.ID.ID, Timeout: ceilSeconds(max(stop.Grace, minGracePeriod)),
+	})
+	if err != nil && !isNotFound(err) {
+		return fmt.Errorf("cri: stop container %s: %w", stop.ID, err)
+	}
+	return nil
+}
+
+// runPreStop runs the preStop hook within the grace period. A failed hook does not prevent the stop.
+func (r *Runtime) runPreStop(ctx context.Context, pod *v1.Pod, stop plan.Stop, events *containerEvents) {
+	container := stop.Container
+	if container.Lifecycle == nil || container.Lifecycle.PreStop == nil || stop.Grace <= 0 {
+		return
+	}
+	hookCtx, cancel := context.WithTimeout(ctx, stop.Grace)
+	defer cancel()
+	h := hook{pod: pod, container: container, handler: container.Lifecycle.PreStop, containerID: stop.ID.ID}
+	var err error
+	if h.handler.HTTPGet != nil && h.handler.HTTPGet.Host == "" {
+		h.ips, err = r.podIPs(hookCtx, pod)
+	}
+	if err == nil {
+		err = r.runHook(hookCtx, h)
+	}
+	if err != nil && ctx.Err() == nil {
+		r.podLogger(pod).Info("PreStop hook failed", "container", container.Name, "err", err)
+		events.warn(eventFailedPreStop, "PreStopHook failed") // the hook's output may hold secrets
+	}
+}
+
+// podIPs returns the addresses that the pod's containers listen on.
+func (r *Runtime) podIPs(ctx context.Context, pod *v1.Pod) ([]netip.Addr, error) {
+	if pod.Spec.HostNetwork {
+		return r.config.NodeIPs(), nil
+	}
+	inspected, err := r.InspectPod(ctx, podid.UID(pod.UID))
+	if err != nil {
+		return nil, err
+	}
+	return inspected.IPs, nil
 }

@@ -97,11 +97,11 @@ func TestMounts(t *testing.T) {
 		},
 		"all below on an old runtime": {
 			mount:   v1.VolumeMount{Name: "data", MountPath: "/d", ReadOnly: true, RecursiveReadOnly: new(v1.RecursiveReadOnlyEnabled)},
-			failure: "volumeMounts[0] of container web: recursiveReadOnly: Enabled, but the runtime cannot do it; IfPossible lets it go",
+			failure: "volumeMounts[0] of container web: recursiveReadOnly: Enabled is not supported by the runtime; use IfPossible",
 		},
-		"no such volume":     {mount: v1.VolumeMount{Name: "nowhere"}, failure: `volumeMounts[0] of container web: name: spec.volumes has no "nowhere"`},
-		"an unknown subPath": {mount: v1.VolumeMount{Name: "data", SubPathExpr: "$(X)"}, failure: `volumeMounts[0] of container web: subPathExpr: "$(X)" needs variables that the container does not have: [X]`},
-		"a subPath upwards":  {mount: v1.VolumeMount{Name: "data", SubPath: "../x"}, failure: `volumeMounts[0] of container web: subPath: "../x" leads out of the volume`},
+		"no such volume":     {mount: v1.VolumeMount{Name: "nowhere"}, failure: `volumeMounts[0] of container web: name: volume "nowhere" not found in spec.volumes`},
+		"an unknown subPath": {mount: v1.VolumeMount{Name: "data", SubPathExpr: "$(X)"}, failure: `volumeMounts[0] of container web: subPathExpr: "$(X)" refers to undefined variables: [X]`},
+		"a subPath upwards":  {mount: v1.VolumeMount{Name: "data", SubPath: "../x"}, failure: `volumeMounts[0] of container web: subPath: "../x": escapes the volume`},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

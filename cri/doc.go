@@ -1,14 +1,13 @@
-// Package cri is the runtime's side of a pod: sandboxes, containers, images, logs and commands, over the container
-// runtime interface v1, as containerd, CRI-O and the process room serve it.
+// Package cri runs pods in a container runtime that serves the container runtime interface v1: containerd, CRI-O or package
+// process. It manages sandboxes, containers, images, logs and commands.
 //
-// What a pod's spec means in the runtime's terms is decided by pure functions (config_*.go); what is done about it is in
-// the files named after the deed (sandbox.go, container.go, stop.go, remove.go). Labels, annotations, log paths, events
-// and metrics are the kubelet's, so that a node can change hands without restarting a container (PW-53).
+// Package criconfig translates pod specs; this package performs the calls. Labels, annotations, log paths, events and
+// metrics are the kubelet's, so either agent can take over a node without restarting a container (PW-53).
 //
-// Images are pulled (image*.go), and removed by nobody: that is left to the runtime or its operator. An image that is on
-// the machine is open to every pod, whosever credentials fetched it, unless its imagePullPolicy is Always. What ended
-// containers leave is collected (garbage*.go), and logs are rotated (rotate*.go), whenever the caller asks for it.
+// Images are pulled but never removed; image garbage collection is left to the runtime or its operator. An image on the
+// machine is available to every pod, regardless of whose credentials pulled it, unless imagePullPolicy is Always.
+// CollectGarbage removes the remains of exited containers and RotateLogs rotates logs; both run only when called.
 //
-// The runtime is spoken to over gRPC directly: every call takes its caller's context and has a deadline of its own, a
-// runtime that restarts is found again by the next call, and New touches nothing.
+// The connection is plain gRPC: every call takes its caller's context and has a deadline of its own, a call after a restart
+// of the runtime reconnects, and New performs no I/O.
 package cri

@@ -8,61 +8,60 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// What status.waiting.reason says of a container that was not started, in the kubelet's words.
+// Reasons of a waiting container, as the kubelet reports them in state.waiting.reason.
 const (
-	reasonPodSandbox      = "CreatePodSandboxError"
-	reasonContainerConfig = "CreateContainerConfigError"
-	reasonCreateContainer = "CreateContainerError"
-	reasonRunContainer    = "RunContainerError"
-	reasonPostStartHook   = "PostStartHookError"
-	reasonImagePull       = "ErrImagePull"
-	reasonImageBackOff    = "ImagePullBackOff"
-	reasonImageName       = "InvalidImageName"
-	reasonImageNeverPull  = "ErrImageNeverPull"
-	reasonImageInspect    = "ImageInspectError"
-
+	reasonCreatePodSandbox    = "CreatePodSandboxError"
+	reasonContainerConfig     = "CreateContainerConfigError"
+	reasonCreateContainer     = "CreateContainerError"
+	reasonRunContainer        = "RunContainerError"
+	reasonPostStartHook       = "PostStartHookError"
+	reasonImagePull           = "ErrImagePull"
+	reasonImagePullBackOff    = "ImagePullBackOff"
+	reasonInvalidImageName    = "InvalidImageName"
+	reasonImageNeverPull      = "ErrImageNeverPull"
+	reasonImageInspect        = "ImageInspectError"
 	reasonRegistryUnavailable = "RegistryUnavailable"
-	reasonSignature           = "SignatureValidationFailed"
+	reasonSignatureValidation = "SignatureValidationFailed"
 )
 
-// startError is why something was not started, as status.waiting shows it.
+// startError is the error of StartSandbox and StartContainer. Callers read the reason and the retry delay through the
+// methods WaitingReason and RetryAfter.
 type startError struct {
-	reason    string
-	message   string
-	cause     error
-	retry     time.Duration
-	announced bool // an event has said the message; the one that all failures have names the reason alone
+	reason     string
+	message    string
+	cause      error
+	retryAfter time.Duration
+	hasEvent   bool // an event carries the message already
 }
 
 func (e *startError) Error() string { return e.message }
 func (e *startError) Unwrap() error { return e.cause }
 
-// WaitingReason is the kubelet's word for status.waiting.reason.
+// WaitingReason returns the kubelet's reason for state.waiting.
 func (e *startError) WaitingReason() string { return e.reason }
 
-// RetryAfter is when to try again at the earliest; 0 leaves it to the caller.
-func (e *startError) RetryAfter() time.Duration { return e.retry }
+// RetryAfter returns the minimum delay before the next attempt; 0 leaves it to the caller.
+func (e *startError) RetryAfter() time.Duration { return e.retryAfter }
 
-// failed says with reason that cause kept something from starting. The message is the runtime's own, without what gRPC
-// puts before it.
-func failed(reason string, cause error) *startError {
-	return &startError{reason: reason, message: messageOf(cause), cause: cause}
+// newStartError wraps cause. Its message is the runtime's own, without gRPC's prefix.
+func newStartError(reason string, cause error) *startError {
+	return &startError{reason: reason, message: errorMessage(cause), cause: cause}
 }
 
-// messageOf is the runtime's sentence in an error. An error that only wraps one keeps its own words around it.
-func messageOf(err error) string {
-	if answer, ok := err.(interface{ GRPCStatus() *grpcstatus.Status }); ok {
-		return answer.GRPCStatus().Message()
+// errorMessage returns the runtime's message of a gRPC error. An error that wraps one keeps its full text.
+func errorMessage(err error) string {
+	if status, ok := err.(interface{ GRPCStatus() *grpcstatus.Status }); ok {
+		return status.GRPCStatus().Message()
 	}
 	return err.Error()
 }
 
-func isGone(err error) bool          { return grpcstatus.Code(err) == codes.NotFound }
+func isNotFound(err error) bool      { return grpcstatus.Code(err) == codes.NotFound }
 func isUnimplemented(err error) bool { return grpcstatus.Code(err) == codes.Unimplemented }
 
-// underWayRetry is how soon to ask again for what a runtime is still at, usually for a moment only.
-const underWayRetry = time.Second
+// reservedRetryDelay is the retry delay while a name is reserved, usually for a moment only.
+const reservedRetryDelay = time.Second
 
-// isUnderWay tells that the runtime still works on an earlier request for the same name, one that an agent made which was
-// killed meanwhile. CRI has no code for it; containerd and CRI-O say it in the same words.
-func isUnderWay(err error) bool { return strings.Contains(err.Error(), "is reserved") }
+// isNameReserved reports whether the runtime still processes an earlier request for the same name, from an agent that was
+// killed meanwhile. The CRI has no code for it; the messages of containerd and CRI-O agree.
+func isNameReserved(err error) bool { return strings.Contains(err.Error(), "is reserved") }

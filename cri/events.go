@@ -9,7 +9,7 @@ import (
 	"github.com/heraldnode/herald/event"
 )
 
-// Reasons of events, in the kubelet's words.
+// Event reasons, as the kubelet reports them.
 const (
 	eventCreated             = "Created"
 	eventStarted             = "Started"
@@ -18,57 +18,57 @@ const (
 	eventFailedPostStart     = "FailedPostStartHook"
 	eventFailedPreStop       = "FailedPreStopHook"
 	eventFailedSandbox       = "FailedCreatePodSandBox"
-	eventDNSConfigForming    = "DNSConfigForming"
-	eventMissingClusterDNS   = "MissingClusterDNS"
 	eventHTTPFallback        = "LifecycleHTTPFallback"
 	eventImagePulling        = "Pulling"
 	eventImagePulled         = "Pulled"
 	eventImageBackOff        = "BackOff"
-	eventPullSecret          = "FailedToRetrieveImagePullSecret"
+	eventFailedPullSecret    = "FailedToRetrieveImagePullSecret"
 	eventImageInspectFailed  = "InspectFailed"
 	eventImageErrorNeverPull = "ErrImageNeverPull"
 )
 
-// warnPod tells of something about the pod as a whole.
+// warnPod records a warning about the pod as a whole.
 func (r *Runtime) warnPod(pod *v1.Pod, reason, format string, args ...any) {
 	r.config.Events.Event(podReference(pod, ""), v1.EventTypeWarning, reason, fmt.Sprintf(format, args...))
 }
 
-// containerEvents tells of one container. The events of its restarts must be alike to be counted as one, so its ID never
-// shows in them.
+// containerEvents records events of one container. Events of its restarts must be identical to be aggregated, so its ID is
+// replaced by its name in messages.
 type containerEvents struct {
 	recorder event.Recorder
 	pod      *v1.Pod
 	name     string
-	id       string // "" until there is one
+	id       string // "" until created
 }
 
-func (r *Runtime) eventsOf(pod *v1.Pod, name string) *containerEvents {
+func (r *Runtime) containerEvents(pod *v1.Pod, name string) *containerEvents {
 	return &containerEvents{recorder: r.config.Events, pod: pod, name: name}
 }
 
-func (e *containerEvents) normal(reason, message string) { e.tell(v1.EventTypeNormal, reason, message) }
-func (e *containerEvents) warn(reason, message string)   { e.tell(v1.EventTypeWarning, reason, message) }
+func (e *containerEvents) normal(reason, message string) {
+	e.record(v1.EventTypeNormal, reason, message)
+}
 
-func (e *containerEvents) tell(kind, reason, message string) {
-	if e.pod == nil {
-		return
-	}
+func (e *containerEvents) warn(reason, message string) {
+	e.record(v1.EventTypeWarning, reason, message)
+}
+
+func (e *containerEvents) record(eventType, reason, message string) {
 	if e.id != "" {
 		message = strings.ReplaceAll(message, e.id, e.name)
 	}
-	e.recorder.Event(podReference(e.pod, containerField(e.pod, e.name)), kind, reason, message)
+	e.recorder.Event(podReference(e.pod, containerFieldPath(e.pod, e.name)), eventType, reason, message)
 }
 
-func podReference(pod *v1.Pod, field string) *v1.ObjectReference {
+func podReference(pod *v1.Pod, fieldPath string) *v1.ObjectReference {
 	return &v1.ObjectReference{
 		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
-		ResourceVersion: pod.ResourceVersion, FieldPath: field,
+		ResourceVersion: pod.ResourceVersion, FieldPath: fieldPath,
 	}
 }
 
-// containerField is where the container stands in the pod, spec.containers{web}.
-func containerField(pod *v1.Pod, name string) string {
+// containerFieldPath returns the container's field in the pod, such as spec.containers{web}.
+func containerFieldPath(pod *v1.Pod, name string) string {
 	list := "containers"
 	for i := range pod.Spec.InitContainers {
 		if pod.Spec.InitContainers[i].Name == name {

@@ -2,21 +2,27 @@ package cri
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/heraldnode/herald/cri/criconfig"
 	"github.com/heraldnode/herald/internal/image"
 )
 
-// imageWish is a container that needs its image:
+// imageRequest is a container's request for its image:
 //
-//	name is valid -> present, if the policy lets that do -> there
-//	                    |
-//	                    v
-//	      not backing off -> pulled, alone or with others -> there
-type imageWish struct {
+//	valid name -> present, and the policy accepts that -> done
+//	                 |
+//	                 v
+//	      not in back-off -> pulled, possibly shared with other pods -> done
+type imageRequest struct {
 	*Runtime
 	name      image.Name
 	pod       *v1.Pod
@@ -26,73 +32,179 @@ type imageWish struct {
 	spec      *runtimeapi.ImageSpec
 }
 
-// ensureImage has the container's image there as its policy asks, and returns the runtime's reference of it. Its errors
-// carry the reason that status.waiting shows.
+// ensureImage makes the container's image available according to its pull policy and returns the runtime's reference to it.
+// Errors are startErrors unless ctx ends.
 func (r *Runtime) ensureImage(
 	ctx context.Context, pod *v1.Pod, container *v1.Container, sandbox *runtimeapi.PodSandboxConfig,
 ) (string, error) {
-	w := &imageWish{Runtime: r, pod: pod, container: container, sandbox: sandbox, events: r.eventsOf(pod, container.Name)}
-	request := imageRequest{policy: container.ImagePullPolicy}
-	defer func() { r.metrics.countImageRequest(request) }()
-	var err error
-	if w.name, err = image.Parse(container.Image); err != nil {
-		return "", w.refuse(reasonImageName, eventImageInspectFailed, "Failed to apply default image tag %q: %v", container.Image, err)
+	q := &imageRequest{
+		Runtime: r, pod: pod, container: container, sandbox: sandbox, events: r.containerEvents(pod, container.Name),
 	}
-	w.spec = &runtimeapi.ImageSpec{
-		Image: w.name.Tagged(), UserSpecifiedImage: container.Image, Annotations: pod.Annotations, RuntimeHandler: r.config.handler(pod),
+	labels := imageRequestLabels{policy: container.ImagePullPolicy}
+	defer func() { r.metrics.countImageRequest(labels) }()
+	var err error
+	if q.name, err = image.Parse(container.Image); err != nil {
+		return "", q.fail(reasonInvalidImageName, eventImageInspectFailed,
+			"Failed to apply default image tag %q: %v", container.Image, err)
+	}
+	q.spec = &runtimeapi.ImageSpec{
+		Image: q.name.Tagged(), UserSpecifiedImage: container.Image, Annotations: pod.Annotations,
+		RuntimeHandler: r.generator.RuntimeHandler(pod),
 	}
 	if container.ImagePullPolicy != v1.PullAlways {
-		present, err := r.imageStatus(ctx, w.spec)
+		present, err := r.imageStatus(ctx, q.spec)
 		switch {
 		case ctx.Err() != nil:
 			return "", ctx.Err()
 		case err != nil:
-			return "", w.refuse(reasonImageInspect, eventImageInspectFailed,
-				"Failed to inspect image %q: %s", container.Image, messageOf(err))
+			return "", q.fail(reasonImageInspect, eventImageInspectFailed,
+				"Failed to inspect image %q: %s", container.Image, errorMessage(err))
 		}
-		request.present = new(present != nil)
+		labels.present = new(present != nil)
 		if present != nil {
-			request.pull = new(false)
-			w.events.normal(eventImagePulled, fmt.Sprintf("Container image %q already present on machine", container.Image))
+			labels.pull = new(false)
+			q.events.normal(eventImagePulled, fmt.Sprintf("Container image %q already present on machine", container.Image))
 			return present.Id, nil
 		}
 		if container.ImagePullPolicy == v1.PullNever {
-			return "", w.refuse(reasonImageNeverPull, eventImageErrorNeverPull,
+			return "", q.fail(reasonImageNeverPull, eventImageErrorNeverPull,
 				"Container image %q is not present with pull policy of Never", container.Image)
 		}
 	}
-	request.pull = new(true)
-	return w.pull(ctx)
+	labels.pull = new(true)
+	return q.pull(ctx)
 }
 
-// refuse tells of an image that cannot be had, in the kubelet's sentence.
-func (w *imageWish) refuse(reason, event, format string, args ...any) error {
+// fail records an event with the message and returns the error.
+func (q *imageRequest) fail(reason, eventReason, format string, args ...any) error {
 	message := fmt.Sprintf(format, args...)
-	w.events.warn(event, message)
-	return &startError{reason: reason, message: message, announced: true}
+	q.events.warn(eventReason, message)
+	return &startError{reason: reason, message: message, hasEvent: true}
 }
 
-// imageStatus is nil for an image that is not there.
+// pull pulls the image, unless an earlier pull failed too recently, and records events.
+func (q *imageRequest) pull(ctx context.Context) (string, error) {
+	key := backoffKey{q.pod.UID, q.name.Tagged()}
+	if delay, cause := q.pullBackoff.remaining(key, time.Now()); delay > 0 {
+		message := fmt.Sprintf("Back-off pulling image %q", q.container.Image)
+		q.events.normal(eventImageBackOff, message)
+		return "", &startError{reason: reasonImagePullBackOff, message: message + ": " + cause, retryAfter: delay, hasEvent: true}
+	}
+	credentials := q.credentialsFor(ctx, q.pod, q.name.Repository)
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	q.events.normal(eventImagePulling, fmt.Sprintf("Pulling image %q", q.container.Image))
+	started := time.Now()
+	result := q.pulls.do(ctx, q.pullKey(credentials), func(ctx context.Context) pullResult { return q.fetch(ctx, credentials) })
+	if ctx.Err() != nil {
+		return "", ctx.Err() // does not count as a failed pull
+	}
+	if result.err != nil {
+		q.events.warn(eventFailed, fmt.Sprintf("Failed to pull image %q: %s", q.container.Image, errorMessage(result.err)))
+		startErr := q.pullError(result.err)
+		q.pullBackoff.fail(key, time.Now(), startErr.reason+": "+startErr.message)
+		return "", startErr
+	}
+	waited := time.Since(started)
+	q.pullBackoff.reset(key)
+	q.metrics.imagePulls.WithLabelValues(sizeLabel(result.size)).Observe(waited.Seconds())
+	q.events.normal(eventImagePulled, fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
+		q.container.Image, result.duration.Truncate(time.Millisecond), waited.Truncate(time.Millisecond), result.size))
+	return result.ref, nil
+}
+
+// pullError returns the startError of a failed pull. The runtime's message may begin with a reason that the CRI defines.
+func (q *imageRequest) pullError(err error) *startError {
+	startErr := newStartError(reasonImagePull, err)
+	startErr.hasEvent = true
+	for reason, meaning := range map[string]string{
+		reasonRegistryUnavailable: "the registry is unavailable", reasonSignatureValidation: "the signature validation failed",
+	} {
+		if rest, found := strings.CutPrefix(startErr.message, reason); found {
+			startErr.reason = reason
+			startErr.message = fmt.Sprintf("image pull failed for %s because %s%s", q.container.Image, meaning, rest)
+		}
+	}
+	return startErr
+}
+
+func (q *imageRequest) pullKey(credentials []credential) pullKey {
+	return pullKey{
+		image: q.name.Tagged(), handler: q.spec.RuntimeHandler, credentials: sha256.Sum256(fmt.Appendf(nil, "%q", credentials)),
+	}
+}
+
+// fetch pulls the image with each credential in turn. The size is optional.
+func (q *imageRequest) fetch(ctx context.Context, credentials []credential) pullResult {
+	started := time.Now()
+	ref, err := q.fetchWithCredentials(ctx, credentials)
+	duration := time.Since(started)
+	if err != nil {
+		return pullResult{err: err}
+	}
+	image, _ := q.imageStatus(ctx, q.spec)
+	return pullResult{ref: ref, size: image.GetSize(), duration: duration}
+}
+
+func (q *imageRequest) fetchWithCredentials(ctx context.Context, credentials []credential) (string, error) {
+	if len(credentials) == 0 {
+		return q.pullImage(ctx, nil)
+	}
+	var errs []error
+	for _, credential := range credentials {
+		ref, err := q.pullImage(ctx, &runtimeapi.AuthConfig{Username: credential.username, Password: credential.password})
+		if err == nil || ctx.Err() != nil {
+			return ref, err
+		}
+		errs = append(errs, err)
+	}
+	return "", joinMessages(errs)
+}
+
+func (q *imageRequest) pullImage(ctx context.Context, auth *runtimeapi.AuthConfig) (string, error) {
+	response, err := q.images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: q.spec, Auth: auth, SandboxConfig: q.sandbox})
+	if err == nil && response.ImageRef == "" {
+		err = errors.New("runtime returned no image reference")
+	}
+	return response.GetImageRef(), err
+}
+
+// joinMessages joins the distinct messages of the errors.
+func joinMessages(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	var messages []string
+	for _, err := range errs {
+		if message := errorMessage(err); !slices.Contains(messages, message) {
+			messages = append(messages, message)
+		}
+	}
+	return errors.New(strings.Join(messages, ", "))
+}
+
+// imageStatus returns the image, or nil if it is not present.
 func (r *Runtime) imageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
-	answer, err := r.images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
-	if isGone(err) {
+	response, err := r.images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
+	if isNotFound(err) {
 		return nil, nil
 	}
-	return answer.GetImage(), err
+	return response.GetImage(), err
 }
 
-// userOf is who the image runs as; an image that does not say runs as root.
-func (r *Runtime) userOf(ctx context.Context, image string) (imageUser, error) {
-	found, err := r.imageStatus(ctx, &runtimeapi.ImageSpec{Image: image})
+// imageUser returns the user that the image runs as. An image without a user runs as root.
+func (r *Runtime) imageUser(ctx context.Context, image string) (criconfig.ImageUser, error) {
+	status, err := r.imageStatus(ctx, &runtimeapi.ImageSpec{Image: image})
 	if err != nil {
-		return imageUser{}, fmt.Errorf("asking for the user of image %s: %w", image, err)
+		return criconfig.ImageUser{}, fmt.Errorf("get user of image %s: %w", image, err)
 	}
 	switch {
-	case found.GetUid() != nil:
-		return imageUser{id: &found.Uid.Value}, nil
-	case found.GetUsername() != "":
-		return imageUser{name: found.Username}, nil
+	case status.GetUid() != nil:
+		return criconfig.ImageUser{UID: &status.Uid.Value}, nil
+	case status.GetUsername() != "":
+		return criconfig.ImageUser{Name: status.Username}, nil
 	default:
-		return imageUser{id: new(int64)}, nil
+		return criconfig.ImageUser{UID: new(int64)}, nil
 	}
 }

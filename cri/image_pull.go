@@ -2,114 +2,161 @@ package cri
 
 import (
 	"context"
-	"crypto/sha256"
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
+	"maps"
+	"sync"
 	"time"
 
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// pull fetches the image unless it failed too recently, and tells of it.
-func (w *imageWish) pull(ctx context.Context) (string, error) {
-	key := backoffKey{w.pod.UID, w.name.Tagged()}
-	if rest, why := w.backoff.rest(key, time.Now()); rest > 0 {
-		message := fmt.Sprintf("Back-off pulling image %q", w.container.Image)
-		w.events.normal(eventImageBackOff, message)
-		return "", &startError{reason: reasonImageBackOff, message: message + ": " + why, retry: rest, announced: true}
-	}
-	credentials := w.credentialsFor(ctx, w.pod, w.name.Repository)
-	if ctx.Err() != nil {
-		return "", ctx.Err()
-	}
-	w.events.normal(eventImagePulling, fmt.Sprintf("Pulling image %q", w.container.Image))
-	begun := time.Now()
-	got := w.pulls.do(ctx, w.pullKey(credentials), func(ctx context.Context) pulled { return w.fetch(ctx, credentials) })
-	if ctx.Err() != nil {
-		return "", ctx.Err() // nobody's fault
-	}
-	if got.err != nil {
-		w.events.warn(eventFailed, fmt.Sprintf("Failed to pull image %q: %s", w.container.Image, messageOf(got.err)))
-		told := w.pullError(got.err)
-		w.backoff.note(key, time.Now(), told.reason+": "+told.message)
-		return "", told
-	}
-	waited := time.Since(begun)
-	w.backoff.forget(key)
-	w.metrics.imagePulls.WithLabelValues(sizeLabel(got.size)).Observe(waited.Seconds())
-	w.events.normal(eventImagePulled, fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
-		w.container.Image, got.took.Truncate(time.Millisecond), waited.Truncate(time.Millisecond), got.size))
-	return got.ref, nil
+// pullGroup shares each pull among concurrent requests for the same image. Each request leaves with its own context (BUG-27).
+// A pull that no request waits for any more is cancelled; layers that the runtime has by then are not downloaded again.
+type pullGroup struct {
+	slots chan struct{} // semaphore, one per pull; nil: no limit
+
+	mu    sync.Mutex // guards pulls and sharedPull.waiters
+	pulls map[pullKey]*sharedPull
 }
 
-// pullError gives a failure its reason: a runtime may begin its sentence with one of the words that the CRI has for that.
-func (w *imageWish) pullError(err error) *startError {
-	told := failed(reasonImagePull, err)
-	told.announced = true
-	for reason, meaning := range map[string]string{
-		reasonRegistryUnavailable: "the registry is unavailable", reasonSignature: "the signature validation failed",
-	} {
-		if rest, found := strings.CutPrefix(told.message, reason); found {
-			told.reason = reason
-			told.message = fmt.Sprintf("image pull failed for %s because %s%s", w.container.Image, meaning, rest)
+// pullKey identifies a pull. Credentials are part of it: no pod gets an image with another pod's credentials. Annotations and
+// sandbox are not; the request that starts the pull provides them.
+type pullKey struct {
+	image, handler string
+	credentials    [32]byte
+}
+
+type sharedPull struct {
+	waiters int
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when result is final
+	result  pullResult
+}
+
+type pullResult struct {
+	ref      string
+	size     uint64 // 0: unknown
+	duration time.Duration
+	err      error
+}
+
+// newPullGroup returns a group with at most limit concurrent pulls; 0 is no limit.
+func newPullGroup(limit int) *pullGroup {
+	g := &pullGroup{pulls: map[pullKey]*sharedPull{}}
+	if limit > 0 {
+		g.slots = make(chan struct{}, limit)
+	}
+	return g
+}
+
+// do waits for the pull of the key, which it starts with run unless it is in progress.
+func (g *pullGroup) do(ctx context.Context, key pullKey, run func(context.Context) pullResult) pullResult {
+	pull := g.join(ctx, key, run)
+	select {
+	case <-pull.done:
+		return pull.result
+	case <-ctx.Done():
+		g.leave(key, pull)
+		return pullResult{err: ctx.Err()}
+	}
+}
+
+func (g *pullGroup) join(ctx context.Context, key pullKey, run func(context.Context) pullResult) *sharedPull {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if pull := g.pulls[key]; pull != nil {
+		pull.waiters++
+		return pull
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	pull := &sharedPull{waiters: 1, cancel: cancel, done: make(chan struct{})}
+	g.pulls[key] = pull
+	go func() {
+		defer cancel()
+		pull.result = g.runInSlot(ctx, run)
+		g.mu.Lock()
+		g.removeLocked(key, pull)
+		g.mu.Unlock()
+		close(pull.done)
+	}()
+	return pull
+}
+
+func (g *pullGroup) runInSlot(ctx context.Context, run func(context.Context) pullResult) pullResult {
+	if g.slots != nil {
+		select {
+		case g.slots <- struct{}{}:
+			defer func() { <-g.slots }()
+		case <-ctx.Done():
+			return pullResult{err: ctx.Err()}
 		}
 	}
-	return told
+	return run(ctx)
 }
 
-func (w *imageWish) pullKey(credentials []credential) pullKey {
-	return pullKey{
-		image: w.name.Tagged(), handler: w.spec.RuntimeHandler, credentials: sha256.Sum256(fmt.Appendf(nil, "%q", credentials)),
+func (g *pullGroup) leave(key pullKey, pull *sharedPull) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if pull.waiters--; pull.waiters == 0 {
+		pull.cancel()
+		g.removeLocked(key, pull)
 	}
 }
 
-// fetch asks the runtime, with each credential in turn. The size is nice to have.
-func (w *imageWish) fetch(ctx context.Context, credentials []credential) pulled {
-	begun := time.Now()
-	ref, err := w.fetchWithEach(ctx, credentials)
-	took := time.Since(begun)
-	if err != nil {
-		return pulled{err: err}
+// removeLocked prevents further requests from joining the pull. The key may belong to a later pull already.
+func (g *pullGroup) removeLocked(key pullKey, pull *sharedPull) {
+	if g.pulls[key] == pull {
+		delete(g.pulls, key)
 	}
-	image, _ := w.imageStatus(ctx, w.spec)
-	return pulled{ref: ref, size: image.GetSize(), took: took}
 }
 
-func (w *imageWish) fetchWithEach(ctx context.Context, credentials []credential) (string, error) {
-	if len(credentials) == 0 {
-		return w.fetchWith(ctx, nil)
-	}
-	var failures []error
-	for _, one := range credentials {
-		ref, err := w.fetchWith(ctx, &runtimeapi.AuthConfig{Username: one.username, Password: one.password})
-		if err == nil || ctx.Err() != nil {
-			return ref, err
-		}
-		failures = append(failures, err)
-	}
-	return "", joinMessages(failures)
+// Delays between failed pulls of an image, as the kubelet applies them.
+const (
+	initialPullBackoff = 10 * time.Second
+	maxPullBackoff     = 5 * time.Minute
+	// pullFailureTTL is how long a failure counts.
+	pullFailureTTL = 2 * maxPullBackoff
+)
+
+// pullBackoff holds failed pulls. As for the kubelet, they count per pod and image: a recreated pod pulls at once.
+type pullBackoff struct {
+	mu       sync.Mutex // guards failures
+	failures map[backoffKey]pullFailure
 }
 
-func (w *imageWish) fetchWith(ctx context.Context, auth *runtimeapi.AuthConfig) (string, error) {
-	answer, err := w.images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: w.spec, Auth: auth, SandboxConfig: w.sandbox})
-	if err == nil && answer.ImageRef == "" {
-		err = errors.New("the runtime gave the image no reference")
-	}
-	return answer.GetImageRef(), err
+type backoffKey struct {
+	podUID types.UID
+	image  string
 }
 
-// joinMessages says each sentence once.
-func joinMessages(failures []error) error {
-	if len(failures) == 1 {
-		return failures[0]
-	}
-	var said []string
-	for _, err := range failures {
-		if message := messageOf(err); !slices.Contains(said, message) {
-			said = append(said, message)
-		}
-	}
-	return errors.New(strings.Join(said, ", "))
+type pullFailure struct {
+	at      time.Time
+	delay   time.Duration
+	message string // "<reason>: <cause>"
+}
+
+func newPullBackoff() *pullBackoff {
+	return &pullBackoff{failures: map[backoffKey]pullFailure{}}
+}
+
+// remaining returns how long the pull must wait and the message of the failure; 0 means that it may start.
+func (b *pullBackoff) remaining(key backoffKey, now time.Time) (time.Duration, string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	failure := b.failures[key]
+	return max(0, failure.at.Add(failure.delay).Sub(now)), failure.message
+}
+
+// fail records a failure and doubles the delay. It drops expired failures of all pods.
+func (b *pullBackoff) fail(key backoffKey, now time.Time, message string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.failures, func(_ backoffKey, failure pullFailure) bool { return now.Sub(failure.at) > pullFailureTTL })
+	delay := min(max(initialPullBackoff, 2*b.failures[key].delay), maxPullBackoff)
+	b.failures[key] = pullFailure{at: now, delay: delay, message: message}
+}
+
+func (b *pullBackoff) reset(key backoffKey) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.failures, key)
 }

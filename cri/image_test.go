@@ -322,7 +322,7 @@ func TestRequestsForImagesAreCounted(t *testing.T) {
 		_ = w.start(w.Context(), always)
 	}, func(config *cri.Config) { config.Metrics = registry })
 	const want = `
-# HELP kubelet_image_manager_ensure_image_requests_total Containers that asked for their image.
+# HELP kubelet_image_manager_ensure_image_requests_total Number of images requested by containers.
 # TYPE kubelet_image_manager_ensure_image_requests_total counter
 kubelet_image_manager_ensure_image_requests_total{present_locally="false",pull_policy="ifnotpresent",pull_required="true"} 1
 kubelet_image_manager_ensure_image_requests_total{present_locally="true",pull_policy="ifnotpresent",pull_required="false"} 1

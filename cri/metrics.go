@@ -3,25 +3,27 @@ package cri
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 )
 
-// metrics are the kubelet's series about its runtime.
+// metrics are the kubelet's metrics about its runtime.
 type metrics struct {
-	calls, callErrors                  *prometheus.CounterVec
-	callDuration                       *prometheus.HistogramVec
-	startedPods, startedPodErrors      prometheus.Counter
-	startedContainers                  *prometheus.CounterVec
-	startedContainerErrors             *prometheus.CounterVec
-	sandboxDuration                    *prometheus.HistogramVec
-	sandboxErrors                      *prometheus.CounterVec
-	hookHTTPFallbacks, hookSleepsBroke prometheus.Counter
-	imagePulls                         *prometheus.HistogramVec
-	imageRequests                      *prometheus.CounterVec
+	calls, callErrors                        *prometheus.CounterVec
+	callDuration                             *prometheus.HistogramVec
+	startedPods, startedPodErrors            prometheus.Counter
+	startedContainers                        *prometheus.CounterVec
+	startedContainerErrors                   *prometheus.CounterVec
+	sandboxDuration                          *prometheus.HistogramVec
+	sandboxErrors                            *prometheus.CounterVec
+	hookHTTPFallbacks, interruptedSleepHooks prometheus.Counter
+	imagePulls                               *prometheus.HistogramVec
+	imageRequests                            *prometheus.CounterVec
 }
 
 func newMetrics(registry prometheus.Registerer) (*metrics, error) {
@@ -37,23 +39,23 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		}, []string{label})
 	}
 	m := &metrics{
-		calls:             counters("runtime_operations_total", "Calls of the runtime.", "operation_type"),
-		callErrors:        counters("runtime_operations_errors_total", "Calls of the runtime that failed.", "operation_type"),
-		callDuration:      durations("runtime_operations_duration_seconds", "How long calls took.", "operation_type"),
-		startedPods:       counter("started_pods_total", "Pods whose sandbox was asked for."),
-		startedPodErrors:  counter("started_pods_errors_total", "Pods whose sandbox could not be made."),
-		startedContainers: counters("started_containers_total", "Containers that were asked for.", "container_type"),
-		startedContainerErrors: counters("started_containers_errors_total", "Containers that could not be started.",
+		calls:             counters("runtime_operations_total", "Number of calls to the runtime.", "operation_type"),
+		callErrors:        counters("runtime_operations_errors_total", "Number of failed calls to the runtime.", "operation_type"),
+		callDuration:      durations("runtime_operations_duration_seconds", "Duration of calls to the runtime.", "operation_type"),
+		startedPods:       counter("started_pods_total", "Number of sandbox starts."),
+		startedPodErrors:  counter("started_pods_errors_total", "Number of failed sandbox starts."),
+		startedContainers: counters("started_containers_total", "Number of container starts.", "container_type"),
+		startedContainerErrors: counters("started_containers_errors_total", "Number of failed container starts.",
 			"container_type", "code"),
-		sandboxDuration:   durations("run_podsandbox_duration_seconds", "How long sandboxes took.", "runtime_handler"),
-		sandboxErrors:     counters("run_podsandbox_errors_total", "Sandboxes that could not be made.", "runtime_handler"),
-		hookHTTPFallbacks: counter("lifecycle_handler_http_fallbacks_total", "HTTPS hooks that only answered plain HTTP."),
-		hookSleepsBroke:   counter("sleep_action_terminated_early_total", "Sleep hooks that did not sleep to their end."),
+		sandboxDuration:       durations("run_podsandbox_duration_seconds", "Duration of RunPodSandbox calls.", "runtime_handler"),
+		sandboxErrors:         counters("run_podsandbox_errors_total", "Number of failed RunPodSandbox calls.", "runtime_handler"),
+		hookHTTPFallbacks:     counter("lifecycle_handler_http_fallbacks_total", "Number of HTTPS hooks that fell back to HTTP."),
+		interruptedSleepHooks: counter("sleep_action_terminated_early_total", "Number of sleep hooks that ended early."),
 		imagePulls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_image_pull_duration_seconds", Help: "How long pods waited for an image that was pulled.",
+			Name: "kubelet_image_pull_duration_seconds", Help: "Duration of image pulls, including waiting.",
 			Buckets: []float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
 		}, []string{"image_size_in_bytes"}),
-		imageRequests: counters("image_manager_ensure_image_requests_total", "Containers that asked for their image.",
+		imageRequests: counters("image_manager_ensure_image_requests_total", "Number of images requested by containers.",
 			"pull_policy", "present_locally", "pull_required"),
 	}
 	if registry == nil {
@@ -62,26 +64,26 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	var err error
 	for _, c := range []prometheus.Collector{
 		m.calls, m.callErrors, m.callDuration, m.startedPods, m.startedPodErrors, m.startedContainers,
-		m.startedContainerErrors, m.sandboxDuration, m.sandboxErrors, m.hookHTTPFallbacks, m.hookSleepsBroke,
+		m.startedContainerErrors, m.sandboxDuration, m.sandboxErrors, m.hookHTTPFallbacks, m.interruptedSleepHooks,
 		m.imagePulls, m.imageRequests,
 	} {
 		err = errors.Join(err, registry.Register(c))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("register the metrics of the runtime: %w", err)
+		return nil, fmt.Errorf("cri: register metrics: %w", err)
 	}
 	return m, nil
 }
 
-func (m *metrics) countCall(operation string, took time.Duration, err error) {
+func (m *metrics) observeCall(operation string, duration time.Duration, err error) {
 	m.calls.WithLabelValues(operation).Inc()
-	m.callDuration.WithLabelValues(operation).Observe(took.Seconds())
+	m.callDuration.WithLabelValues(operation).Observe(duration.Seconds())
 	if err != nil {
 		m.callErrors.WithLabelValues(operation).Inc()
 	}
 }
 
-// operationType is the kubelet's label for a call: CreateContainer is create_container, RunPodSandbox run_podsandbox.
+// operationType returns the kubelet's label of a call: CreateContainer is create_container, RunPodSandbox run_podsandbox.
 func operationType(call string) string {
 	call = strings.Replace(call, "PodSandbox", "Podsandbox", 1)
 	var label strings.Builder
@@ -92,4 +94,42 @@ func operationType(call string) string {
 		label.WriteRune(unicode.ToLower(letter))
 	}
 	return label.String()
+}
+
+// imageRequestLabels are the labels of an image request; nil is unknown.
+type imageRequestLabels struct {
+	policy        v1.PullPolicy
+	present, pull *bool
+}
+
+func (m *metrics) countImageRequest(labels imageRequestLabels) {
+	m.imageRequests.WithLabelValues(strings.ToLower(string(labels.policy)), boolLabel(labels.present), boolLabel(labels.pull)).Inc()
+}
+
+func boolLabel(value *bool) string {
+	if value == nil {
+		return "unknown"
+	}
+	return strconv.FormatBool(*value)
+}
+
+// sizeLabel returns the kubelet's label for the size of an image.
+func sizeLabel(bytes uint64) string {
+	const mega, giga = 1 << 20, 1 << 30
+	if bytes == 0 {
+		return "N/A"
+	}
+	for _, bucket := range []struct {
+		upTo  uint64
+		label string
+	}{
+		{10 * mega, "0-10MB"}, {100 * mega, "10MB-100MB"}, {500 * mega, "100MB-500MB"}, {giga, "500MB-1GB"},
+		{5 * giga, "1GB-5GB"}, {10 * giga, "5GB-10GB"}, {20 * giga, "10GB-20GB"}, {30 * giga, "20GB-30GB"},
+		{40 * giga, "30GB-40GB"}, {60 * giga, "40GB-60GB"}, {100 * giga, "60GB-100GB"},
+	} {
+		if bytes <= bucket.upTo {
+			return bucket.label
+		}
+	}
+	return "GT100GB"
 }

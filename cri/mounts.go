@@ -4,77 +4,146 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"os"
 	"path/filepath"
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/heraldnode/herald/cri/criconfig"
+	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
 )
 
-// mountVolumes gives the container's mounts their host paths. release is to be called when the container runs, or will
-// not; it is never nil.
+// Files of this package in Root/<uid>:
+//
+//	etc-hosts                       the pod's hosts file
+//	containers/<name>/<n>           the termination message of an instance
+//	volume-subpaths/<name>/<i>      a bind mount of a subPath, while an instance starts
+const (
+	hostsFileName   = "etc-hosts"
+	messagesDirName = "containers"
+	subPathsDirName = "volume-subpaths"
+)
+
+func (r *Runtime) podDir(uid podid.UID) string { return filepath.Join(r.config.Root, string(uid)) }
+
+// mountVolumes returns the container's volume mounts with their host paths. The caller calls unmount, which is never nil, once
+// the container runs or has failed to.
 func (r *Runtime) mountVolumes(ctx context.Context, pod *v1.Pod, container *v1.Container, values map[string]string) (
-	mounts []*runtimeapi.Mount, release func() error, err error,
+	mounts []*runtimeapi.Mount, unmount func() error, err error,
 ) {
-	var bound []string
-	release = func() error {
-		var failed []error
-		for _, place := range bound {
-			failed = append(failed, releaseBind(place))
+	var targets []string
+	unmount = func() error {
+		var errs []error
+		for _, target := range targets {
+			errs = append(errs, unmountSubPath(target))
 		}
-		return errors.Join(failed...)
+		return errors.Join(errs...)
 	}
-	recursive := false
-	if wantsRecursive(container) {
-		if recursive, err = r.canMountRecursive(ctx, pod); err != nil {
-			return nil, release, err
+	recursiveReadOnly := false
+	if criconfig.NeedsRecursiveReadOnly(container) {
+		if recursiveReadOnly, err = r.supportsRecursiveReadOnly(ctx, pod); err != nil {
+			return nil, unmount, err
 		}
 	}
-	translated, err := volumeMounts(pod, container, values, recursive)
+	volumeMounts, err := criconfig.VolumeMounts(pod, container, values, recursiveReadOnly)
 	if err != nil {
-		return nil, release, err
+		return nil, unmount, err
 	}
-	places := filepath.Join(r.config.podDir(podid.UID(pod.UID)), subPathsName, container.Name)
-	for i, one := range translated {
-		host, err := r.config.Provisioner.Path(pod, one.volume)
+	targetDir := filepath.Join(r.podDir(podid.UID(pod.UID)), subPathsDirName, container.Name)
+	for i, volumeMount := range volumeMounts {
+		hostPath, err := r.config.Provisioner.Path(pod, volumeMount.Volume)
 		if err != nil {
-			return nil, release, fmt.Errorf("volume %s: %w", one.volume, err)
+			return nil, unmount, fmt.Errorf("volume %s: %w", volumeMount.Volume, err)
 		}
-		if one.deeper != "" {
-			place := filepath.Join(places, strconv.Itoa(i))
-			if err := bindBelow(host, one.deeper, place); err != nil {
-				return nil, release, fmt.Errorf("volumeMounts[%d] of container %s: %w", i, container.Name, err)
+		if volumeMount.SubPath != "" {
+			target := filepath.Join(targetDir, strconv.Itoa(i))
+			if err := bindSubPath(hostPath, volumeMount.SubPath, target); err != nil {
+				return nil, unmount, fmt.Errorf("volumeMounts[%d] of container %s: %w", i, container.Name, err)
 			}
-			bound = append(bound, place)
-			host = place
+			targets = append(targets, target)
+			hostPath = target
 		}
-		one.mount.HostPath = host
-		mounts = append(mounts, one.mount)
+		volumeMount.Mount.HostPath = hostPath
+		mounts = append(mounts, volumeMount.Mount)
 	}
-	return mounts, release, nil
+	return mounts, unmount, nil
 }
 
-// canMountRecursive asks what the pod's handler can do. Runtimes before 2.0 of containerd say nothing, which means no.
-func (r *Runtime) canMountRecursive(ctx context.Context, pod *v1.Pod) (bool, error) {
-	status, err := r.pods.Status(ctx, &runtimeapi.StatusRequest{})
+// supportsRecursiveReadOnly reports whether the pod's handler supports recursive read-only mounts. containerd before 2.0
+// reports nothing, which means no.
+func (r *Runtime) supportsRecursiveReadOnly(ctx context.Context, pod *v1.Pod) (bool, error) {
+	status, err := r.runtime.Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
-		return false, fmt.Errorf("asking the runtime what it can do: %w", err)
+		return false, fmt.Errorf("get runtime features: %w", err)
 	}
-	handler := r.config.handler(pod)
-	for _, known := range status.GetRuntimeHandlers() {
-		if known.GetName() == handler {
-			return known.GetFeatures().GetRecursiveReadOnlyMounts(), nil
+	name := r.generator.RuntimeHandler(pod)
+	for _, handler := range status.GetRuntimeHandlers() {
+		if handler.GetName() == name {
+			return handler.GetFeatures().GetRecursiveReadOnlyMounts(), nil
 		}
 	}
 	return false, nil
 }
 
-// handler is the runtime's name for the pod's runtime class; "" is its default.
-func (c *Config) handler(pod *v1.Pod) string {
-	if pod.Spec.RuntimeClassName == nil {
-		return ""
+// mountFiles returns mounts of the hosts file and the termination message file, unless the spec mounts a volume there.
+func (r *Runtime) mountFiles(pod *v1.Pod, start plan.Start, ips []netip.Addr) ([]*runtimeapi.Mount, error) {
+	var mounts []*runtimeapi.Mount
+	if criconfig.NeedsHostsFile(pod, ips) && !criconfig.HasMountAt(start.Container, criconfig.HostsPath) {
+		file, err := r.writeHostsFile(pod, ips)
+		if err != nil {
+			return nil, fmt.Errorf("write hosts file: %w", err)
+		}
+		mounts = append(mounts, &runtimeapi.Mount{HostPath: file, ContainerPath: criconfig.HostsPath, SelinuxRelabel: true})
 	}
-	return c.RuntimeHandlers[*pod.Spec.RuntimeClassName]
+	if start.Container.TerminationMessagePath == "" {
+		return mounts, nil
+	}
+	messagePath := criconfig.AbsolutePath(start.Container.TerminationMessagePath)
+	if criconfig.HasMountAt(start.Container, messagePath) {
+		return mounts, nil
+	}
+	file, err := r.createMessageFile(pod, start)
+	if err != nil {
+		return nil, fmt.Errorf("create termination message file: %w", err)
+	}
+	return append(mounts, &runtimeapi.Mount{HostPath: file, ContainerPath: messagePath, SelinuxRelabel: true}), nil
+}
+
+// writeHostsFile writes the pod's hosts file in place: running containers have this very file mounted.
+func (r *Runtime) writeHostsFile(pod *v1.Pod, ips []netip.Addr) (string, error) {
+	var nodeHosts []byte
+	if pod.Spec.HostNetwork {
+		var err error
+		if nodeHosts, err = os.ReadFile(criconfig.HostsPath); err != nil {
+			return "", err
+		}
+	}
+	dir := r.podDir(podid.UID(pod.UID))
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, hostsFileName)
+	if err := os.WriteFile(file, []byte(r.generator.HostsFile(pod, ips, string(nodeHosts))), 0o644); err != nil {
+		return "", err
+	}
+	return file, os.Chmod(file, 0o644) // independent of the umask
+}
+
+// createMessageFile creates the empty termination message file of an instance. An existing file belongs to an instance with
+// the same restart count that never ran or that the runtime forgot; it is truncated.
+func (r *Runtime) createMessageFile(pod *v1.Pod, start plan.Start) (string, error) {
+	dir := filepath.Join(r.podDir(podid.UID(pod.UID)), messagesDirName, start.Container.Name)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, strconv.Itoa(start.RestartCount))
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o666)
+	if err != nil {
+		return "", err
+	}
+	return path, errors.Join(file.Chmod(0o666), file.Close()) // independent of the umask
 }

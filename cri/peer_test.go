@@ -68,7 +68,7 @@ func TestOnlyARuntimeOfRootOrOfTheAgentsUserIsBelieved(t *testing.T) {
 		switch {
 		case believed && err != nil:
 			t.Errorf("user %d: %v", user, err)
-		case !believed && (err == nil || !strings.Contains(err.Error(), "is listened on by user 1234")):
+		case !believed && (err == nil || !strings.Contains(err.Error(), "is user 1234")):
 			t.Errorf("user %d: it ended with %v", user, err)
 		}
 		if err := asked.Close(); err != nil {

@@ -6,39 +6,44 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/heraldnode/herald/cri/criconfig"
 	"github.com/heraldnode/herald/podid"
 )
 
-// RemovePod removes all that the runtime holds of a pod whose containers have ended: containers, sandboxes, logs, hosts
-// file, termination messages, cgroup. Nothing of a pod that still runs is removed.
+// RemovePod removes everything of a pod whose containers have exited: containers, sandboxes, logs, hosts file, termination
+// messages and cgroup. It removes nothing and returns an error if a container runs.
 func (r *Runtime) RemovePod(ctx context.Context, uid podid.UID) error {
 	if uid == "" || strings.ContainsAny(string(uid), `/*?[\`) { // it becomes part of paths and patterns
-		return fmt.Errorf("cri: removing pod %q: that is no UID", uid)
+		return fmt.Errorf("cri: remove pod %q: invalid UID", uid)
 	}
 	err := r.removeFromRuntime(ctx, uid)
 	if err == nil {
-		err = errors.Join(r.removeFiles(uid), r.removeCgroup(ctx, uid))
+		err = errors.Join(r.removePodFiles(uid), r.removeCgroups(ctx, uid))
 	}
 	if err != nil {
-		return fmt.Errorf("cri: removing pod %s: %w", uid, err)
+		return fmt.Errorf("cri: remove pod %s: %w", uid, err)
 	}
 	return nil
 }
 
 func (r *Runtime) removeFromRuntime(ctx context.Context, uid podid.UID) error {
-	containers, err := r.containersOf(ctx, uid)
+	containers, err := r.listContainers(ctx, uid)
 	if err != nil {
 		return err
 	}
 	var ids []string
 	for _, container := range containers {
 		if container.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
-			return fmt.Errorf("container %s still runs", container.GetMetadata().GetName())
+			return fmt.Errorf("container %s is running", container.GetMetadata().GetName())
 		}
 		ids = append(ids, container.Id)
 	}
@@ -47,7 +52,7 @@ func (r *Runtime) removeFromRuntime(ctx context.Context, uid podid.UID) error {
 			return err
 		}
 	}
-	sandboxes, err := r.sandboxesOf(ctx, uid)
+	sandboxes, err := r.listSandboxes(ctx, uid)
 	if err != nil {
 		return err
 	}
@@ -59,43 +64,155 @@ func (r *Runtime) removeFromRuntime(ctx context.Context, uid podid.UID) error {
 	return r.unlinkLogs(ids)
 }
 
-// removeContainer removes one that does not run. One that is not there is removed.
+// removeContainer removes a container that does not run. It returns nil if the container does not exist.
 func (r *Runtime) removeContainer(ctx context.Context, id string) error {
-	_, err := r.pods.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
-	if err != nil && !isGone(err) {
-		return fmt.Errorf("cri: removing container %s: %w", id, err)
+	_, err := r.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	if err != nil && !isNotFound(err) {
+		return fmt.Errorf("cri: remove container %s: %w", id, err)
 	}
 	return nil
 }
 
-// removeSandbox removes one in which nothing runs. One that is not there is removed.
+// removeSandbox removes a sandbox without running containers. It returns nil if the sandbox does not exist.
 func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
-	if err := r.StopSandbox(ctx, id); err != nil { // the network of a dead one is still held
+	if err := r.StopSandbox(ctx, id); err != nil { // a dead sandbox still holds its network
 		return err
 	}
-	_, err := r.pods.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
-	if err != nil && !isGone(err) {
-		return fmt.Errorf("cri: removing sandbox %s: %w", id, err)
+	_, err := r.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+	if err != nil && !isNotFound(err) {
+		return fmt.Errorf("cri: remove sandbox %s: %w", id, err)
 	}
 	return nil
 }
 
-// removeFiles removes what is this room's. The pod's folder itself goes when nothing else is in it.
-func (r *Runtime) removeFiles(uid podid.UID) error {
-	logs, err := filepath.Glob(filepath.Join(r.config.LogDir, "*_"+string(uid)))
-	failed := []error{err}
-	for _, dir := range logs {
-		failed = append(failed, os.RemoveAll(dir))
+// removePodFiles removes the logs and the files of this package. It removes the pod's directory itself only if it is empty.
+func (r *Runtime) removePodFiles(uid podid.UID) error {
+	logDirs, err := filepath.Glob(filepath.Join(r.config.LogDir, "*_"+string(uid)))
+	errs := []error{err}
+	for _, dir := range logDirs {
+		errs = append(errs, os.RemoveAll(dir))
 	}
-	dir := r.config.podDir(uid)
-	failed = append(failed,
-		releaseAllBinds(filepath.Join(dir, subPathsName)),
-		os.RemoveAll(filepath.Join(dir, messagesName)),
-		os.RemoveAll(filepath.Join(dir, hostsName)))
+	dir := r.podDir(uid)
+	errs = append(errs,
+		unmountSubPaths(filepath.Join(dir, subPathsDirName)),
+		os.RemoveAll(filepath.Join(dir, messagesDirName)),
+		os.RemoveAll(filepath.Join(dir, hostsFileName)))
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) == 0 {
 		if err := os.Remove(dir); !errors.Is(err, fs.ErrNotExist) {
-			failed = append(failed, err)
+			errs = append(errs, err)
 		}
 	}
-	return errors.Join(failed...)
+	return errors.Join(errs...)
+}
+
+const cgroupMount = "/sys/fs/cgroup"
+
+// removeCgroups removes the pod's cgroup. The runtime creates it as the parent of the containers' cgroups and leaves it behind.
+func (r *Runtime) removeCgroups(ctx context.Context, uid podid.UID) error {
+	driver, err := r.cgroupDriver(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range r.generator.PodCgroups(uid, driver) {
+		if driver == criconfig.SystemdDriver {
+			err = errors.Join(err, stopSlice(ctx, name))
+		} else {
+			err = errors.Join(err, removeCgroup(ctx, name))
+		}
+	}
+	return err
+}
+
+// stopSlice makes systemd remove the cgroup. Stopping an unknown slice succeeds.
+func stopSlice(ctx context.Context, slice string) error {
+	if output, err := exec.CommandContext(ctx, "systemctl", "stop", slice).CombinedOutput(); err != nil {
+		return fmt.Errorf("systemctl stop %s: %w: %s", slice, err, output)
+	}
+	return nil
+}
+
+// removeCgroup removes the cgroup from the hierarchy of version 2 and from each of version 1.
+func removeCgroup(ctx context.Context, name string) error {
+	dirs, err := filepath.Glob(filepath.Join(cgroupMount, "*", name))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, dir := range append(dirs, filepath.Join(cgroupMount, name)) {
+		err := killProcesses(ctx, dir)
+		if err == nil {
+			err = removeCgroupDir(dir)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// removeCgroupDir removes a cgroup without processes, children before their parent, as the kernel requires.
+func removeCgroupDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			errs = append(errs, removeCgroupDir(filepath.Join(dir, entry.Name())))
+		}
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// killTimeout is how long killed processes may take to exit.
+const killTimeout = 2 * time.Second
+
+// killProcesses kills the processes that are left in the pod's cgroup. The runtime holds nothing of the pod any more, so they
+// belong to a container that the runtime lost, which happens when it dies between creating one and recording it (F22). Without
+// this they would run forever, and the cgroup could not be removed.
+func killProcesses(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	for {
+		pids, err := cgroupProcesses(dir)
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("kill process %d in cgroup %s: %w", pid, dir, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("killed processes %v in cgroup %s did not exit: %w", pids, dir, ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// cgroupProcesses returns the processes in a cgroup and its descendants. It skips 0, which stands for a process in a PID
+// namespace that is not visible here.
+func cgroupProcesses(dir string) (pids []int, err error) {
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		for _, field := range strings.Fields(string(content)) {
+			if pid, _ := strconv.Atoi(field); pid > 0 {
+				pids = append(pids, pid)
+			}
+		}
+		return err
+	})
+	return pids, err
 }

@@ -4,32 +4,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 
 	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/heraldnode/herald/cri/criconfig"
+	"github.com/heraldnode/herald/podid"
 )
 
-// Runtime runs pods in one container runtime. Anybody may call its methods at any time, also at the same time; what must
-// be in order for one pod, its caller keeps in order. Each call honours its context at once (BUG-27).
+// Runtime runs pods in one container runtime. Its methods may be called concurrently; the caller orders the calls of each
+// pod. Every call returns at once when its context ends (BUG-27).
 type Runtime struct {
-	config  Config
-	metrics *metrics
-	pods    runtimeapi.RuntimeServiceClient
-	images  runtimeapi.ImageServiceClient
-	links   []*grpc.ClientConn
-	pulls   *pulls
-	backoff *pullBackoff
+	config    Config
+	generator *criconfig.Generator
+	metrics   *metrics
 
-	rotating chan struct{} // whoever rotates logs holds its one place
+	runtime     runtimeapi.RuntimeServiceClient
+	images      runtimeapi.ImageServiceClient
+	connections []*grpc.ClientConn
 
-	mu       sync.Mutex // guards what follows: what the runtime told about itself, asked until it has answered once
-	name     string     // "" until then
-	driver   string     // of cgroups; "" until then
-	noEvents bool       // it does not know GetContainerEvents
+	pulls       *pullGroup
+	pullBackoff *pullBackoff
+	rotation    chan struct{} // semaphore: one log rotation at a time
+
+	mu          sync.Mutex // guards what the runtime reported about itself
+	runtimeName string     // "" until known
+	driver      string     // cgroup driver; "" until known
+	noEvents    bool       // GetContainerEvents is not implemented
 }
 
-// New makes a Runtime. Nothing is called until somebody asks for something; a runtime that is not there yet is no error.
+// New returns a Runtime. It performs no I/O: the first call connects, so the runtime need not be up yet.
 func New(config Config) (*Runtime, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
@@ -39,47 +46,115 @@ func New(config Config) (*Runtime, error) {
 		return nil, err
 	}
 	r := &Runtime{
-		config: config, metrics: metrics, pulls: newPulls(config.MaxParallelPulls),
-		backoff: &pullBackoff{failed: map[backoffKey]pullFailure{}}, rotating: make(chan struct{}, 1),
+		config: config, generator: config.generator(), metrics: metrics, pulls: newPullGroup(config.MaxParallelPulls),
+		pullBackoff: newPullBackoff(), rotation: make(chan struct{}, 1),
 	}
-	pods, err := r.link(config.Endpoint)
+	runtime, err := r.connect(config.Endpoint)
 	if err != nil {
 		return nil, err
 	}
-	images := pods
+	images := runtime
 	if config.ImageEndpoint != config.Endpoint {
-		if images, err = r.link(config.ImageEndpoint); err != nil {
+		if images, err = r.connect(config.ImageEndpoint); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
 	}
-	r.pods = runtimeapi.NewRuntimeServiceClient(pods)
+	r.runtime = runtimeapi.NewRuntimeServiceClient(runtime)
 	r.images = runtimeapi.NewImageServiceClient(images)
 	return r, nil
 }
 
-// Close ends the connections. Calls that are under way fail.
+// Close closes the connections. Calls in progress fail.
 func (r *Runtime) Close() error {
-	var failed []error
-	for _, link := range r.links {
-		failed = append(failed, link.Close())
+	var errs []error
+	for _, connection := range r.connections {
+		errs = append(errs, connection.Close())
 	}
-	return errors.Join(failed...)
+	return errors.Join(errs...)
 }
 
-// runtimeName is what container IDs begin with. The runtime is asked until it has answered once.
-func (r *Runtime) runtimeName(ctx context.Context) (string, error) {
+// Version returns the runtime's name and version, such as "containerd" and "1.6.20".
+func (r *Runtime) Version(ctx context.Context) (name, version string, err error) {
+	response, err := r.runtime.Version(ctx, &runtimeapi.VersionRequest{})
+	if err != nil {
+		return "", "", fmt.Errorf("cri: get runtime version: %w", err)
+	}
+	return response.RuntimeName, response.RuntimeVersion, nil
+}
+
+// Ready returns why the runtime cannot run pods and why it cannot set up their network; nil means that it can. A runtime that
+// does not respond can do neither.
+func (r *Runtime) Ready(ctx context.Context) (runtime, network error) {
+	response, err := r.runtime.Status(ctx, &runtimeapi.StatusRequest{})
+	if err != nil {
+		err = fmt.Errorf("cri: get runtime status: %w", err)
+		return err, err
+	}
+	conditions := response.GetStatus().GetConditions()
+	return conditionError(conditions, runtimeapi.RuntimeReady), conditionError(conditions, runtimeapi.NetworkReady)
+}
+
+func conditionError(conditions []*runtimeapi.RuntimeCondition, conditionType string) error {
+	for _, condition := range conditions {
+		switch {
+		case condition.Type != conditionType:
+		case condition.Status:
+			return nil
+		default:
+			return fmt.Errorf("%s is false: reason:%s message:%s", conditionType, condition.Reason, condition.Message)
+		}
+	}
+	return errors.New("runtime does not report condition " + conditionType)
+}
+
+// Unsupported returns an error that lists the fields of the pod that this Runtime does not honour, or nil. It extends
+// criconfig.Unsupported by the fields that Config does not allow.
+func (r *Runtime) Unsupported(pod *v1.Pod) error { return r.generator.Unsupported(pod) }
+
+// name returns the runtime's name, the scheme of container IDs. It is cached after the first successful call.
+func (r *Runtime) name(ctx context.Context) (string, error) {
 	r.mu.Lock()
-	name := r.name
+	name := r.runtimeName
 	r.mu.Unlock()
 	if name != "" {
 		return name, nil
 	}
-	answer, err := r.pods.Version(ctx, &runtimeapi.VersionRequest{})
+	name, _, err := r.Version(ctx)
 	if err != nil {
-		return "", fmt.Errorf("cri: asking the runtime for its name: %w", err)
+		return "", err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.name = answer.RuntimeName
-	return r.name, nil
+	r.runtimeName = name
+	return name, nil
+}
+
+// podLogger returns a logger for messages about the pod.
+func (r *Runtime) podLogger(pod *v1.Pod) *slog.Logger {
+	return r.config.Logger.With("pod", podid.FullNameOf(pod).Key(), "podUID", pod.UID)
+}
+
+// cgroupDriver returns the configured driver, or the one that the runtime reports. A runtime that reports none uses cgroupfs.
+func (r *Runtime) cgroupDriver(ctx context.Context) (string, error) {
+	if r.config.CgroupDriver != "" || r.config.CgroupParent == "" {
+		return r.config.CgroupDriver, nil
+	}
+	r.mu.Lock()
+	driver := r.driver
+	r.mu.Unlock()
+	if driver != "" {
+		return driver, nil
+	}
+	response, err := r.runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+	if err != nil && !isUnimplemented(err) {
+		return "", fmt.Errorf("get cgroup driver of the runtime: %w", err)
+	}
+	driver = criconfig.CgroupfsDriver
+	if linux := response.GetLinux(); linux != nil && linux.CgroupDriver == runtimeapi.CgroupDriver_SYSTEMD {
+		driver = criconfig.SystemdDriver
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.driver = driver
+	return driver, nil
 }

@@ -12,29 +12,31 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/heraldnode/herald/cri/criconfig"
 	"github.com/heraldnode/herald/podid"
 )
 
-// StartSandbox makes the environment for the pod's containers and returns its ID. Its name is that of the pod and the
-// attempt: called again after an answer was lost, it finds the first (F22).
+// StartSandbox starts the pod's sandbox and returns its ID. The pod and the attempt name the sandbox: a retry after a lost
+// response returns the first one (F22).
 func (r *Runtime) StartSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (string, error) {
 	r.metrics.startedPods.Inc()
 	id, err := r.startSandbox(ctx, pod, attempt)
-	if err != nil {
-		r.metrics.startedPodErrors.Inc()
-		if ctx.Err() == nil && !isUnderWay(err) {
-			r.warnPod(pod, eventFailedSandbox, "Failed to create pod sandbox: %v", messageOf(err))
-		}
-		failure := &startError{
-			reason: reasonPodSandbox, cause: err,
-			message: fmt.Sprintf("Failed to create sandbox for pod %q: %v", describe(pod), messageOf(err)),
-		}
-		if isUnderWay(err) {
-			failure.retry = underWayRetry
-		}
-		return "", failure
+	if err == nil {
+		return id, nil
 	}
-	return id, nil
+	r.metrics.startedPodErrors.Inc()
+	reserved := isNameReserved(err)
+	if ctx.Err() == nil && !reserved {
+		r.warnPod(pod, eventFailedSandbox, "Failed to create pod sandbox: %v", errorMessage(err))
+	}
+	startErr := &startError{
+		reason: reasonCreatePodSandbox, cause: err,
+		message: fmt.Sprintf("Failed to create sandbox for pod %q: %v", criconfig.FormatPod(pod), errorMessage(err)),
+	}
+	if reserved {
+		startErr.retryAfter = reservedRetryDelay
+	}
+	return "", startErr
 }
 
 func (r *Runtime) startSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (string, error) {
@@ -52,55 +54,56 @@ func (r *Runtime) startSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 	if err != nil {
 		return "", err
 	}
-	if err := r.config.makeLogFolder(config.LogDirectory); err != nil {
-		return "", fmt.Errorf("making the folder for the pod's logs: %w", err)
+	if err := r.createLogDir(config.LogDirectory); err != nil {
+		return "", fmt.Errorf("create log directory of the pod: %w", err)
 	}
-	id, err = r.runSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: r.config.handler(pod)})
+	request := &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: r.generator.RuntimeHandler(pod)}
+	id, err = r.runSandbox(ctx, request)
 	if err == nil {
 		return id, nil
 	}
-	// The runtime may have made it and not said so, or be at it since an earlier call.
-	if id, lookErr := r.findSandbox(ctx, pod, attempt); lookErr == nil && id != "" {
+	// The response may be lost, or an earlier call may have created the sandbox meanwhile.
+	if id, findErr := r.findSandbox(ctx, pod, attempt); findErr == nil && id != "" {
 		return id, nil
 	}
 	return "", err
 }
 
 func (r *Runtime) runSandbox(ctx context.Context, request *runtimeapi.RunPodSandboxRequest) (string, error) {
-	begun := time.Now()
-	answer, err := r.pods.RunPodSandbox(ctx, request)
-	r.metrics.sandboxDuration.WithLabelValues(request.RuntimeHandler).Observe(time.Since(begun).Seconds())
-	if err == nil && answer.PodSandboxId == "" {
-		err = errors.New("the runtime gave the sandbox no ID")
+	started := time.Now()
+	response, err := r.runtime.RunPodSandbox(ctx, request)
+	r.metrics.sandboxDuration.WithLabelValues(request.RuntimeHandler).Observe(time.Since(started).Seconds())
+	if err == nil && response.PodSandboxId == "" {
+		err = errors.New("runtime returned no sandbox ID")
 	}
 	if err != nil {
 		r.metrics.sandboxErrors.WithLabelValues(request.RuntimeHandler).Inc()
 		return "", err
 	}
-	return answer.PodSandboxId, nil
+	return response.PodSandboxId, nil
 }
 
-// checkGroupsPolicy refuses a policy that the runtime is too old to know: it would be ignored in silence.
+// checkGroupsPolicy rejects a supplementalGroupsPolicy that the runtime does not support and would ignore silently.
 func (r *Runtime) checkGroupsPolicy(ctx context.Context, pod *v1.Pod) error {
 	security := pod.Spec.SecurityContext
 	if security == nil || security.SupplementalGroupsPolicy == nil ||
 		*security.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyMerge {
 		return nil
 	}
-	answer, err := r.pods.Status(ctx, &runtimeapi.StatusRequest{})
-	if err == nil && !answer.GetFeatures().GetSupplementalGroupsPolicy() {
-		err = errors.New("spec.securityContext.supplementalGroupsPolicy: the runtime knows no other than Merge")
+	response, err := r.runtime.Status(ctx, &runtimeapi.StatusRequest{})
+	if err == nil && !response.GetFeatures().GetSupplementalGroupsPolicy() {
+		err = errors.New("spec.securityContext.supplementalGroupsPolicy: the runtime only supports Merge")
 	}
 	return err
 }
 
-// findSandbox is the ready sandbox of that attempt, or "".
+// findSandbox returns the ready sandbox of the attempt, or "".
 func (r *Runtime) findSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (string, error) {
-	list, err := r.sandboxesOf(ctx, podid.UID(pod.UID))
+	sandboxes, err := r.listSandboxes(ctx, podid.UID(pod.UID))
 	if err != nil {
 		return "", err
 	}
-	for _, sandbox := range list {
+	for _, sandbox := range sandboxes {
 		if sandbox.GetMetadata().GetAttempt() == attempt && sandbox.State == runtimeapi.PodSandboxState_SANDBOX_READY {
 			return sandbox.Id, nil
 		}
@@ -108,20 +111,20 @@ func (r *Runtime) findSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) 
 	return "", nil
 }
 
-// newSandboxConfig is the configuration for making a sandbox, with what only its making needs.
+// newSandboxConfig returns the configuration for RunPodSandbox, including DNS.
 func (r *Runtime) newSandboxConfig(ctx context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
 	config, err := r.sandboxConfig(ctx, pod, attempt)
 	if err != nil {
 		return nil, err
 	}
-	node, err := os.ReadFile(r.config.ResolvConf)
+	resolvConf, err := os.ReadFile(r.config.ResolvConf)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("reading the node's name servers: %w", err)
+		return nil, fmt.Errorf("read resolver configuration of the node: %w", err)
 	}
-	dns, warnings := r.config.podDNS(pod, parseResolvConf(string(node)))
+	dns, warnings := r.generator.DNSConfig(pod, criconfig.ParseResolvConf(string(resolvConf)))
 	config.DnsConfig = dns
-	for _, w := range warnings {
-		r.warnPod(pod, w.reason, "%s", w.message)
+	for _, warning := range warnings {
+		r.warnPod(pod, warning.Reason, "%s", warning.Message)
 	}
 	return config, nil
 }
@@ -131,62 +134,37 @@ func (r *Runtime) sandboxConfig(ctx context.Context, pod *v1.Pod, attempt uint32
 	if err != nil {
 		return nil, err
 	}
-	return r.config.sandboxConfig(pod, attempt, driver)
+	return r.generator.SandboxConfig(pod, attempt, driver)
 }
 
-// place is a sandbox that containers are put into.
-type place struct {
+// sandboxInfo is a sandbox that containers are created in.
+type sandboxInfo struct {
 	id     string
 	config *runtimeapi.PodSandboxConfig
 	ips    []netip.Addr
 }
 
-func (r *Runtime) placeFor(ctx context.Context, pod *v1.Pod, sandbox string) (*place, error) {
-	answer, err := r.pods.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox})
+func (r *Runtime) sandboxInfo(ctx context.Context, pod *v1.Pod, id string) (*sandboxInfo, error) {
+	response, err := r.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
 	if err != nil {
-		return nil, fmt.Errorf("asking for sandbox %s: %w", sandbox, err)
+		return nil, fmt.Errorf("get status of sandbox %s: %w", id, err)
 	}
-	config, err := r.sandboxConfig(ctx, pod, answer.GetStatus().GetMetadata().GetAttempt())
+	config, err := r.sandboxConfig(ctx, pod, response.GetStatus().GetMetadata().GetAttempt())
 	if err != nil {
 		return nil, err
 	}
-	ips := sandboxIPs(answer.GetStatus())
+	ips := sandboxIPs(response.GetStatus())
 	if pod.Spec.HostNetwork {
 		ips = r.config.NodeIPs()
 	}
-	return &place{id: sandbox, config: config, ips: ips}, nil
+	return &sandboxInfo{id: id, config: config, ips: ips}, nil
 }
 
-// StopSandbox ends what still runs in it and releases its network. A sandbox that is not there is stopped.
+// StopSandbox stops the sandbox's containers and releases its network. It returns nil if the sandbox does not exist.
 func (r *Runtime) StopSandbox(ctx context.Context, id string) error {
-	_, err := r.pods.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
-	if err != nil && !isGone(err) {
-		return fmt.Errorf("cri: stopping sandbox %s: %w", id, err)
+	_, err := r.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+	if err != nil && !isNotFound(err) {
+		return fmt.Errorf("cri: stop sandbox %s: %w", id, err)
 	}
 	return nil
-}
-
-// cgroupDriver is what the configuration says, else the runtime; one that does not say uses plain files.
-func (r *Runtime) cgroupDriver(ctx context.Context) (string, error) {
-	if r.config.CgroupDriver != "" || r.config.CgroupParent == "" {
-		return r.config.CgroupDriver, nil
-	}
-	r.mu.Lock()
-	driver := r.driver
-	r.mu.Unlock()
-	if driver != "" {
-		return driver, nil
-	}
-	answer, err := r.pods.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
-	if err != nil && !isUnimplemented(err) {
-		return "", fmt.Errorf("asking the runtime for its cgroup driver: %w", err)
-	}
-	driver = driverCgroupfs
-	if linux := answer.GetLinux(); linux != nil && linux.CgroupDriver == runtimeapi.CgroupDriver_SYSTEMD {
-		driver = driverSystemd
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.driver = driver
-	return driver, nil
 }

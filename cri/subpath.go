@@ -10,114 +10,112 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A subPath is below its volume, where other containers may swap folders for links at any moment. So it is opened once,
-// without ever leaving the volume, and what was opened is bound to a place that only this room writes to; the runtime
-// mounts that place. The place is needed only until the container runs: what a container has mounted stays.
+// A subPath lies below its volume, where other containers may replace directories by links at any moment. So it is opened
+// once, without ever leaving the volume, and the opened file is bind-mounted to a target that only this package writes to; the
+// runtime mounts that target. The bind mount is needed only until the container runs: a container keeps its mounts.
 
-// openBelow opens what the path below the volume leads to, and makes the folders that are missing. Links are followed as
-// long as they stay inside.
-func openBelow(volume, deeper string) (*os.File, error) {
-	if !filepath.IsLocal(deeper) {
-		return nil, fmt.Errorf("subPath: %q leads out of the volume", deeper)
+// bindSubPath bind-mounts the subPath of the volume to target.
+func bindSubPath(volume, subPath, target string) error {
+	file, err := openSubPath(volume, subPath)
+	if err != nil {
+		return fmt.Errorf("subPath: %q: %w", subPath, err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if err := unmountSubPath(target); err != nil { // left by a start that a crash interrupted
+		return err
+	}
+	if err := createMountPoint(target, info.IsDir()); err != nil {
+		return err
+	}
+	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("bind mount %s of %s to %s: %w", subPath, volume, target, err)
+	}
+	return nil
+}
+
+// openSubPath opens the subPath of the volume and creates missing directories. Links are followed as long as they stay in the
+// volume.
+func openSubPath(volume, subPath string) (*os.File, error) {
+	if !filepath.IsLocal(subPath) {
+		return nil, errors.New("escapes the volume")
 	}
 	root, err := os.OpenRoot(volume)
 	if err != nil {
-		return nil, fmt.Errorf("subPath: %q: %w", deeper, err)
+		return nil, err
 	}
 	defer root.Close()
-	found, err := openInside(volume, deeper)
+	file, err := openBeneath(volume, subPath)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := root.MkdirAll(deeper, 0o750); err != nil {
-			return nil, fmt.Errorf("subPath: %q: %w", deeper, err)
+		if err := root.MkdirAll(subPath, 0o750); err != nil {
+			return nil, err
 		}
-		found, err = openInside(volume, deeper)
+		return openBeneath(volume, subPath)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("subPath: %q: %w", deeper, err)
-	}
-	return found, nil
+	return file, err
 }
 
-// openInside lets the kernel resolve the path, in one step that nobody can interfere with. What is opened is only held,
-// not read: a device or a pipe notices nothing.
-func openInside(volume, deeper string) (*os.File, error) {
+// openBeneath lets the kernel resolve the path in one step, which no other process can interfere with. O_PATH opens the file
+// without reading it: opening has no effect on a device or a pipe.
+func openBeneath(volume, subPath string) (*os.File, error) {
 	dir, err := os.Open(volume)
 	if err != nil {
 		return nil, err
 	}
 	defer dir.Close()
-	fd, err := unix.Openat2(int(dir.Fd()), deeper, &unix.OpenHow{
+	fd, err := unix.Openat2(int(dir.Fd()), subPath, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
-		return nil, &fs.PathError{Op: "openat2", Path: filepath.Join(volume, deeper), Err: err}
+		return nil, &fs.PathError{Op: "openat2", Path: filepath.Join(volume, subPath), Err: err}
 	}
-	return os.NewFile(uintptr(fd), filepath.Join(volume, deeper)), nil
+	return os.NewFile(uintptr(fd), filepath.Join(volume, subPath)), nil
 }
 
-// bindBelow makes place show what the path below the volume leads to.
-func bindBelow(volume, deeper, place string) error {
-	opened, err := openBelow(volume, deeper)
-	if err != nil {
+func createMountPoint(target string, isDir bool) error {
+	if isDir {
+		return os.MkdirAll(target, 0o750)
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 		return err
 	}
-	defer opened.Close()
-	info, err := opened.Stat()
-	if err != nil {
-		return err
-	}
-	if err := releaseBind(place); err != nil { // of a start that a crash cut short
-		return err
-	}
-	if err := makePlace(place, info.IsDir()); err != nil {
-		return err
-	}
-	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", opened.Fd()), place, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("binding %s of %s to %s: %w", deeper, volume, place, err)
-	}
-	return nil
-}
-
-func makePlace(place string, folder bool) error {
-	if folder {
-		return os.MkdirAll(place, 0o750)
-	}
-	if err := os.MkdirAll(filepath.Dir(place), 0o750); err != nil {
-		return err
-	}
-	file, err := os.OpenFile(place, os.O_CREATE|os.O_RDONLY, 0o640)
+	file, err := os.OpenFile(target, os.O_CREATE|os.O_RDONLY, 0o640)
 	if err != nil {
 		return err
 	}
 	return file.Close()
 }
 
-// releaseBind undoes bindBelow; what is not there is released. Only the empty mount point is ever removed.
-func releaseBind(place string) error {
-	err := unix.Unmount(place, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+// unmountSubPath undoes bindSubPath. It returns nil if the target does not exist. It only removes the empty mount point, never
+// content.
+func unmountSubPath(target string) error {
+	err := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("releasing %s: %w", place, err)
+		return fmt.Errorf("unmount %s: %w", target, err)
 	}
-	if err := os.Remove(place); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// releaseAllBinds undoes every bind below a folder, and removes the folder.
-func releaseAllBinds(dir string) error {
+// unmountSubPaths undoes every bind mount below dir, <container>/<i>, and removes dir.
+func unmountSubPaths(dir string) error {
 	containers, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	failed := []error{err}
+	errs := []error{err}
 	for _, container := range containers {
-		places, err := os.ReadDir(filepath.Join(dir, container.Name()))
-		failed = append(failed, err)
-		for _, place := range places {
-			failed = append(failed, releaseBind(filepath.Join(dir, container.Name(), place.Name())))
+		targets, err := os.ReadDir(filepath.Join(dir, container.Name()))
+		errs = append(errs, err)
+		for _, target := range targets {
+			errs = append(errs, unmountSubPath(filepath.Join(dir, container.Name(), target.Name())))
 		}
-		failed = append(failed, os.Remove(filepath.Join(dir, container.Name())))
+		errs = append(errs, os.Remove(filepath.Join(dir, container.Name())))
 	}
-	return errors.Join(append(failed, os.Remove(dir))...)
+	return errors.Join(append(errs, os.Remove(dir))...)
 }

@@ -122,8 +122,13 @@ var Layout = []Package{
 		Purpose: "prepares volumes and container environment",
 	},
 	{
-		Path: "cri", Layer: Components, MayImport: []string{"provision/resolve"}, Modules: []string{"k8s.io/cri-api"},
+		Path: "cri", Layer: Components, MayImport: []string{"cri/criconfig"}, Modules: []string{"k8s.io/cri-api"},
 		Purpose: "CRI client: images, sandboxes, containers, logs, exec",
+	},
+	{
+		Path: "cri/criconfig", Layer: Decisions, Modules: []string{"k8s.io/cri-api"},
+		MayImport: []string{"derive", "plan", "provision/resolve", "internal/restart"},
+		Purpose:   "translates a pod spec into CRI sandbox and container configurations",
 	},
 	{
 		Path: "process", Layer: Components, Modules: []string{"k8s.io/cri-api"},
@@ -139,7 +144,7 @@ var Layout = []Package{
 
 	{
 		Path: "cmd/herald", Layer: Commands, Modules: []string{"github.com/spf13/cobra"},
-		MayImport: []string{"process", "cri", "source/manifest", "checkpoint"},
+		MayImport: []string{"process", "source/manifest", "checkpoint"},
 		Purpose:   "the herald command: run, get, check, config, demo",
 	},
 	{

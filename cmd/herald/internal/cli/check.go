@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
-	"github.com/heraldnode/herald/cri"
+	"github.com/heraldnode/herald/cri/criconfig"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/source/manifest"
 )
@@ -145,7 +145,7 @@ func (c *checkup) file(file string, names map[string]string) error {
 	var problems []error
 	var valid []string
 	for i, pod := range pods {
-		for _, refused := range refusals(cri.Unsupported(pod)) {
+		for _, refused := range refusals(criconfig.Unsupported(pod)) {
 			problems = append(problems, fmt.Errorf("%s:%d: %w", file, lineOf(data, i, fieldOf(refused)), refused))
 		}
 		name := pod.Namespace + "/" + strings.TrimSuffix(pod.Name, "-"+checkedNode)

@@ -1,4 +1,4 @@
-package cri_test
+package criconfig_test
 
 import (
 	"reflect"
@@ -9,13 +9,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/heraldnode/herald/cri"
+	"github.com/heraldnode/herald/cri/criconfig"
 )
 
-// known says of each field of a pod what becomes of it: "honoured" here, left to another room or to the cluster, or
-// "refused", which the test below proves. A field that Kubernetes adds is in no list, and fails the test until somebody
-// has decided.
-var known = map[reflect.Type]map[string][]string{
+// fieldSupport classifies each field of a pod: "honoured" here, "elsewhere" in Herald, by the "cluster", or "rejected", which
+// the tests below prove. A field that Kubernetes adds is in no list, and fails the test until it is classified.
+var fieldSupport = map[reflect.Type]map[string][]string{
 	reflect.TypeFor[v1.PodSpec](): {
 		"honoured": {
 			"volumes", "initContainers", "containers", "ephemeralContainers", "terminationGracePeriodSeconds", "dnsPolicy",
@@ -30,7 +29,7 @@ var known = map[reflect.Type]map[string][]string{
 			"nodeSelector", "nodeName", "affinity", "schedulerName", "tolerations", "priorityClassName", "preemptionPolicy",
 			"topologySpreadConstraints", "schedulingGates", "schedulingGroup",
 		},
-		"refused": {"runtimeClassName", "os", "hostUsers", "resourceClaims", "resources"},
+		"rejected": {"runtimeClassName", "os", "hostUsers", "resourceClaims", "resources"},
 	},
 	reflect.TypeFor[v1.Container](): {
 		"honoured": {
@@ -40,7 +39,7 @@ var known = map[reflect.Type]map[string][]string{
 		"elsewhere": {
 			"env", "envFrom", "resizePolicy", "restartPolicy", "restartPolicyRules", "livenessProbe", "readinessProbe", "startupProbe",
 		},
-		"refused": {"volumeDevices"},
+		"rejected": {"volumeDevices"},
 	},
 	reflect.TypeFor[v1.PodSecurityContext](): {
 		"honoured": {
@@ -48,18 +47,18 @@ var known = map[reflect.Type]map[string][]string{
 			"seccompProfile", "appArmorProfile",
 		},
 		"elsewhere": {"fsGroupChangePolicy", "seLinuxChangePolicy"}, // about volumes
-		"refused":   {"windowsOptions", "sysctls"},
+		"rejected":  {"windowsOptions", "sysctls"},
 	},
 	reflect.TypeFor[v1.SecurityContext](): {
 		"honoured": {
 			"capabilities", "privileged", "seLinuxOptions", "runAsUser", "runAsGroup", "runAsNonRoot", "readOnlyRootFilesystem",
 			"allowPrivilegeEscalation", "procMount", "seccompProfile", "appArmorProfile",
 		},
-		"refused": {"windowsOptions"},
+		"rejected": {"windowsOptions"},
 	},
 	reflect.TypeFor[v1.VolumeSource](): {
 		"elsewhere": {"hostPath", "emptyDir", "secret", "configMap", "downwardAPI", "projected"},
-		"refused": {
+		"rejected": {
 			"gcePersistentDisk", "awsElasticBlockStore", "gitRepo", "nfs", "iscsi", "glusterfs", "persistentVolumeClaim", "rbd",
 			"flexVolume", "cinder", "cephfs", "flocker", "fc", "azureFile", "vsphereVolume", "quobyte", "azureDisk",
 			"photonPersistentDisk", "portworxVolume", "scaleIO", "storageos", "csi", "ephemeral", "image",
@@ -68,9 +67,9 @@ var known = map[reflect.Type]map[string][]string{
 	reflect.TypeFor[v1.VolumeMount](): {
 		"honoured": {"name", "readOnly", "recursiveReadOnly", "mountPath", "subPath", "mountPropagation", "subPathExpr"},
 	},
-	reflect.TypeFor[v1.ResourceRequirements](): {"honoured": {"requests"}, "refused": {"limits", "claims"}},
+	reflect.TypeFor[v1.ResourceRequirements](): {"honoured": {"requests"}, "rejected": {"limits", "claims"}},
 	reflect.TypeFor[v1.Lifecycle]():            {"honoured": {"postStart", "preStop", "stopSignal"}},
-	reflect.TypeFor[v1.LifecycleHandler]():     {"honoured": {"exec", "httpGet", "sleep"}, "refused": {"tcpSocket"}},
+	reflect.TypeFor[v1.LifecycleHandler]():     {"honoured": {"exec", "httpGet", "sleep"}, "rejected": {"tcpSocket"}},
 	reflect.TypeFor[v1.EphemeralContainer]():   {"honoured": {"", "targetContainerName"}},
 }
 
@@ -79,8 +78,8 @@ func jsonName(field reflect.StructField) string {
 	return name
 }
 
-func TestNoFieldOfAPodIsForgotten(t *testing.T) {
-	for kind, lists := range known {
+func TestUnsupported_EveryFieldClassified(t *testing.T) {
+	for kind, lists := range fieldSupport {
 		var listed []string
 		for _, names := range lists {
 			listed = append(listed, names...)
@@ -92,13 +91,13 @@ func TestNoFieldOfAPodIsForgotten(t *testing.T) {
 		slices.Sort(listed)
 		slices.Sort(fields)
 		if !slices.Equal(listed, fields) {
-			t.Errorf("%v has the fields\n%v, decided upon are\n%v", kind, fields, listed)
+			t.Errorf("%v: got fields\n%v, classified are\n%v", kind, fields, listed)
 		}
 	}
 }
 
-// refusals has a pod for each field that is refused, by the path that the error must name.
-var refusals = map[string]func(*v1.Pod){
+// rejectedPods has a pod for each rejected field, by the path that the error must name.
+var rejectedPods = map[string]func(*v1.Pod){
 	"spec.os.name":        func(pod *v1.Pod) { pod.Spec.OS = &v1.PodOS{Name: v1.Windows} },
 	"spec.hostUsers":      func(pod *v1.Pod) { pod.Spec.HostUsers = new(false) },
 	"spec.resourceClaims": func(pod *v1.Pod) { pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu"}} },
@@ -129,18 +128,18 @@ var refusals = map[string]func(*v1.Pod){
 	},
 }
 
-func TestWhatIsRefusedIsNamedByItsField(t *testing.T) {
-	for path, change := range refusals {
-		if err := cri.Unsupported(newPod(change)); err == nil || !strings.Contains(err.Error(), path+": ") {
-			t.Errorf("%s is refused with %v", path, err)
+func TestUnsupported_NamesField(t *testing.T) {
+	for path, mutate := range rejectedPods {
+		if err := criconfig.Unsupported(newPod(mutate)); err == nil || !strings.Contains(err.Error(), path+": ") {
+			t.Errorf("%s: got error %v", path, err)
 		}
 	}
-	if err := cri.Unsupported(newPod()); err != nil {
-		t.Errorf("a plain pod is refused: %v", err)
+	if err := criconfig.Unsupported(newPod()); err != nil {
+		t.Errorf("plain pod: got error %v", err)
 	}
 }
 
-func TestEveryVolumeThatNeedsADriverIsRefused(t *testing.T) {
+func TestUnsupported_Volumes(t *testing.T) {
 	kind := reflect.TypeFor[v1.VolumeSource]()
 	for i := range kind.NumField() {
 		pod := newPod()
@@ -148,43 +147,44 @@ func TestEveryVolumeThatNeedsADriverIsRefused(t *testing.T) {
 		source := reflect.ValueOf(&pod.Spec.Volumes[0].VolumeSource).Elem()
 		source.Field(i).Set(reflect.New(kind.Field(i).Type.Elem()))
 		name := jsonName(kind.Field(i))
-		err := cri.Unsupported(pod)
-		if slices.Contains(known[kind]["elsewhere"], name) {
+		err := criconfig.Unsupported(pod)
+		if slices.Contains(fieldSupport[kind]["elsewhere"], name) {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		} else if err == nil || !strings.Contains(err.Error(), "spec.volumes[0]."+name+": ") {
-			t.Errorf("%s is refused with %v", name, err)
+			t.Errorf("%s: got error %v", name, err)
 		}
 	}
 }
 
-func TestWhatTheConfigurationAllowsIsNotRefused(t *testing.T) {
+func TestUnsupported_Settings(t *testing.T) {
 	pod := newPod(func(pod *v1.Pod) {
 		pod.Spec.RuntimeClassName = new("fast")
 		pod.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{
 			{Name: "net.ipv4.tcp_syncookies", Value: "1"}, {Name: "net/core/somaxconn", Value: "1024"},
 		}}
 	})
-	if err := cri.Unsupported(pod); err != nil {
-		t.Errorf("what some configuration allows is refused: %v", err)
+	if err := criconfig.Unsupported(pod); err != nil {
+		t.Errorf("allowed by some settings: got error %v", err)
 	}
-	inWorld(t, func(w *world) {
-		err := w.Unsupported(pod)
-		for _, path := range []string{"spec.runtimeClassName: ", "spec.securityContext.sysctls[1]: "} {
-			if err == nil || !strings.Contains(err.Error(), path) {
-				w.Errorf("%s is refused with %v", path, err)
-			}
+	err := newGenerator().Unsupported(pod)
+	for _, path := range []string{"spec.runtimeClassName: ", "spec.securityContext.sysctls[1]: "} {
+		if err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: got error %v", path, err)
 		}
-		if strings.Contains(err.Error(), "sysctls[0]") {
-			w.Errorf("a safe sysctl is refused: %v", err)
-		}
-		if _, err := w.StartSandbox(w.Context(), pod, 0); reasonOf(err) != "CreatePodSandboxError" {
-			w.Errorf("the sandbox is made: %v", err)
-		}
+	}
+	if err != nil && strings.Contains(err.Error(), "sysctls[0]") {
+		t.Errorf("safe sysctl: got error %v", err)
+	}
+	allowing := newGenerator(func(generator *criconfig.Generator) {
+		generator.RuntimeHandlers = map[string]string{"fast": "kata"}
+		generator.AllowedUnsafeSysctls = []string{"net.core.*"}
 	})
-	inWorld(t, func(w *world) { w.sandbox(pod) }, func(config *cri.Config) {
-		config.RuntimeHandlers = map[string]string{"fast": "kata"}
-		config.AllowedUnsafeSysctls = []string{"net.core.*"}
-	})
+	if err := allowing.Unsupported(pod); err != nil {
+		t.Errorf("allowed by the settings: got error %v", err)
+	}
+	if got := allowing.RuntimeHandler(pod); got != "kata" {
+		t.Errorf("got handler %q, want kata", got)
+	}
 }

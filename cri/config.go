@@ -1,0 +1,162 @@
+package cri
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/cri/criconfig"
+	"github.com/heraldnode/herald/event"
+)
+
+// Provisioner provides volumes and environment variables. The caller of StartContainer mounts the pod's volumes first.
+type Provisioner interface {
+	// Path returns the directory or file on the host behind a volume of the pod.
+	Path(pod *v1.Pod, volume string) (string, error)
+	// Environment returns the container's variables, resolved and in order. The last value of a name wins.
+	Environment(ctx context.Context, pod *v1.Pod, container *v1.Container, ips []netip.Addr) ([]v1.EnvVar, error)
+}
+
+// Secrets reads secrets of the cluster.
+type Secrets interface {
+	// GetSecret returns the current secret, which callers must not modify.
+	GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+}
+
+// Config configures a Runtime.
+type Config struct {
+	// Endpoint is the runtime's socket, unix:///run/containerd/containerd.sock. Its listener must be root or the agent's own
+	// user. Required.
+	Endpoint string
+	// ImageEndpoint is the socket of the image service. Defaults to Endpoint.
+	ImageEndpoint string
+	// Provisioner provides volumes and variables. Required.
+	Provisioner Provisioner
+	// Events receives events about pods and containers. Defaults to event.Discard.
+	Events event.Recorder
+
+	// Secrets reads imagePullSecrets. Default: none, images are pulled without credentials.
+	Secrets Secrets
+	// MaxParallelPulls limits concurrent image pulls. Default: no limit. Runtimes limit downloads themselves, and with a
+	// limit here a registry that hangs delays the images of all others.
+	MaxParallelPulls int
+
+	// Root is the directory of the pods' directories: Root/<uid> holds the hosts file and the termination messages. Required.
+	Root string
+	// LogDir is the directory of container logs, LogDir/<namespace>_<pod>_<uid>/<container>/<n>.log. Defaults to
+	// /var/log/pods.
+	LogDir string
+	// ContainerLogDir receives a symlink <pod>_<namespace>_<container>-<id>.log to each log, for log shippers that look
+	// there. Default: none. The kubelet's is /var/log/containers.
+	ContainerLogDir string
+	// ContainerLogMaxSize is the size in bytes at which a log is rotated. Defaults to 10 MiB. Negative disables rotation.
+	ContainerLogMaxSize int64
+	// ContainerLogMaxFiles is the number of files that a container's log may have, at least 2. Defaults to 5.
+	ContainerLogMaxFiles int
+
+	// ClusterDNS are the name servers of pods with dnsPolicy ClusterFirst. Default: none, such pods use the node's.
+	ClusterDNS []netip.Addr
+	// ClusterDomain is the domain of the cluster's services. Default: none.
+	ClusterDomain string
+	// ResolvConf is the node's resolver configuration file. Defaults to /etc/resolv.conf.
+	ResolvConf string
+	// NodeIPs returns the addresses of pods in the host network, the primary one first. Default: none.
+	NodeIPs func() []netip.Addr
+
+	// RuntimeHandlers maps each runtimeClassName to a handler of the runtime. Default: none, the field is rejected.
+	RuntimeHandlers map[string]string
+	// AllowedUnsafeSysctls are sysctls beyond the safe ones that pods may set; a trailing * matches any suffix.
+	AllowedUnsafeSysctls []string
+	// SeccompDefault applies the runtime's seccomp profile to containers without one. Default: unconfined.
+	SeccompDefault bool
+	// SeccompDir is the directory of Localhost seccomp profiles. Defaults to the directory seccomp next to Root.
+	SeccompDir string
+
+	// CgroupParent is the parent cgroup of the pods, /kubepods. Default: the runtime chooses.
+	CgroupParent string
+	// CgroupDriver is cgroupfs or systemd. Defaults to the driver that the runtime reports, or cgroupfs if it reports none.
+	CgroupDriver string
+	// MemoryCapacity is the machine's memory in bytes, from which OOM scores of burstable containers are computed. Defaults
+	// to the machine's memory.
+	MemoryCapacity int64
+
+	// RequestTimeout bounds each call to the runtime, in addition to the time that the call itself asks for. Defaults to
+	// 2 minutes.
+	RequestTimeout time.Duration
+	// Logger receives errors that are not returned to a caller. Defaults to slog.DiscardHandler.
+	Logger *slog.Logger
+	// Metrics registers kubelet_runtime_operations_*, kubelet_started_* and kubelet_image_*. Default: not registered.
+	Metrics prometheus.Registerer
+
+	dial func(ctx context.Context, address string) (net.Conn, error) // dialSocket; tests connect in memory
+}
+
+// complete validates the configuration and sets defaults.
+func (c *Config) complete() error {
+	c.ImageEndpoint = cmp.Or(c.ImageEndpoint, c.Endpoint)
+	if err := c.validate(); err != nil {
+		return err
+	}
+	c.LogDir = cmp.Or(c.LogDir, "/var/log/pods")
+	c.ContainerLogMaxSize = cmp.Or(c.ContainerLogMaxSize, 10<<20)
+	c.ContainerLogMaxFiles = cmp.Or(c.ContainerLogMaxFiles, 5)
+	c.ResolvConf = cmp.Or(c.ResolvConf, "/etc/resolv.conf")
+	c.SeccompDir = cmp.Or(c.SeccompDir, filepath.Join(filepath.Dir(c.Root), "seccomp"))
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, 2*time.Minute)
+	c.Events = cmp.Or(c.Events, event.Discard)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	if c.MemoryCapacity == 0 {
+		var info unix.Sysinfo_t
+		if err := unix.Sysinfo(&info); err != nil {
+			return fmt.Errorf("cri.Config: read MemoryCapacity of the machine: %w", err)
+		}
+		c.MemoryCapacity = int64(info.Totalram) * int64(info.Unit)
+	}
+	if c.NodeIPs == nil {
+		c.NodeIPs = func() []netip.Addr { return nil }
+	}
+	if c.dial == nil {
+		c.dial = dialSocket
+	}
+	return nil
+}
+
+func (c *Config) validate() error {
+	var errs []error
+	reject := func(condition bool, message string) {
+		if condition {
+			errs = append(errs, errors.New("cri.Config: "+message))
+		}
+	}
+	const socketForm = " must be of the form unix:///run/containerd/containerd.sock"
+	reject(!strings.HasPrefix(c.Endpoint, "unix:///"), "Endpoint"+socketForm)
+	reject(c.ImageEndpoint != c.Endpoint && !strings.HasPrefix(c.ImageEndpoint, "unix:///"), "ImageEndpoint"+socketForm)
+	reject(c.Provisioner == nil, "Provisioner is required")
+	reject(!filepath.IsAbs(c.Root), "Root must be an absolute path")
+	reject(c.CgroupDriver != "" && c.CgroupDriver != criconfig.CgroupfsDriver && c.CgroupDriver != criconfig.SystemdDriver,
+		"CgroupDriver must be "+criconfig.CgroupfsDriver+" or "+criconfig.SystemdDriver)
+	reject(c.CgroupParent != "" && !filepath.IsAbs(c.CgroupParent), "CgroupParent must be an absolute path")
+	reject(c.MaxParallelPulls < 0, "MaxParallelPulls must not be negative")
+	reject(c.ContainerLogMaxFiles != 0 && c.ContainerLogMaxFiles < 2, "ContainerLogMaxFiles must be at least 2")
+	reject(c.RequestTimeout < 0, "RequestTimeout must not be negative")
+	return errors.Join(errs...)
+}
+
+func (c *Config) generator() *criconfig.Generator {
+	return &criconfig.Generator{
+		LogDir: c.LogDir, ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, RuntimeHandlers: c.RuntimeHandlers,
+		AllowedUnsafeSysctls: c.AllowedUnsafeSysctls, SeccompDefault: c.SeccompDefault, SeccompDir: c.SeccompDir,
+		CgroupParent: c.CgroupParent, MemoryCapacity: c.MemoryCapacity,
+	}
+}

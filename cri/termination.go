@@ -1,0 +1,151 @@
+package cri
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/heraldnode/herald/cri/criconfig"
+	"github.com/heraldnode/herald/observed"
+)
+
+// Limits of a termination message, as the kubelet applies them.
+const (
+	maxMessageSize     = 4096
+	maxLogMessageLines = 80
+	maxLogMessageSize  = 2048
+	// maxLogTailSize fits a message with the prefix of each line, preceded by a truncated entry of 16 KiB.
+	maxLogTailSize = maxLogMessageSize + maxLogMessageLines*len("2006-01-02T15:04:05.000000000+00:00 stdout F \n") + 16<<10
+)
+
+// observedExit returns the exit of a container with its termination message, after the runtime's own message.
+func (r *Runtime) observedExit(status *runtimeapi.ContainerStatus) *observed.Exit {
+	exit := &observed.Exit{Code: int(status.ExitCode), Reason: status.Reason, Message: status.Message}
+	if status.FinishedAt > 0 {
+		exit.FinishedAt = time.Unix(0, status.FinishedAt)
+	}
+	if message := r.terminationMessage(status); message != "" {
+		if exit.Message != "" {
+			exit.Message += ": "
+		}
+		exit.Message += message
+	}
+	return exit
+}
+
+// terminationMessage returns the content of the container's termination message file. If it is empty, the container failed
+// and its policy allows it, it returns the end of the log.
+func (r *Runtime) terminationMessage(status *runtimeapi.ContainerStatus) string {
+	annotations := status.Annotations
+	message := ""
+	if messagePath := annotations[criconfig.AnnotationTerminationMessagePath]; messagePath != "" {
+		for _, mount := range status.Mounts {
+			if mount.ContainerPath == criconfig.AbsolutePath(messagePath) {
+				message = readMessageFile(mount.HostPath)
+			}
+		}
+	}
+	fallback := annotations[criconfig.AnnotationTerminationMessagePolicy] == string(v1.TerminationMessageFallbackToLogsOnError)
+	if message != "" || !fallback || status.ExitCode == 0 || status.Reason == "ContainerCannotRun" {
+		return message
+	}
+	tail, err := r.readLogTail(status.LogPath)
+	if err != nil {
+		return "Error on reading termination message from logs: " + err.Error()
+	}
+	return tail
+}
+
+// readMessageFile returns the end of a termination message file. The container controls the file: links are not followed,
+// a pipe does not block, and the size is limited.
+func readMessageFile(path string) string {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	var content []byte
+	if err == nil {
+		defer file.Close()
+		content, err = readEnd(file, maxMessageSize)
+	}
+	if err != nil {
+		return "Error on reading termination log " + path + ": " + err.Error()
+	}
+	return string(content)
+}
+
+// readEnd reads at most size bytes from the end of a regular file. The caller opens it with O_NONBLOCK, so that a pipe does
+// not block.
+func readEnd(file *os.File, size int) ([]byte, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New(file.Name() + " is not a regular file")
+	}
+	if _, err := file.Seek(max(0, info.Size()-int64(size)), io.SeekStart); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(file, int64(size)))
+}
+
+// readLogTail returns the end of a container's log, as the container wrote it.
+func (r *Runtime) readLogTail(path string) (string, error) {
+	root, name, err := r.openLogRoot(path)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	file, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	content, err := readEnd(file, maxLogTailSize)
+	if err != nil {
+		return "", err
+	}
+	return logMessage(string(content)), nil
+}
+
+// logMessage returns the container's last lines from the end of a log in CRI format, limited in lines and bytes.
+func logMessage(log string) string {
+	var lines []string
+	complete := true // the previous entry ended its line
+	for entry := range strings.Lines(log) {
+		text, endsLine, ok := parseLogEntry(entry)
+		if !ok {
+			continue // the first entry may be truncated
+		}
+		if complete {
+			lines = append(lines, text)
+		} else {
+			lines[len(lines)-1] += text
+		}
+		complete = endsLine
+	}
+	text := strings.Join(lines[max(0, len(lines)-maxLogMessageLines):], "")
+	return text[max(0, len(text)-maxLogMessageSize):]
+}
+
+// parseLogEntry parses "<time> <stream> <F or P> <text>". P marks a partial line that the next entry continues.
+func parseLogEntry(entry string) (text string, endsLine, ok bool) {
+	fields := strings.SplitN(entry, " ", 4)
+	if len(fields) != 4 || (fields[1] != "stdout" && fields[1] != "stderr") {
+		return "", false, false
+	}
+	endsLine = !strings.HasPrefix(fields[2], "P")
+	text = fields[3]
+	if !endsLine {
+		text = strings.TrimSuffix(text, "\n")
+	}
+	return text, endsLine, true
+}
