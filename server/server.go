@@ -1,103 +1,178 @@
+// Package server serves the state of one node over HTTP to local clients: its pods with their local status, the health of the
+// agent, and metrics.
+//
+//	GET /                lists the paths
+//	GET /pods            returns a v1.PodList, or with ?watch=true a stream of watch events like the API server's
+//	GET /healthz         returns "ok", or status 500 and the error
+//	GET /metrics         returns Prometheus metrics
+//
+// There is no authentication. The server therefore listens on loopback addresses and unix sockets only, and rejects requests
+// for other host names, which a browser can be tricked into sending. All requests are read-only. Connections and the time to
+// send a request or read a response are bounded, so that a client can delay other clients but not the agent.
 package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
 
 	"golang.org/x/net/netutil"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Node is what is asked about. Nobody changes what it returns.
-type Node interface {
-	// LocalPods are the pods with what the node itself says of them.
+// Agent provides the state to serve. The server does not modify what it returns.
+type Agent interface {
+	// LocalPods returns the pods with their local status.
 	LocalPods() []*v1.Pod
-	// WatchLocalPods yields the pods that there are, and then every change, until ctx ends.
+	// WatchLocalPods yields the existing pods and then every change until ctx ends.
 	WatchLocalPods(ctx context.Context) iter.Seq[watch.Event]
-	// Healthy says what keeps the agent from its work, or nil.
+	// Healthy returns an error if the agent cannot work.
 	Healthy() error
 }
 
-// Config is what a Server needs. Node is required.
+// Config configures a Server. Agent is required.
 type Config struct {
-	Node Node
-	// Metrics answers /metrics. Default: nothing is there.
+	Agent Agent
+	// Metrics serves /metrics. Nil disables the path.
 	Metrics http.Handler
-	// Logger. Default: silence.
+	// Logger receives log messages. Defaults to a logger that discards them.
 	Logger *slog.Logger
 }
 
-// Server answers questions. Any goroutine may use it.
+// Server is an HTTP handler for local clients. It is safe for concurrent use.
 type Server struct {
 	config Config
 	routes http.Handler
 }
 
-// New makes a Server. It listens where Serve is told to.
+// New returns a server. Call Serve to accept connections.
 func New(config Config) (*Server, error) {
-	if config.Node == nil {
-		return nil, errors.New("server.Config: Node is required")
+	if config.Agent == nil {
+		return nil, errors.New("server.Config: Agent is required")
 	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{config: config}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", s.index)
-	mux.HandleFunc("GET /pods", s.pods)
-	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /{$}", s.serveIndex)
+	mux.HandleFunc("GET /pods", s.servePods)
+	mux.HandleFunc("GET /healthz", s.serveHealth)
 	if config.Metrics != nil {
 		mux.Handle("GET /metrics", config.Metrics)
 	}
-	s.routes = onlyByLocalNames(mux)
+	s.routes = requireLocalHost(mux)
 	return s, nil
 }
 
-// ServeHTTP answers one question.
+// ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.routes.ServeHTTP(w, r) }
 
-// How long somebody may take to ask, to ask again, and to read a part of his answer.
 const (
-	askTimeout  = 10 * time.Second
-	idleTimeout = 2 * time.Minute
-	readTimeout = time.Minute
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+	writeTimeout      = time.Minute // per response, and per event of a watch
+	shutdownTimeout   = 2 * time.Second
+	// maxConnections bounds concurrent connections. Further ones wait, so that clients cannot use up the descriptors that the
+	// agent needs.
+	maxConnections = 64
 )
 
-// shutdownTimeout is how long a stopping server waits for the questions that it is about to answer.
-const shutdownTimeout = 2 * time.Second
-
-// maxConnections is how many may ask at once. Others wait, so that nobody who may ask can use up the descriptors that the agent
-// needs for its pods.
-const maxConnections = 64
-
-// Serve answers on the listener until ctx ends, and closes it.
+// Serve serves the listener until ctx ends, and closes it.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
-	asking, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
+	requests, cancelRequests := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelRequests()
 	server := &http.Server{
-		Handler: s, ReadHeaderTimeout: askTimeout, IdleTimeout: idleTimeout, WriteTimeout: readTimeout, MaxHeaderBytes: 64 << 10,
-		BaseContext: func(net.Listener) context.Context { return asking },
-		ErrorLog:    slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug),
+		Handler: s, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout,
+		MaxHeaderBytes: 64 << 10,
+		BaseContext:    func(net.Listener) context.Context { return requests },
+		ErrorLog:       slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug),
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(netutil.LimitListener(listener, maxConnections)) }()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(netutil.LimitListener(listener, maxConnections)) }()
 	select {
-	case err := <-ended:
+	case err := <-served:
 		return err
 	case <-ctx.Done():
 	}
-	stop() // those who watch would never end by themselves
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	cancelRequests() // watches do not end by themselves
+	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	if err := server.Shutdown(closing); err != nil {
+	if err := server.Shutdown(shutdown); err != nil {
 		_ = server.Close()
 	}
-	<-ended
+	<-served
 	return nil
+}
+
+func (s *Server) serveIndex(w http.ResponseWriter, _ *http.Request) {
+	_, _ = w.Write([]byte("/pods\n/pods?watch=true\n/healthz\n"))
+	if s.config.Metrics != nil {
+		_, _ = w.Write([]byte("/metrics\n"))
+	}
+}
+
+func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	if err := s.config.Agent.Healthy(); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_, _ = w.Write([]byte("ok\n"))
+}
+
+// servePods serves a list or a watch (PM-16).
+func (s *Server) servePods(w http.ResponseWriter, r *http.Request) {
+	isWatch := false
+	if value := r.URL.Query().Get("watch"); value != "" {
+		var err error
+		if isWatch, err = strconv.ParseBool(value); err != nil {
+			http.Error(w, "watch must be true or false", http.StatusBadRequest)
+			return
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if isWatch {
+		if r.Method != http.MethodHead {
+			s.serveWatch(w, r)
+		}
+		return
+	}
+	list := v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []v1.Pod{}}
+	for _, pod := range s.config.Agent.LocalPods() {
+		list.Items = append(list.Items, *pod)
+	}
+	if err := json.NewEncoder(w).Encode(list); err != nil {
+		s.config.Logger.Debug("Failed to write pods", "err", err)
+	}
+}
+
+// watchEvent is an event in the API server's encoding.
+type watchEvent struct {
+	Type   string         `json:"type"`
+	Object runtime.Object `json:"object"`
+}
+
+func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request) {
+	controller := http.NewResponseController(w)
+	if controller.Flush() != nil { // send the header even if there are no events yet
+		return
+	}
+	encoder := json.NewEncoder(w)
+	for event := range s.config.Agent.WatchLocalPods(r.Context()) {
+		pod := *event.Object.(*v1.Pod)
+		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+		_ = controller.SetWriteDeadline(time.Now().Add(writeTimeout)) // an httptest.ResponseRecorder has no deadlines
+		if encoder.Encode(watchEvent{Type: string(event.Type), Object: &pod}) != nil || controller.Flush() != nil {
+			return
+		}
+	}
 }

@@ -57,7 +57,7 @@ func (node) Healthy() error { return nil }
 // agentAt is the address of an agent of that node.
 func agentAt(t *testing.T) string {
 	t.Helper()
-	s, err := server.New(server.Config{Node: node{time.Now().Add(-time.Hour).Truncate(time.Second)}})
+	s, err := server.New(server.Config{Agent: node{time.Now().Add(-time.Hour).Truncate(time.Second)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -142,7 +142,7 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 // serve runs the node and answers questions about it.
 func serve(ctx context.Context, logger *slog.Logger, node *nodeagent.NodeAgent, metrics *prometheus.Registry, at net.Listener) error {
 	s, err := server.New(server.Config{
-		Node: node.Agent, Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics}), Logger: logger,
+		Agent: node.Agent, Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics}), Logger: logger,
 	})
 	if err != nil {
 		return err

@@ -106,7 +106,7 @@ func (d *demo) head() []string {
 func (d *demo) show(ctx context.Context) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	answers, err := server.New(server.Config{Node: d.node.Agent})
+	answers, err := server.New(server.Config{Agent: d.node.Agent})
 	if err != nil {
 		return err
 	}
