@@ -63,7 +63,7 @@ var Layout = []Package{
 		Purpose: "resolves references in a pod spec: fields, resources, $(NAME), service variables, volume files",
 	},
 	{
-		Path: "internal/table", Layer: Decisions, MayImport: []string{"internal/restart"},
+		Path: "internal/table", Layer: Decisions, MayImport: []string{"derive", "internal/restart"},
 		Purpose: "prints pods as kubectl get pods does",
 	},
 	{
@@ -153,7 +153,7 @@ var Layout = []Package{
 	},
 
 	{
-		Path: "examples", Layer: Commands, Purpose: "programs that show how to use the packages",
+		Path: "examples/virtualkubelet", Layer: Commands, Purpose: "example: a virtual-kubelet style provider",
 		MayImport: []string{"kubeapi", "node", "pod", "source", "status"},
 	},
 

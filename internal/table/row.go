@@ -1,58 +1,63 @@
 package table
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"cmp"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/internal/restart"
 )
 
-// Row is one pod's line. The fields after Age are shown in wide tables only.
+// Row is the line of one pod. The fields after Age are for wide tables.
 type Row struct {
 	Namespace, Name, Ready, Status, Restarts, Age string
 	IP, Node, NominatedNode, ReadinessGates       string
 }
 
-// Of is the pod's line at that time. It is fit for a terminal, whatever the pod says.
-func Of(pod *v1.Pod, now time.Time) Row {
-	w := &words{pod: pod, reason: string(pod.Status.Phase)}
+// NewRow returns the row of a pod at a time. All texts are safe for a terminal.
+func NewRow(pod *v1.Pod, now time.Time) Row {
+	c := &columns{pod: pod, reason: string(pod.Status.Phase)}
 	if pod.Status.Reason != "" {
-		w.reason = pod.Status.Reason
+		c.reason = pod.Status.Reason
 	}
 	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Reason == v1.PodReasonSchedulingGated {
-			w.reason = c.Reason
+		if condition := &pod.Status.Conditions[i]; condition.Type == v1.PodScheduled && condition.Reason == v1.PodReasonSchedulingGated {
+			c.reason = condition.Reason
 		}
 	}
-	if !w.readInit() || isTrue(pod, v1.PodInitialized) {
-		w.readRegular()
+	if !c.addInitContainers() || isTrue(pod, v1.PodInitialized) {
+		c.addContainers()
 	}
-	w.readDeletion()
+	c.addDeletion()
 	return Row{
 		Namespace: Printable(pod.Namespace), Name: Printable(pod.Name),
-		Ready:  fmt.Sprintf("%d/%d", w.ready, total(pod)),
-		Status: Printable(w.reason), Restarts: w.restartsText(now), Age: age(pod.CreationTimestamp, now),
-		IP: Printable(firstIP(pod)), Node: orNone(Printable(pod.Spec.NodeName)),
-		NominatedNode: orNone(Printable(pod.Status.NominatedNodeName)), ReadinessGates: gates(pod),
+		Ready:  fmt.Sprintf("%d/%d", c.ready, readyTotal(pod)),
+		Status: Printable(c.reason), Restarts: c.formatRestarts(now), Age: formatAge(pod.CreationTimestamp, now),
+		IP: Printable(firstIP(pod)), Node: cmp.Or(Printable(pod.Spec.NodeName), none),
+		NominatedNode: cmp.Or(Printable(pod.Status.NominatedNodeName), none), ReadinessGates: formatGates(pod),
 	}
 }
 
-// total counts the containers that can be ready: regular ones and sidecars.
-func total(pod *v1.Pod) int {
-	n := len(pod.Spec.Containers)
+// readyTotal returns the number of containers that can be ready: regular containers and sidecars.
+func readyTotal(pod *v1.Pod) int {
+	total := len(pod.Spec.Containers)
 	for i := range pod.Spec.InitContainers {
 		if restart.IsSidecar(&pod.Spec.InitContainers[i]) {
-			n++
+			total++
 		}
 	}
-	return n
+	return total
 }
 
-func age(since metav1.Time, now time.Time) string {
+func formatAge(since metav1.Time, now time.Time) string {
 	if since.IsZero() {
 		return "<unknown>"
 	}
@@ -61,32 +66,25 @@ func age(since metav1.Time, now time.Time) string {
 
 func firstIP(pod *v1.Pod) string {
 	if len(pod.Status.PodIPs) == 0 {
-		return orNone(pod.Status.PodIP) // of a node without an API server, which would have copied it
+		return cmp.Or(pod.Status.PodIP, none) // without an API server, nothing fills podIPs
 	}
-	return orNone(pod.Status.PodIPs[0].IP)
+	return cmp.Or(pod.Status.PodIPs[0].IP, none)
 }
 
-func gates(pod *v1.Pod) string {
+func formatGates(pod *v1.Pod) string {
 	if len(pod.Spec.ReadinessGates) == 0 {
 		return none
 	}
-	open := 0
+	passed := 0
 	for _, gate := range pod.Spec.ReadinessGates {
 		if isTrue(pod, gate.ConditionType) {
-			open++
+			passed++
 		}
 	}
-	return fmt.Sprintf("%d/%d", open, len(pod.Spec.ReadinessGates))
+	return fmt.Sprintf("%d/%d", passed, len(pod.Spec.ReadinessGates))
 }
 
 const none = "<none>"
-
-func orNone(text string) string {
-	if text == "" {
-		return none
-	}
-	return text
-}
 
 func isTrue(pod *v1.Pod, kind v1.PodConditionType) bool {
 	for i := range pod.Status.Conditions {
@@ -95,4 +93,154 @@ func isTrue(pod *v1.Pod, kind v1.PodConditionType) bool {
 		}
 	}
 	return false
+}
+
+// columns accumulates READY, STATUS and RESTARTS as the API server's printer does.
+type columns struct {
+	pod      *v1.Pod
+	reason   string
+	ready    int
+	restarts restartCount
+	sidecars restartCount // the part of restarts that belongs to sidecars
+}
+
+// restartCount is the number of restarts and the time of the last one.
+type restartCount struct {
+	times int
+	last  time.Time
+}
+
+func (c *restartCount) add(status *v1.ContainerStatus) {
+	c.times += int(status.RestartCount)
+	if terminated := status.LastTerminationState.Terminated; terminated != nil && terminated.FinishedAt.After(c.last) {
+		c.last = terminated.FinishedAt.Time
+	}
+}
+
+// addInitContainers adds the init containers up to the current one and reports whether the pod is initializing.
+func (c *columns) addInitContainers() (initializing bool) {
+	for i := range c.pod.Status.InitContainerStatuses {
+		status := &c.pod.Status.InitContainerStatuses[i]
+		isSidecar := c.isSidecar(status.Name)
+		c.restarts.add(status)
+		if isSidecar {
+			c.sidecars.add(status)
+		}
+		switch {
+		case status.State.Terminated != nil && status.State.Terminated.ExitCode == 0:
+			continue
+		case isSidecar && status.Started != nil && *status.Started:
+			if status.Ready {
+				c.ready++
+			}
+			continue
+		case status.State.Terminated != nil:
+			c.reason = "Init:" + terminatedReason(status.State.Terminated)
+		case waitingReason(status) != "" && waitingReason(status) != "PodInitializing":
+			c.reason = "Init:" + waitingReason(status)
+		default:
+			c.reason = fmt.Sprintf("Init:%d/%d", i, len(c.pod.Spec.InitContainers))
+		}
+		return true
+	}
+	return false
+}
+
+func (c *columns) isSidecar(name string) bool {
+	for i := range c.pod.Spec.InitContainers {
+		if container := &c.pod.Spec.InitContainers[i]; container.Name == name {
+			return restart.IsSidecar(container)
+		}
+	}
+	return false
+}
+
+// addContainers adds the regular containers. The first container that is not running determines the reason.
+func (c *columns) addContainers() {
+	c.restarts = c.sidecars
+	anyReady, failure := false, ""
+	for i := len(c.pod.Status.ContainerStatuses) - 1; i >= 0; i-- {
+		status := &c.pod.Status.ContainerStatuses[i]
+		c.restarts.add(status)
+		switch {
+		case waitingReason(status) != "":
+			c.reason = waitingReason(status)
+		case status.State.Terminated != nil:
+			c.reason = terminatedReason(status.State.Terminated)
+			if status.State.Terminated.ExitCode != 0 {
+				failure = c.reason
+			}
+		case status.Ready && status.State.Running != nil:
+			anyReady = true
+			c.ready++
+		}
+	}
+	if c.reason != "Completed" {
+		return
+	}
+	switch { // some containers completed: the others decide
+	case anyReady && isTrue(c.pod, v1.PodReady):
+		c.reason = "Running"
+	case failure != "":
+		c.reason = failure
+	case anyReady:
+		c.reason = "NotReady"
+	}
+}
+
+func (c *columns) addDeletion() {
+	const nodeLost = "NodeLost"
+	switch {
+	case c.pod.DeletionTimestamp == nil:
+	case c.pod.Status.Reason == nodeLost:
+		c.reason = "Unknown"
+	case !derive.IsTerminal(c.pod.Status.Phase):
+		c.reason = "Terminating"
+	}
+}
+
+func (c *columns) formatRestarts(now time.Time) string {
+	if c.restarts.times == 0 || c.restarts.last.IsZero() {
+		return fmt.Sprint(c.restarts.times)
+	}
+	return fmt.Sprintf("%d (%s ago)", c.restarts.times, duration.HumanDuration(now.Sub(c.restarts.last)))
+}
+
+func waitingReason(status *v1.ContainerStatus) string {
+	if status.State.Waiting == nil {
+		return ""
+	}
+	return status.State.Waiting.Reason
+}
+
+func terminatedReason(terminated *v1.ContainerStateTerminated) string {
+	switch {
+	case terminated.Reason != "":
+		return terminated.Reason
+	case terminated.Signal != 0:
+		return fmt.Sprintf("Signal:%d", terminated.Signal)
+	default:
+		return fmt.Sprintf("ExitCode:%d", terminated.ExitCode)
+	}
+}
+
+// Printable returns the text as one line that is safe for a terminal. Texts of a status come from runtimes and from anyone
+// with write access. Escape sequences are made visible as kubectl does, text after the first line is cut, and other
+// unprintable characters are dropped.
+func Printable(text string) string {
+	first, rest := text, ""
+	if end := strings.IndexAny(text, "\n\r\f\v"); end >= 0 {
+		first, rest = text[:end], "..."
+	}
+	first = strings.ReplaceAll(first, "\x1b", "^[")
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t':
+			return ' '
+		case unicode.IsPrint(r):
+			return r
+		default:
+			return -1
+		}
+	}, first) + rest
 }

@@ -32,7 +32,7 @@ func kubectlRow(pod *v1.Pod) ([]any, error) {
 }
 
 func heraldRow(pod *v1.Pod) []any {
-	r := table.Of(pod, time.Now())
+	r := table.NewRow(pod, time.Now())
 	return []any{r.Name, r.Ready, r.Status, r.Restarts, r.Age, r.IP, r.Node, r.NominatedNode, r.ReadinessGates}
 }
 

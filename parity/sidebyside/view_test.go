@@ -22,7 +22,7 @@ type view map[string]bool
 
 // view shows a version of a pod, and the events until now.
 func (s *testNode) view(ctx context.Context, pod *v1.Pod) (view, error) {
-	row := table.Of(pod, time.Now())
+	row := table.NewRow(pod, time.Now())
 	restarts, _, _ := strings.Cut(row.Restarts, " ")
 	v := view{"kubectl get: " + row.Ready + " " + row.Status + " " + restarts: true}
 	content, err := json.Marshal(pod.Status)

@@ -42,7 +42,7 @@ func (p *podPrinter) print(pods ...*v1.Pod) error {
 	now := time.Now()
 	rows := make([]table.Row, 0, len(pods))
 	for _, pod := range pods {
-		rows = append(rows, table.Of(pod, now))
+		rows = append(rows, table.NewRow(pod, now))
 	}
 	return p.table.Print(rows...)
 }

@@ -70,7 +70,7 @@ func (s *screen) tell(change watch.Event, since time.Duration, now time.Time) {
 	if s.terminal != nil {
 		return
 	}
-	row := table.Of(change.Object.(*v1.Pod), now)
+	row := table.NewRow(change.Object.(*v1.Pod), now)
 	restarts, _, _ := strings.Cut(row.Restarts, " ")
 	line := fmt.Sprintf("%-12s %-5s %-18s restarts %s", row.Name, row.Ready, row.Status, restarts)
 	if change.Type == watch.Deleted {

@@ -63,7 +63,7 @@ func (v view) cut(line string) string {
 func podLines(pods []*v1.Pod, now time.Time) []string {
 	rows := make([]table.Row, 0, len(pods))
 	for _, p := range pods {
-		rows = append(rows, table.Of(p, now))
+		rows = append(rows, table.NewRow(p, now))
 	}
 	var text strings.Builder
 	_ = table.NewPrinter(&text, table.Options{}).Print(rows...) // a builder takes everything

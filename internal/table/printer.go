@@ -1,3 +1,5 @@
+// Package table prints pods like kubectl get pods: the same columns and texts. The API server computes them for kubectl in code
+// that cannot be imported.
 package table
 
 import (
@@ -6,39 +8,38 @@ import (
 	"unicode/utf8"
 )
 
-// Options say which columns a table has.
+// Options select the columns.
 type Options struct {
-	Namespaces bool // begins with the namespace
+	Namespaces bool // starts with the namespace
 	Wide       bool
 	NoHeader   bool
 }
 
-// Printer writes tables as kubectl aligns them. It remembers how wide its columns are, so that rows which come later stand
-// below those before them.
+// Printer writes tables aligned like kubectl's. It keeps the column widths, so that later rows line up with earlier ones.
 type Printer struct {
 	out     io.Writer
 	options Options
 	widths  []int
-	begun   bool
+	started bool
 }
 
-// NewPrinter makes a printer whose first rows come below the names of the columns.
+// NewPrinter returns a printer that writes the header before the first rows.
 func NewPrinter(out io.Writer, options Options) *Printer { return &Printer{out: out, options: options} }
 
-// The least width of a column, and the space after what is in it.
+// The minimum width of a column, and the space after its longest cell.
 const minWidth, padding = 6, 3
 
 // Print writes the rows.
 func (p *Printer) Print(rows ...Row) error {
 	var lines [][]string
-	if !p.begun && !p.options.NoHeader {
+	if !p.started && !p.options.NoHeader {
 		lines = append(lines, headers(p.options))
 	}
-	p.begun = true
+	p.started = true
 	for _, row := range rows {
 		lines = append(lines, row.cells(p.options))
 	}
-	p.fit(lines)
+	p.widen(lines)
 	var text strings.Builder
 	for _, cells := range lines {
 		for column, cell := range cells[:len(cells)-1] {
@@ -50,8 +51,8 @@ func (p *Printer) Print(rows ...Row) error {
 	return err
 }
 
-// fit widens the columns for what is to be written.
-func (p *Printer) fit(lines [][]string) {
+// widen widens the columns to fit the lines.
+func (p *Printer) widen(lines [][]string) {
 	for _, cells := range lines {
 		for column, cell := range cells {
 			if column == len(p.widths) {
