@@ -153,7 +153,7 @@ func TestParseContainerID_Allocations(t *testing.T) {
 
 func TestPod_Newest(t *testing.T) {
 	pod := newRebootedPod()
-	for _, name := range []string{"a", "b", "missing"} {
+	for _, name := range []string{"web", "log", "missing"} {
 		instances := pod.Instances(name)
 		newest := pod.Newest(name)
 		switch {
