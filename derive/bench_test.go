@@ -11,33 +11,33 @@ import (
 	"github.com/heraldnode/herald/observed"
 )
 
-// largeInput is a pod of three containers, one of them restarted, with resources, probes and a readiness gate.
-func largeInput() derive.Input {
-	pod := withInit(newPod(always), container("init"))
+// newLargeInput returns a pod of three containers, one of them restarted, with resources, probes and a readiness gate.
+func newLargeInput() derive.Input {
+	pod := withInit(newPod(always), newContainer("init"))
 	pod.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "lb/ready"}}
 	pod.Status.Conditions = []v1.PodCondition{{Type: "lb/ready", Status: v1.ConditionTrue}}
-	runtime := world(seenExit("init", 1, 0))
+	runtime := newRuntimePod(newExited("init", 1, 0))
 	for i := range 3 {
-		c := container(fmt.Sprintf("c%d", i))
-		c.Resources = v1.ResourceRequirements{Requests: quantities("cpu", "100m", "memory", "64Mi"), Limits: quantities("cpu", "1", "memory", "128Mi")}
+		c := newContainer(fmt.Sprintf("c%d", i))
+		c.Resources = v1.ResourceRequirements{Requests: newResourceList("cpu", "100m", "memory", "64Mi"), Limits: newResourceList("cpu", "1", "memory", "128Mi")}
 		c.VolumeMounts = []v1.VolumeMount{{Name: "token", MountPath: "/var/run/secrets", ReadOnly: true}}
 		pod.Spec.Containers = append(pod.Spec.Containers, c)
-		runtime.Containers = append(runtime.Containers, seen(c.Name, 1, observed.Running))
+		runtime.Containers = append(runtime.Containers, newInstance(c.Name, 1, observed.Running))
 	}
-	runtime.Containers = append(runtime.Containers, seenExit("c0", 0, 1))
+	runtime.Containers = append(runtime.Containers, newExited("c0", 0, 1))
 	runtime.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.7")}
 	runtime.Sort()
-	return derive.Input{Pod: pod, Observed: runtime, Now: noon, Node: derive.NodeInfo{HostIPs: addrs("192.168.0.1")}}
+	return derive.Input{Pod: pod, Observed: runtime, Now: noon, Node: derive.NodeInfo{HostIPs: parseIPs("192.168.0.1")}}
 }
 
-func largeStatus() (*v1.Pod, v1.PodStatus) {
-	in := largeInput()
+func newLargeStatus() (*v1.Pod, v1.PodStatus) {
+	in := newLargeInput()
 	return in.Pod, derive.Status(in)
 }
 
 func BenchmarkStatus(b *testing.B) {
-	in := largeInput()
-	_, previous := largeStatus()
+	in := newLargeInput()
+	_, previous := newLargeStatus()
 	in.Previous = &previous
 	b.ReportAllocs()
 	for b.Loop() {
@@ -46,7 +46,7 @@ func BenchmarkStatus(b *testing.B) {
 }
 
 func BenchmarkEqual(b *testing.B) {
-	_, one := largeStatus()
+	_, one := newLargeStatus()
 	other := *one.DeepCopy()
 	b.ReportAllocs()
 	for b.Loop() {
@@ -56,16 +56,16 @@ func BenchmarkEqual(b *testing.B) {
 	}
 }
 
-func BenchmarkNormalizeOfANormalStatus(b *testing.B) {
-	pod, normal := largeStatus()
+func BenchmarkNormalize_Unchanged(b *testing.B) {
+	pod, normal := newLargeStatus()
 	b.ReportAllocs()
 	for b.Loop() {
 		derive.Normalize(pod, normal)
 	}
 }
 
-func BenchmarkContinueAnUnchangedStatus(b *testing.B) {
-	_, normal := largeStatus()
+func BenchmarkCarryOver_Unchanged(b *testing.B) {
+	_, normal := newLargeStatus()
 	b.ReportAllocs()
 	for b.Loop() {
 		derive.CarryOver(&normal, normal, later)
@@ -73,18 +73,18 @@ func BenchmarkContinueAnUnchangedStatus(b *testing.B) {
 }
 
 func BenchmarkMerge(b *testing.B) {
-	_, normal := largeStatus()
+	_, normal := newLargeStatus()
 	b.ReportAllocs()
 	for b.Loop() {
 		derive.Merge(normal, normal, false, later)
 	}
 }
 
-func BenchmarkWithProbeFactsUnchanged(b *testing.B) {
-	pod, normal := largeStatus()
-	facts := derive.ProbeResults{idOf("c0", 1): {Startup: derive.ProbeSuccess, Readiness: derive.ProbeSuccess}}
+func BenchmarkWithProbeResults_Unchanged(b *testing.B) {
+	pod, normal := newLargeStatus()
+	results := derive.ProbeResults{containerID("c0", 1): {Startup: derive.ProbeSuccess, Readiness: derive.ProbeSuccess}}
 	b.ReportAllocs()
 	for b.Loop() {
-		derive.WithProbeResults(pod, normal, facts)
+		derive.WithProbeResults(pod, normal, results)
 	}
 }

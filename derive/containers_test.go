@@ -10,38 +10,38 @@ import (
 	"github.com/heraldnode/herald/observed"
 )
 
-const unseenMessage = "The container could not be located when the pod was terminated"
+const lostMessage = "The container could not be located when the pod was terminated"
 
-func waitsFor(reason, message string) v1.ContainerState {
+func waitingState(reason, message string) v1.ContainerState {
 	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason, Message: message}}
 }
 
-func endedWith(code int32, reason, message string) v1.ContainerState {
+func terminatedState(code int32, reason, message string) v1.ContainerState {
 	return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code, Reason: reason, Message: message}}
 }
 
-// exitState is how seenExit(name, n, code) is shown.
-func exitState(name string, n int, code int32) v1.ContainerState {
+// exitedState returns the state of newExited(name, n, code).
+func exitedState(name string, n int, code int32) v1.ContainerState {
 	return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-		ExitCode: code, Reason: "Error", Message: "it broke", ContainerID: idOf(name, n).String(),
+		ExitCode: code, Reason: "Error", Message: "it broke", ContainerID: containerID(name, n).String(),
 		StartedAt: metav1.NewTime(noon), FinishedAt: metav1.NewTime(later),
 	}}
 }
 
-func runState() v1.ContainerState {
+func runningState() v1.ContainerState {
 	return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(noon)}}
 }
 
-func counted(status v1.ContainerStatus, restarts int32) v1.ContainerStatus {
+func withRestarts(status v1.ContainerStatus, restarts int32) v1.ContainerStatus {
 	status.RestartCount = restarts
 	return status
 }
 
-// One container "a", of which the test's case says what was published and what the runtime has.
-func TestAContainersStateIsWhatWasSeenAndWhatIsKnownOfItsPast(t *testing.T) {
+// TestStatus_ContainerState covers one container "a", given its published status and the runtime's records.
+func TestStatus_ContainerState(t *testing.T) {
 	lost := "The container could not be located when the pod was deleted.  The container used to be Running"
-	plain := func() *v1.Pod { return newPod(always, container("a")) }
-	afterInit := func() *v1.Pod { return withInit(newPod(always, container("a")), container("init")) }
+	plain := func() *v1.Pod { return newPod(always, newContainer("a")) }
+	afterInit := func() *v1.Pod { return withInit(newPod(always, newContainer("a")), newContainer("init")) }
 	backOff := map[string]derive.Waiting{"a": {Reason: "CrashLoopBackOff", Message: "back-off 10s"}}
 	type shown struct {
 		state, last v1.ContainerState
@@ -54,58 +54,58 @@ func TestAContainersStateIsWhatWasSeenAndWhatIsKnownOfItsPast(t *testing.T) {
 		waiting map[string]derive.Waiting
 		want    shown
 	}{
-		"PH-22 nothing is known yet":           {pod: plain(), want: shown{state: waitsFor("ContainerCreating", "")}},
-		"PH-22 nor in a pod with init":         {pod: afterInit(), want: shown{state: waitsFor("PodInitializing", "")}},
-		"PH-22 the past is kept meanwhile":     {pod: plain(), old: statuses{counted(crashed("a", 2), 5)}, want: shown{waitsFor("ContainerCreating", ""), exited("a", 2).State, 5}},
-		"PH-23 its record was collected":       {pod: plain(), old: statuses{counted(exited("a", 2), 5)}, want: shown{state: exited("a", 2).State, restarts: 5}},
-		"PH-24 the two newest instances":       {pod: plain(), seen: []observed.Container{seenExit("a", 1, 1), seenExit("a", 2, 2), seen("a", 3, observed.Running)}, want: shown{runState(), exitState("a", 2, 2), 2}},
-		"PH-24 BUG-40 one that never started":  {pod: plain(), old: statuses{{Name: "a", ContainerID: "test://a-2", LastTerminationState: exited("a", 2).State}}, seen: []observed.Container{seen("a", 2, observed.Created), seen("a", 3, observed.Created)}, want: shown{waitsFor("", ""), exited("a", 2).State, 2}},
-		"PH-24 a name that is not in the pod":  {pod: plain(), seen: []observed.Container{seen("b", 1, observed.Running)}, want: shown{state: waitsFor("ContainerCreating", "")}},
-		"PH-25 created and not started":        {pod: plain(), seen: []observed.Container{seen("a", 1, observed.Created)}, want: shown{state: waitsFor("", "")}},
-		"PH-26 running":                        {pod: plain(), seen: []observed.Container{seen("a", 1, observed.Running)}, want: shown{state: runState()}},
-		"PH-27 exited":                         {pod: plain(), seen: []observed.Container{seenExit("a", 1, 3)}, want: shown{state: exitState("a", 1, 3)}},
-		"PH-28 unknown, it was running":        {pod: plain(), old: statuses{counted(running("a"), 5)}, seen: []observed.Container{seen("a", 1, observed.Unknown)}, want: shown{state: endedWith(137, "ContainerStatusUnknown", unseenMessage), restarts: 6}},
-		"PH-28 unknown, it was not":            {pod: plain(), old: statuses{waiting("a")}, seen: []observed.Container{seen("a", 1, observed.Unknown)}, want: shown{state: waitsFor("", "")}},
-		"PH-28 unknown, it had ended":          {pod: plain(), old: statuses{exited("a", 2)}, seen: []observed.Container{seen("a", 1, observed.Unknown)}, want: shown{state: exited("a", 2).State}},
-		"PH-28 unknown, the one before ended":  {pod: plain(), old: statuses{exited("a", 2)}, seen: []observed.Container{seen("a", 2, observed.Unknown)}, want: shown{waitsFor("", ""), exited("a", 2).State, 1}},
-		"PH-28 unknown, it had ended for good": {pod: newPod(never, container("a")), old: statuses{exited("a", 2)}, seen: []observed.Container{seen("a", 1, observed.Unknown)}, waiting: backOff, want: shown{state: exited("a", 2).State}},
-		"PH-28 unknown, it may run again":      {pod: plain(), old: statuses{exited("a", 2)}, seen: []observed.Container{seen("a", 1, observed.Unknown)}, waiting: backOff, want: shown{waitsFor("CrashLoopBackOff", "back-off 10s"), exited("a", 2).State, 0}},
-		"PH-28 an exit without evidence":       {pod: plain(), old: statuses{running("a")}, seen: []observed.Container{seen("a", 1, observed.Exited)}, want: shown{state: endedWith(137, "ContainerStatusUnknown", unseenMessage), restarts: 1}},
-		"PH-29 it ran and is gone":             {pod: plain(), old: statuses{counted(running("a"), 5)}, want: shown{waitsFor("ContainerCreating", ""), endedWith(137, "ContainerStatusUnknown", lost), 6}},
-		"PH-29 in a pod with init":             {pod: afterInit(), old: statuses{running("a")}, want: shown{waitsFor("PodInitializing", ""), endedWith(137, "ContainerStatusUnknown", lost), 1}},
-		"PH-29 and the pod is deleted":         {pod: deleted(plain()), old: statuses{counted(running("a"), 5)}, want: shown{waitsFor("ContainerCreating", ""), endedWith(137, "ContainerStatusUnknown", lost), 5}},
-		"PH-29 an end is already known": {
-			pod: plain(), old: statuses{{Name: "a", State: runState(), LastTerminationState: exited("a", 2).State, RestartCount: 5}},
-			want: shown{waitsFor("ContainerCreating", ""), exited("a", 2).State, 5},
+		"PH-22 no history":                         {pod: plain(), want: shown{state: waitingState("ContainerCreating", "")}},
+		"PH-22 no history, init containers":        {pod: afterInit(), want: shown{state: waitingState("PodInitializing", "")}},
+		"PH-22 history is kept":                    {pod: plain(), old: statuses{withRestarts(crashedStatus("a", 2), 5)}, want: shown{waitingState("ContainerCreating", ""), exitedStatus("a", 2).State, 5}},
+		"PH-23 record garbage collected":           {pod: plain(), old: statuses{withRestarts(exitedStatus("a", 2), 5)}, want: shown{state: exitedStatus("a", 2).State, restarts: 5}},
+		"PH-24 two newest instances":               {pod: plain(), seen: []observed.Container{newExited("a", 1, 1), newExited("a", 2, 2), newInstance("a", 3, observed.Running)}, want: shown{runningState(), exitedState("a", 2, 2), 2}},
+		"PH-24 BUG-40 never started":               {pod: plain(), old: statuses{{Name: "a", ContainerID: "test://a-2", LastTerminationState: exitedStatus("a", 2).State}}, seen: []observed.Container{newInstance("a", 2, observed.Created), newInstance("a", 3, observed.Created)}, want: shown{waitingState("", ""), exitedStatus("a", 2).State, 2}},
+		"PH-24 name not in the pod":                {pod: plain(), seen: []observed.Container{newInstance("b", 1, observed.Running)}, want: shown{state: waitingState("ContainerCreating", "")}},
+		"PH-25 created":                            {pod: plain(), seen: []observed.Container{newInstance("a", 1, observed.Created)}, want: shown{state: waitingState("", "")}},
+		"PH-26 running":                            {pod: plain(), seen: []observed.Container{newInstance("a", 1, observed.Running)}, want: shown{state: runningState()}},
+		"PH-27 exited":                             {pod: plain(), seen: []observed.Container{newExited("a", 1, 3)}, want: shown{state: exitedState("a", 1, 3)}},
+		"PH-28 unknown, was running":               {pod: plain(), old: statuses{withRestarts(runningStatus("a"), 5)}, seen: []observed.Container{newInstance("a", 1, observed.Unknown)}, want: shown{state: terminatedState(137, "ContainerStatusUnknown", lostMessage), restarts: 6}},
+		"PH-28 unknown, was waiting":               {pod: plain(), old: statuses{waitingStatus("a")}, seen: []observed.Container{newInstance("a", 1, observed.Unknown)}, want: shown{state: waitingState("", "")}},
+		"PH-28 unknown, was terminated":            {pod: plain(), old: statuses{exitedStatus("a", 2)}, seen: []observed.Container{newInstance("a", 1, observed.Unknown)}, want: shown{state: exitedStatus("a", 2).State}},
+		"PH-28 unknown, prior instance terminated": {pod: plain(), old: statuses{exitedStatus("a", 2)}, seen: []observed.Container{newInstance("a", 2, observed.Unknown)}, want: shown{waitingState("", ""), exitedStatus("a", 2).State, 1}},
+		"PH-28 unknown, terminated for good":       {pod: newPod(never, newContainer("a")), old: statuses{exitedStatus("a", 2)}, seen: []observed.Container{newInstance("a", 1, observed.Unknown)}, waiting: backOff, want: shown{state: exitedStatus("a", 2).State}},
+		"PH-28 unknown, restarts":                  {pod: plain(), old: statuses{exitedStatus("a", 2)}, seen: []observed.Container{newInstance("a", 1, observed.Unknown)}, waiting: backOff, want: shown{waitingState("CrashLoopBackOff", "back-off 10s"), exitedStatus("a", 2).State, 0}},
+		"PH-28 exited without exit record":         {pod: plain(), old: statuses{runningStatus("a")}, seen: []observed.Container{newInstance("a", 1, observed.Exited)}, want: shown{state: terminatedState(137, "ContainerStatusUnknown", lostMessage), restarts: 1}},
+		"PH-29 record of running container gone":   {pod: plain(), old: statuses{withRestarts(runningStatus("a"), 5)}, want: shown{waitingState("ContainerCreating", ""), terminatedState(137, "ContainerStatusUnknown", lost), 6}},
+		"PH-29 init containers":                    {pod: afterInit(), old: statuses{runningStatus("a")}, want: shown{waitingState("PodInitializing", ""), terminatedState(137, "ContainerStatusUnknown", lost), 1}},
+		"PH-29 deleted pod":                        {pod: asDeleted(plain()), old: statuses{withRestarts(runningStatus("a"), 5)}, want: shown{waitingState("ContainerCreating", ""), terminatedState(137, "ContainerStatusUnknown", lost), 5}},
+		"PH-29 termination already known": {
+			pod: plain(), old: statuses{{Name: "a", State: runningState(), LastTerminationState: exitedStatus("a", 2).State, RestartCount: 5}},
+			want: shown{waitingState("ContainerCreating", ""), exitedStatus("a", 2).State, 5},
 		},
-		"PH-31 it cannot be started again":     {pod: plain(), seen: []observed.Container{seenExit("a", 1, 3)}, waiting: backOff, want: shown{state: waitsFor("CrashLoopBackOff", "back-off 10s"), last: exitState("a", 1, 3)}},
-		"PH-31 it was never created":           {pod: plain(), waiting: backOff, want: shown{state: waitsFor("CrashLoopBackOff", "back-off 10s")}},
-		"PH-31 its ended record was collected": {pod: plain(), old: statuses{exited("a", 2)}, waiting: backOff, want: shown{state: waitsFor("CrashLoopBackOff", "back-off 10s"), last: exited("a", 2).State}},
-		"PH-32 it will be, no reason is known": {pod: plain(), seen: []observed.Container{seenExit("a", 1, 3)}, want: shown{state: exitState("a", 1, 3)}},
-		"PH-33 it runs, the reason is old":     {pod: plain(), seen: []observed.Container{seen("a", 1, observed.Running)}, waiting: backOff, want: shown{state: runState()}},
-		"PH-33 the pod is deleted":             {pod: deleted(plain()), seen: []observed.Container{seenExit("a", 1, 3)}, waiting: backOff, want: shown{state: exitState("a", 1, 3)}},
-		"PH-33 it will not be started":         {pod: newPod(never, container("a")), seen: []observed.Container{seenExit("a", 1, 3)}, waiting: backOff, want: shown{state: exitState("a", 1, 3)}},
-		"PH-33 it was created":                 {pod: newPod(never, container("a")), seen: []observed.Container{seen("a", 1, observed.Created)}, waiting: backOff, want: shown{state: waitsFor("CrashLoopBackOff", "back-off 10s")}},
-		"PH-33 its state is unknown":           {pod: newPod(never, container("a")), seen: []observed.Container{seen("a", 1, observed.Unknown)}, waiting: backOff, want: shown{state: waitsFor("CrashLoopBackOff", "back-off 10s")}},
-		"PH-35 reasons are lost on restart":    {pod: plain(), old: statuses{crashed("a", 2)}, seen: []observed.Container{seenExit("a", 1, 2)}, want: shown{state: exitState("a", 1, 2), last: exited("a", 2).State}},
-		"PH-36 the count is the runtime's":     {pod: plain(), seen: []observed.Container{seen("a", 4, observed.Running)}, want: shown{state: runState(), restarts: 3}},
-		"PH-36 and never falls":                {pod: plain(), old: statuses{counted(running("a"), 5)}, seen: []observed.Container{seen("a", 1, observed.Running)}, want: shown{state: runState(), restarts: 5}},
-		"PH-36 also when records were removed": {pod: plain(), old: statuses{counted(exited("a", 2), 5)}, seen: []observed.Container{seen("a", 2, observed.Running)}, want: shown{runState(), exited("a", 2).State, 6}},
-		"PH-50 the runtime's message is shown": {pod: plain(), seen: []observed.Container{seenExit("a", 1, 1)}, want: shown{state: exitState("a", 1, 1)}},
+		"PH-31 restart fails":              {pod: plain(), seen: []observed.Container{newExited("a", 1, 3)}, waiting: backOff, want: shown{state: waitingState("CrashLoopBackOff", "back-off 10s"), last: exitedState("a", 1, 3)}},
+		"PH-31 never created":              {pod: plain(), waiting: backOff, want: shown{state: waitingState("CrashLoopBackOff", "back-off 10s")}},
+		"PH-31 record garbage collected":   {pod: plain(), old: statuses{exitedStatus("a", 2)}, waiting: backOff, want: shown{state: waitingState("CrashLoopBackOff", "back-off 10s"), last: exitedStatus("a", 2).State}},
+		"PH-32 no reason known":            {pod: plain(), seen: []observed.Container{newExited("a", 1, 3)}, want: shown{state: exitedState("a", 1, 3)}},
+		"PH-33 running, old reason":        {pod: plain(), seen: []observed.Container{newInstance("a", 1, observed.Running)}, waiting: backOff, want: shown{state: runningState()}},
+		"PH-33 deleted pod":                {pod: asDeleted(plain()), seen: []observed.Container{newExited("a", 1, 3)}, waiting: backOff, want: shown{state: exitedState("a", 1, 3)}},
+		"PH-33 does not restart":           {pod: newPod(never, newContainer("a")), seen: []observed.Container{newExited("a", 1, 3)}, waiting: backOff, want: shown{state: exitedState("a", 1, 3)}},
+		"PH-33 created":                    {pod: newPod(never, newContainer("a")), seen: []observed.Container{newInstance("a", 1, observed.Created)}, waiting: backOff, want: shown{state: waitingState("CrashLoopBackOff", "back-off 10s")}},
+		"PH-33 unknown state":              {pod: newPod(never, newContainer("a")), seen: []observed.Container{newInstance("a", 1, observed.Unknown)}, waiting: backOff, want: shown{state: waitingState("CrashLoopBackOff", "back-off 10s")}},
+		"PH-35 reason lost with the agent": {pod: plain(), old: statuses{crashedStatus("a", 2)}, seen: []observed.Container{newExited("a", 1, 2)}, want: shown{state: exitedState("a", 1, 2), last: exitedStatus("a", 2).State}},
+		"PH-36 runtime's count":            {pod: plain(), seen: []observed.Container{newInstance("a", 4, observed.Running)}, want: shown{state: runningState(), restarts: 3}},
+		"PH-36 never decreases":            {pod: plain(), old: statuses{withRestarts(runningStatus("a"), 5)}, seen: []observed.Container{newInstance("a", 1, observed.Running)}, want: shown{state: runningState(), restarts: 5}},
+		"PH-36 records removed":            {pod: plain(), old: statuses{withRestarts(exitedStatus("a", 2), 5)}, seen: []observed.Container{newInstance("a", 2, observed.Running)}, want: shown{runningState(), exitedStatus("a", 2).State, 6}},
+		"PH-50 runtime's message":          {pod: plain(), seen: []observed.Container{newExited("a", 1, 1)}, want: shown{state: exitedState("a", 1, 1)}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			previous := &v1.PodStatus{ContainerStatuses: test.old}
-			got := status(derive.Input{Pod: test.pod, Previous: previous, Observed: world(test.seen...), Waiting: test.waiting})
-			a := named(t, got.ContainerStatuses, "a")
-			mustEqual(t, []any{a.State, a.LastTerminationState, a.RestartCount},
+			got := computeStatus(derive.Input{Pod: test.pod, Previous: previous, Observed: newRuntimePod(test.seen...), Waiting: test.waiting})
+			a := findStatus(t, got.ContainerStatuses, "a")
+			requireEqual(t, []any{a.State, a.LastTerminationState, a.RestartCount},
 				[]any{test.want.state, test.want.last, test.want.restarts})
 		})
 	}
 }
 
-func TestPH30AnInitContainerThatWasForgottenHasDoneItsWork(t *testing.T) {
-	done := endedWith(0, "Completed",
+func TestPH30_InitContainerRecordGone(t *testing.T) {
+	done := terminatedState(0, "Completed",
 		"Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally")
 	tests := map[string]struct {
 		spec v1.Container
@@ -113,41 +113,41 @@ func TestPH30AnInitContainerThatWasForgottenHasDoneItsWork(t *testing.T) {
 		old  statuses
 		want v1.ContainerState
 	}{
-		"a regular container runs":        {spec: container("init"), seen: []observed.Container{seen("a", 1, observed.Running)}, want: done},
-		"a regular container was created": {spec: container("init"), seen: []observed.Container{seen("a", 1, observed.Created)}, want: done},
-		"one in an unknown state":         {spec: container("init"), seen: []observed.Container{seen("a", 1, observed.Unknown)}, want: waitsFor("PodInitializing", "")},
-		"none was":                        {spec: container("init"), want: waitsFor("PodInitializing", "")},
-		"a sidecar has to be restarted":   {spec: sidecar("init"), seen: []observed.Container{seen("a", 1, observed.Running)}, want: waitsFor("PodInitializing", "")},
-		"its end is known":                {spec: container("init"), seen: []observed.Container{seen("a", 1, observed.Running)}, old: statuses{exited("init", 0)}, want: exited("init", 0).State},
-		"it is there":                     {spec: container("init"), seen: []observed.Container{seen("a", 1, observed.Running), seen("init", 1, observed.Running)}, want: runState()},
+		"regular container runs":    {spec: newContainer("init"), seen: []observed.Container{newInstance("a", 1, observed.Running)}, want: done},
+		"regular container created": {spec: newContainer("init"), seen: []observed.Container{newInstance("a", 1, observed.Created)}, want: done},
+		"regular container unknown": {spec: newContainer("init"), seen: []observed.Container{newInstance("a", 1, observed.Unknown)}, want: waitingState("PodInitializing", "")},
+		"no regular container":      {spec: newContainer("init"), want: waitingState("PodInitializing", "")},
+		"sidecar":                   {spec: newSidecar("init"), seen: []observed.Container{newInstance("a", 1, observed.Running)}, want: waitingState("PodInitializing", "")},
+		"termination known":         {spec: newContainer("init"), seen: []observed.Container{newInstance("a", 1, observed.Running)}, old: statuses{exitedStatus("init", 0)}, want: exitedStatus("init", 0).State},
+		"record exists":             {spec: newContainer("init"), seen: []observed.Container{newInstance("a", 1, observed.Running), newInstance("init", 1, observed.Running)}, want: runningState()},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			pod := withInit(newPod(always, container("a")), test.spec)
+			pod := withInit(newPod(always, newContainer("a")), test.spec)
 			in := derive.Input{
-				Pod: pod, Previous: &v1.PodStatus{InitContainerStatuses: test.old}, Observed: world(test.seen...),
+				Pod: pod, Previous: &v1.PodStatus{InitContainerStatuses: test.old}, Observed: newRuntimePod(test.seen...),
 			}
-			mustEqual(t, status(in).InitContainerStatuses[0].State, test.want)
+			requireEqual(t, computeStatus(in).InitContainerStatuses[0].State, test.want)
 		})
 	}
 }
 
-func TestPH34AFinishedInitContainerIsNotShownAsFailing(t *testing.T) {
-	pod := withInit(newPod(always, container("a")), container("init"))
-	in := derive.Input{Pod: pod, Observed: world(seenExit("init", 1, 0)), Waiting: map[string]derive.Waiting{"init": {Reason: "CrashLoopBackOff"}}}
-	mustEqual(t, status(in).InitContainerStatuses[0].State, exitState("init", 1, 0))
+func TestPH34_CompletedInitContainer(t *testing.T) {
+	pod := withInit(newPod(always, newContainer("a")), newContainer("init"))
+	in := derive.Input{Pod: pod, Observed: newRuntimePod(newExited("init", 1, 0)), Waiting: map[string]derive.Waiting{"init": {Reason: "CrashLoopBackOff"}}}
+	requireEqual(t, computeStatus(in).InitContainerStatuses[0].State, exitedState("init", 1, 0))
 }
 
-func TestPH37TheImageIsShownByDigestAndTheContainerWithItsRuntime(t *testing.T) {
-	c := seen("a", 1, observed.Running)
+func TestPH37_ImageIDAndUser(t *testing.T) {
+	c := newInstance("a", 1, observed.Running)
 	c.User = &observed.User{UID: 1000, GID: 1001, SupplementalGroups: []int64{5}}
-	got := status(derive.Input{Pod: newPod(always, container("a")), Observed: world(c)}).ContainerStatuses[0]
-	mustEqual(t, []string{got.Image, got.ImageID, got.ContainerID}, []string{"a:1", "sha256:a", "test://a-1"})
-	mustEqual(t, got.User, &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: 1000, GID: 1001, SupplementalGroups: []int64{5}}})
+	got := computeStatus(derive.Input{Pod: newPod(always, newContainer("a")), Observed: newRuntimePod(c)}).ContainerStatuses[0]
+	requireEqual(t, []string{got.Image, got.ImageID, got.ContainerID}, []string{"a:1", "sha256:a", "test://a-1"})
+	requireEqual(t, got.User, &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: 1000, GID: 1001, SupplementalGroups: []int64{5}}})
 }
 
-func TestPH41ListsHaveAFixedOrder(t *testing.T) {
-	pod := withInit(newPod(always, container("b"), container("a")), container("z"), container("y"))
+func TestPH41_ContainerOrder(t *testing.T) {
+	pod := withInit(newPod(always, newContainer("b"), newContainer("a")), newContainer("z"), newContainer("y"))
 	for _, name := range []string{"f", "e"} {
 		pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, v1.EphemeralContainer{
 			EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: name},
@@ -159,70 +159,70 @@ func TestPH41ListsHaveAFixedOrder(t *testing.T) {
 		}
 		return names
 	}
-	got := status(derive.Input{Pod: pod})
-	mustEqual(t, names(got.ContainerStatuses), []string{"a", "b"})
-	mustEqual(t, names(got.InitContainerStatuses), []string{"z", "y"})
-	mustEqual(t, names(got.EphemeralContainerStatuses), []string{"e", "f"})
+	got := computeStatus(derive.Input{Pod: pod})
+	requireEqual(t, names(got.ContainerStatuses), []string{"a", "b"})
+	requireEqual(t, names(got.InitContainerStatuses), []string{"z", "y"})
+	requireEqual(t, names(got.EphemeralContainerStatuses), []string{"e", "f"})
 }
 
-func TestPH42AnEphemeralContainerIsNeverReadyAndNeverRestarted(t *testing.T) {
-	pod := newPod(always, container("a"))
+func TestPH42_EphemeralContainer(t *testing.T) {
+	pod := newPod(always, newContainer("a"))
 	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "dbg:1"}}}
 	reason := map[string]derive.Waiting{"debug": {Reason: "ErrImagePull"}}
 	tests := map[string]struct {
 		seen []observed.Container
 		want v1.ContainerState
 	}{
-		"its image cannot be pulled": {want: waitsFor("ErrImagePull", "")},
-		"it runs":                    {seen: []observed.Container{seen("debug", 1, observed.Running)}, want: runState()},
-		"it ended":                   {seen: []observed.Container{seenExit("debug", 1, 1)}, want: exitState("debug", 1, 1)},
+		"image pull fails": {want: waitingState("ErrImagePull", "")},
+		"running":          {seen: []observed.Container{newInstance("debug", 1, observed.Running)}, want: runningState()},
+		"terminated":       {seen: []observed.Container{newExited("debug", 1, 1)}, want: exitedState("debug", 1, 1)},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			in := derive.Input{
-				Pod: pod, Observed: world(test.seen...), Waiting: reason,
-				Probes: derive.ProbeResults{idOf("debug", 1): {Startup: derive.ProbeSuccess, Readiness: derive.ProbeSuccess}},
+				Pod: pod, Observed: newRuntimePod(test.seen...), Waiting: reason,
+				Probes: derive.ProbeResults{containerID("debug", 1): {Startup: derive.ProbeSuccess, Readiness: derive.ProbeSuccess}},
 			}
-			got := status(in).EphemeralContainerStatuses[0]
-			mustEqual(t, got.State, test.want)
+			got := computeStatus(in).EphemeralContainerStatuses[0]
+			requireEqual(t, got.State, test.want)
 			if got.Ready || got.Started != nil {
-				t.Fatalf("ready %v, started %v", got.Ready, got.Started)
+				t.Fatalf("got ready %v, started %v, want neither", got.Ready, got.Started)
 			}
 		})
 	}
 }
 
-func TestPH4ContainersRemovedForARestartOfAllWaitAndCountIt(t *testing.T) {
+func TestPH4_RemovedForRestartAll(t *testing.T) {
 	const message = "The container is removed because RestartAllContainers in place"
-	pod := newPod(never, ruled("a", v1.ContainerRestartPolicyNever, v1.ContainerRestartRuleActionRestartAllContainers), container("b"))
+	pod := newPod(never, withRule("a", v1.ContainerRestartPolicyNever, v1.ContainerRestartRuleActionRestartAllContainers), newContainer("b"))
 	restarting := v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue}
 	want := func(status v1.ContainerStatus) {
 		t.Helper()
-		mustEqual(t, status.State, waitsFor("RestartingAllContainers", message))
-		mustEqual(t, status.LastTerminationState, endedWith(137, "RestartingAllContainers", message))
-		mustEqual(t, status.RestartCount, int32(3))
+		requireEqual(t, status.State, waitingState("RestartingAllContainers", message))
+		requireEqual(t, status.LastTerminationState, terminatedState(137, "RestartingAllContainers", message))
+		requireEqual(t, status.RestartCount, int32(3))
 	}
-	got := status(derive.Input{Pod: pod, Previous: &v1.PodStatus{
+	got := computeStatus(derive.Input{Pod: pod, Previous: &v1.PodStatus{
 		Conditions:        []v1.PodCondition{restarting},
-		ContainerStatuses: statuses{counted(exited("a", 42), 2), counted(running("b"), 2)},
+		ContainerStatuses: statuses{withRestarts(exitedStatus("a", 42), 2), withRestarts(runningStatus("b"), 2)},
 	}})
 	want(got.ContainerStatuses[0])
 	want(got.ContainerStatuses[1])
-	mustEqual(t, got.Phase, v1.PodRunning)
+	requireEqual(t, got.Phase, v1.PodRunning)
 
-	t.Run("one whose state is unknown meanwhile is told as part of it", func(t *testing.T) {
-		got := status(derive.Input{
-			Pod: pod, Observed: world(seenExit("a", 1, 42), seen("b", 1, observed.Unknown)),
-			Previous: &v1.PodStatus{ContainerStatuses: statuses{running("a"), running("b")}},
+	t.Run("unknown state during the restart", func(t *testing.T) {
+		got := computeStatus(derive.Input{
+			Pod: pod, Observed: newRuntimePod(newExited("a", 1, 42), newInstance("b", 1, observed.Unknown)),
+			Previous: &v1.PodStatus{ContainerStatuses: statuses{runningStatus("a"), runningStatus("b")}},
 		})
-		mustEqual(t, got.ContainerStatuses[1].State, endedWith(137, "RestartingAllContainers", unseenMessage))
+		requireEqual(t, got.ContainerStatuses[1].State, terminatedState(137, "RestartingAllContainers", lostMessage))
 	})
 }
 
-func TestVolumeMountsAreThoseOfTheSpecUntilTheyWereShown(t *testing.T) {
+func TestStatus_VolumeMounts(t *testing.T) {
 	enabled, ifPossible := v1.RecursiveReadOnlyEnabled, v1.RecursiveReadOnlyIfPossible
 	disabled, shared := v1.RecursiveReadOnlyDisabled, v1.MountPropagationHostToContainer
-	c := container("a")
+	c := newContainer("a")
 	c.VolumeMounts = []v1.VolumeMount{
 		{Name: "rw", MountPath: "/rw"},
 		{Name: "ro", MountPath: "/ro", ReadOnly: true},
@@ -241,12 +241,12 @@ func TestVolumeMountsAreThoseOfTheSpecUntilTheyWereShown(t *testing.T) {
 			{Name: "shared", MountPath: "/shared", ReadOnly: true, RecursiveReadOnly: &disabled},
 		}
 	}
-	pod, runs := newPod(always, c), world(seen("a", 1, observed.Running))
+	pod, runs := newPod(always, c), newRuntimePod(newInstance("a", 1, observed.Running))
 	can := derive.NodeInfo{RecursiveReadOnly: true}
-	mustEqual(t, status(derive.Input{Pod: pod}).ContainerStatuses[0].VolumeMounts, shown(disabled))
-	mustEqual(t, status(derive.Input{Pod: pod, Node: can}).ContainerStatuses[0].VolumeMounts, shown(enabled))
-	mustEqual(t, status(derive.Input{Pod: pod, Node: can, Observed: runs}).ContainerStatuses[0].VolumeMounts, shown(enabled))
+	requireEqual(t, computeStatus(derive.Input{Pod: pod}).ContainerStatuses[0].VolumeMounts, shown(disabled))
+	requireEqual(t, computeStatus(derive.Input{Pod: pod, Node: can}).ContainerStatuses[0].VolumeMounts, shown(enabled))
+	requireEqual(t, computeStatus(derive.Input{Pod: pod, Node: can, Observed: runs}).ContainerStatuses[0].VolumeMounts, shown(enabled))
 	previous := &v1.PodStatus{ContainerStatuses: statuses{{Name: "a", VolumeMounts: shown(disabled)}}}
-	got := status(derive.Input{Pod: pod, Node: can, Observed: runs, Previous: previous})
-	mustEqual(t, got.ContainerStatuses[0].VolumeMounts, shown(disabled))
+	got := computeStatus(derive.Input{Pod: pod, Node: can, Observed: runs, Previous: previous})
+	requireEqual(t, got.ContainerStatuses[0].VolumeMounts, shown(disabled))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/heraldnode/herald/observed"
 )
 
-// An agent looks at its runtime twice. Between the two looks the container came up and its readiness probe passed.
+// An agent inspects its runtime twice. In between, the container starts and its readiness probe succeeds.
 func Example() {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", Generation: 1},
@@ -44,7 +44,7 @@ func Example() {
 		}
 	}
 
-	// What the API server holds was changed by others meanwhile: their condition stays.
+	// Another writer has added a condition in the API server. It survives the merge.
 	api := first
 	api.Conditions = append([]v1.PodCondition{{Type: "lb/attached", Status: v1.ConditionTrue}}, first.Conditions...)
 	fmt.Println("to send:", !derive.Equal(&api, &second), derive.Merge(api, second, true, start).Conditions[0].Type)
@@ -65,13 +65,13 @@ func Example() {
 	// to send: true lb/attached
 }
 
-// A status manager takes a status from a worker, lays the newest probe results over it and decides whether it is news.
-func ExampleContinue() {
+// A status manager accepts a status from a pod worker, applies the newest probe results and decides whether to send it.
+func ExampleCarryOver() {
 	pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{Name: "job"}}}}
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	cached := derive.Status(derive.Input{Pod: pod, Now: noon})
 
-	accept := func(next v1.PodStatus, now time.Time) (v1.PodStatus, bool) {
+	update := func(next v1.PodStatus, now time.Time) (v1.PodStatus, bool) {
 		next = derive.WithProbeResults(pod, next, nil)
 		if err := derive.CheckTransition(pod, &cached, &next); err != nil {
 			return cached, false
@@ -81,10 +81,10 @@ func ExampleContinue() {
 		return next, !derive.Equal(&cached, &next)
 	}
 
-	same, news := accept(cached, noon.Add(time.Minute))
-	fmt.Println(same.Phase, news)
-	last, news := accept(derive.Terminate(pod, cached), noon.Add(time.Hour))
-	fmt.Println(last.Phase, last.ContainerStatuses[0].State.Terminated.Reason, news)
+	same, changed := update(cached, noon.Add(time.Minute))
+	fmt.Println(same.Phase, changed)
+	last, changed := update(derive.Terminate(pod, cached), noon.Add(time.Hour))
+	fmt.Println(last.Phase, last.ContainerStatuses[0].State.Terminated.Reason, changed)
 	// Output:
 	// Pending false
 	// Failed ContainerStatusUnknown true

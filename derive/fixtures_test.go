@@ -20,7 +20,7 @@ var (
 	later = noon.Add(time.Minute)
 )
 
-// newPod is a pod with these regular containers, of generation 7.
+// newPod returns a pod of generation 7 with these regular containers.
 func newPod(policy v1.RestartPolicy, containers ...v1.Container) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u1", Generation: 7},
@@ -33,27 +33,27 @@ func withInit(pod *v1.Pod, containers ...v1.Container) *v1.Pod {
 	return pod
 }
 
-func static(pod *v1.Pod) *v1.Pod {
+func asStatic(pod *v1.Pod) *v1.Pod {
 	pod.Annotations = map[string]string{podid.SourceAnnotation: "file"}
 	return pod
 }
 
-func deleted(pod *v1.Pod) *v1.Pod {
+func asDeleted(pod *v1.Pod) *v1.Pod {
 	pod.DeletionTimestamp = &metav1.Time{Time: noon}
 	return pod
 }
 
-func container(name string) v1.Container { return v1.Container{Name: name, Image: name + ":1"} }
+func newContainer(name string) v1.Container { return v1.Container{Name: name, Image: name + ":1"} }
 
-func sidecar(name string) v1.Container {
-	c := container(name)
+func newSidecar(name string) v1.Container {
+	c := newContainer(name)
 	c.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
 	return c
 }
 
-// ruled is a container with a policy of its own and one rule for exit code 42.
-func ruled(name string, policy v1.ContainerRestartPolicy, action v1.ContainerRestartRuleAction) v1.Container {
-	c := container(name)
+// withRule returns a container with a policy of its own and one rule for exit code 42.
+func withRule(name string, policy v1.ContainerRestartPolicy, action v1.ContainerRestartRuleAction) v1.Container {
+	c := newContainer(name)
 	c.RestartPolicy = &policy
 	c.RestartPolicyRules = []v1.ContainerRestartRule{{
 		Action:    action,
@@ -62,44 +62,43 @@ func ruled(name string, policy v1.ContainerRestartPolicy, action v1.ContainerRes
 	return c
 }
 
-// The states that a container status can show.
-func waiting(name string) v1.ContainerStatus {
+func waitingStatus(name string) v1.ContainerStatus {
 	return v1.ContainerStatus{Name: name, State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}}
 }
 
-func running(name string) v1.ContainerStatus {
+func runningStatus(name string) v1.ContainerStatus {
 	return v1.ContainerStatus{
-		Name: name, ContainerID: idOf(name, 1).String(),
+		Name: name, ContainerID: containerID(name, 1).String(),
 		State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(noon)}},
 	}
 }
 
-func exited(name string, code int32) v1.ContainerStatus {
+func exitedStatus(name string, code int32) v1.ContainerStatus {
 	return v1.ContainerStatus{
-		Name: name, ContainerID: idOf(name, 1).String(),
+		Name: name, ContainerID: containerID(name, 1).String(),
 		State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code, FinishedAt: metav1.NewTime(noon)}},
 	}
 }
 
-func crashed(name string, code int32) v1.ContainerStatus {
-	status := waiting(name)
-	status.LastTerminationState = exited(name, code).State
+func crashedStatus(name string, code int32) v1.ContainerStatus {
+	status := waitingStatus(name)
+	status.LastTerminationState = exitedStatus(name, code).State
 	return status
 }
 
-func stateless(name string) v1.ContainerStatus { return v1.ContainerStatus{Name: name} }
+func withoutState(name string) v1.ContainerStatus { return v1.ContainerStatus{Name: name} }
 
-func ready(status v1.ContainerStatus) v1.ContainerStatus {
+func withReady(status v1.ContainerStatus) v1.ContainerStatus {
 	status.Ready, status.Started = true, new(true)
 	return status
 }
 
-func started(status v1.ContainerStatus) v1.ContainerStatus {
+func withStarted(status v1.ContainerStatus) v1.ContainerStatus {
 	status.Started = new(true)
 	return status
 }
 
-func reasoned(status v1.ContainerStatus, reason string) v1.ContainerStatus {
+func withReason(status v1.ContainerStatus, reason string) v1.ContainerStatus {
 	for _, end := range []*v1.ContainerStateTerminated{status.State.Terminated, status.LastTerminationState.Terminated} {
 		if end != nil {
 			end.Reason = reason
@@ -108,28 +107,27 @@ func reasoned(status v1.ContainerStatus, reason string) v1.ContainerStatus {
 	return status
 }
 
-// What a runtime holds.
-func idOf(name string, instance int) observed.ContainerID {
+func containerID(name string, instance int) observed.ContainerID {
 	return observed.ContainerID{Runtime: "test", ID: fmt.Sprintf("%s-%d", name, instance)}
 }
 
-// seen is the n-th instance of a container, in sandbox "new".
-func seen(name string, n int, state observed.State) observed.Container {
+// newInstance returns the n-th instance of a container, in sandbox "new".
+func newInstance(name string, n int, state observed.State) observed.Container {
 	return observed.Container{
-		ID: idOf(name, n), Name: name, SandboxID: "new", State: state, RestartCount: n - 1,
+		ID: containerID(name, n), Name: name, SandboxID: "new", State: state, RestartCount: n - 1,
 		CreatedAt: noon.Add(time.Duration(n) * time.Second), StartedAt: noon,
 		Image: observed.Image{Name: name + ":1", Ref: "sha256:" + name},
 	}
 }
 
-func seenExit(name string, n, code int) observed.Container {
-	c := seen(name, n, observed.Exited)
+func newExited(name string, n, code int) observed.Container {
+	c := newInstance(name, n, observed.Exited)
 	c.Exit = &observed.Exit{Code: code, Reason: "Error", Message: "it broke", FinishedAt: later}
 	return c
 }
 
-// world is a runtime with one ready sandbox and these containers.
-func world(containers ...observed.Container) *observed.Pod {
+// newRuntimePod returns a pod with one ready sandbox and these containers.
+func newRuntimePod(containers ...observed.Container) *observed.Pod {
 	pod := &observed.Pod{
 		Sandboxes:  []observed.Sandbox{{ID: "new", Ready: true, CreatedAt: noon}},
 		Containers: containers,
@@ -138,36 +136,36 @@ func world(containers ...observed.Container) *observed.Pod {
 	return pod
 }
 
-func status(in derive.Input) v1.PodStatus {
+func computeStatus(in derive.Input) v1.PodStatus {
 	if in.Now.IsZero() {
 		in.Now = noon
 	}
 	return derive.Status(in)
 }
 
-func named(t *testing.T, statuses []v1.ContainerStatus, name string) v1.ContainerStatus {
+func findStatus(t *testing.T, statuses []v1.ContainerStatus, name string) v1.ContainerStatus {
 	t.Helper()
 	for _, status := range statuses {
 		if status.Name == name {
 			return status
 		}
 	}
-	t.Fatalf("no status of container %s", name)
+	t.Fatalf("no status of container %q", name)
 	return v1.ContainerStatus{}
 }
 
-func condition(t *testing.T, status v1.PodStatus, kind v1.PodConditionType) v1.PodCondition {
+func findCondition(t *testing.T, status v1.PodStatus, conditionType v1.PodConditionType) v1.PodCondition {
 	t.Helper()
 	for _, condition := range status.Conditions {
-		if condition.Type == kind {
+		if condition.Type == conditionType {
 			return condition
 		}
 	}
-	t.Fatalf("no condition %s in %v", kind, status.Conditions)
+	t.Fatalf("no condition %s in %v", conditionType, status.Conditions)
 	return v1.PodCondition{}
 }
 
-func mustEqual(t *testing.T, got, want any) {
+func requireEqual(t *testing.T, got, want any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("-want +got\n%s", diff)

@@ -1,25 +1,29 @@
 package derive_test
 
 import (
+	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
-
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/randfill"
 
 	"github.com/heraldnode/herald/derive"
 )
 
-func normalized(pod *v1.Pod, status v1.PodStatus) v1.PodStatus {
+func normalize(pod *v1.Pod, status v1.PodStatus) v1.PodStatus {
 	status, _ = derive.Normalize(pod, status)
 	return status
 }
 
-func TestSM28TimesAreInWholeSeconds(t *testing.T) {
+func TestSM28_WholeSeconds(t *testing.T) {
 	odd := metav1.NewTime(noon.Add(999 * time.Millisecond))
 	state := v1.ContainerState{
 		Running:    &v1.ContainerStateRunning{StartedAt: odd},
@@ -32,9 +36,9 @@ func TestSM28TimesAreInWholeSeconds(t *testing.T) {
 		ContainerStatuses: list, InitContainerStatuses: list, EphemeralContainerStatuses: list,
 	}
 	kept := before.DeepCopy()
-	got, changed := derive.Normalize(newPod(always, container("a")), before)
+	got, changed := derive.Normalize(newPod(always, newContainer("a")), before)
 	if !changed {
-		t.Fatal("it says that nothing changed")
+		t.Fatal("got unchanged, want changed")
 	}
 	whole := metav1.NewTime(noon)
 	state = v1.ContainerState{
@@ -42,15 +46,15 @@ func TestSM28TimesAreInWholeSeconds(t *testing.T) {
 		Terminated: &v1.ContainerStateTerminated{StartedAt: whole, FinishedAt: whole},
 	}
 	list = statuses{{Name: "a", State: state, LastTerminationState: state}}
-	mustEqual(t, got, v1.PodStatus{
+	requireEqual(t, got, v1.PodStatus{
 		StartTime:         &whole,
 		Conditions:        []v1.PodCondition{{Type: v1.PodReady, LastProbeTime: whole, LastTransitionTime: whole}},
 		ContainerStatuses: list, InitContainerStatuses: list, EphemeralContainerStatuses: list,
 	})
-	mustEqual(t, &before, kept)
+	requireEqual(t, &before, kept)
 }
 
-func TestSM29MessagesShareTheBudgetOfThePod(t *testing.T) {
+func TestSM29_MessageBudget(t *testing.T) {
 	ofContainers := func(regular, init, ephemeral int) *v1.Pod {
 		pod := newPod(always)
 		pod.Spec.Containers = make([]v1.Container, regular)
@@ -63,25 +67,25 @@ func TestSM29MessagesShareTheBudgetOfThePod(t *testing.T) {
 		message string
 		want    string
 	}{
-		"all of it":                                  {ofContainers(0, 0, 0), strings.Repeat("x", 12289), strings.Repeat("x", 12288)},
-		"one of one":                                 {ofContainers(1, 0, 0), strings.Repeat("x", 12288), strings.Repeat("x", 12288)},
-		"one of five, of any kind":                   {ofContainers(2, 2, 1), strings.Repeat("x", 5000), strings.Repeat("x", 2457)},
-		"so many that none is left":                  {ofContainers(12289, 0, 0), "x", ""},
-		"BUG-16 between characters":                  {ofContainers(1, 0, 0), strings.Repeat("x", 12287) + "é", strings.Repeat("x", 12287)},
-		"BUG-16 which may just fit":                  {ofContainers(1, 0, 0), strings.Repeat("x", 12286) + "é", strings.Repeat("x", 12286) + "é"},
-		"BUG-16 broken ones are replaced, each byte": {ofContainers(1, 0, 0), "a\xff\xfeb\xc3", "a\ufffd\ufffdb\ufffd"},
-		"BUG-16 and the result still fits":           {ofContainers(1, 0, 0), strings.Repeat("\xff", 12288), strings.Repeat("\ufffd", 4096)},
+		"no containers":                 {ofContainers(0, 0, 0), strings.Repeat("x", 12289), strings.Repeat("x", 12288)},
+		"one container":                 {ofContainers(1, 0, 0), strings.Repeat("x", 12288), strings.Repeat("x", 12288)},
+		"five containers of all kinds":  {ofContainers(2, 2, 1), strings.Repeat("x", 5000), strings.Repeat("x", 2457)},
+		"nothing left":                  {ofContainers(12289, 0, 0), "x", ""},
+		"BUG-16 between characters":     {ofContainers(1, 0, 0), strings.Repeat("x", 12287) + "é", strings.Repeat("x", 12287)},
+		"BUG-16 last character fits":    {ofContainers(1, 0, 0), strings.Repeat("x", 12286) + "é", strings.Repeat("x", 12286) + "é"},
+		"BUG-16 invalid bytes replaced": {ofContainers(1, 0, 0), "a\xff\xfeb\xc3", "a\ufffd\ufffdb\ufffd"},
+		"BUG-16 replacement fits":       {ofContainers(1, 0, 0), strings.Repeat("\xff", 12288), strings.Repeat("\ufffd", 4096)},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			list := func() statuses {
-				return statuses{{Name: "a", State: endedWith(1, "Error", test.message), LastTerminationState: endedWith(1, "Error", test.message)}}
+				return statuses{{Name: "a", State: terminatedState(1, "Error", test.message), LastTerminationState: terminatedState(1, "Error", test.message)}}
 			}
-			got := normalized(test.pod, v1.PodStatus{ContainerStatuses: list(), InitContainerStatuses: list(), EphemeralContainerStatuses: list()})
+			got := normalize(test.pod, v1.PodStatus{ContainerStatuses: list(), InitContainerStatuses: list(), EphemeralContainerStatuses: list()})
 			for _, statuses := range []statuses{got.ContainerStatuses, got.InitContainerStatuses, got.EphemeralContainerStatuses} {
 				for _, state := range []v1.ContainerState{statuses[0].State, statuses[0].LastTerminationState} {
 					if message := state.Terminated.Message; message != test.want {
-						t.Fatalf("%d bytes, want %d: %.40q", len(message), len(test.want), message)
+						t.Fatalf("got %d bytes, want %d: %.40q", len(message), len(test.want), message)
 					}
 				}
 			}
@@ -89,30 +93,30 @@ func TestSM29MessagesShareTheBudgetOfThePod(t *testing.T) {
 	}
 }
 
-func TestBUG16InvalidTextIsReplacedWhereverTheServerWould(t *testing.T) {
+func TestBUG16_InvalidUTF8(t *testing.T) {
 	const bad, good = "a\xffb", "a\ufffdb"
-	mustEqual(t,
-		normalized(newPod(always), v1.PodStatus{
+	requireEqual(t,
+		normalize(newPod(always), v1.PodStatus{
 			Reason: bad, Message: bad,
 			Conditions: []v1.PodCondition{{Type: v1.PodReady, Reason: bad, Message: bad}},
 			ContainerStatuses: statuses{
-				{Name: "a", State: waitsFor(bad, bad)}, {Name: "b", State: endedWith(1, bad, bad)},
+				{Name: "a", State: waitingState(bad, bad)}, {Name: "b", State: terminatedState(1, bad, bad)},
 			},
 		}),
 		v1.PodStatus{
 			Reason: good, Message: good,
 			Conditions: []v1.PodCondition{{Type: v1.PodReady, Reason: good, Message: good}},
 			ContainerStatuses: statuses{
-				{Name: "a", State: waitsFor(good, good)}, {Name: "b", State: endedWith(1, good, good)},
+				{Name: "a", State: waitingState(good, good)}, {Name: "b", State: terminatedState(1, good, good)},
 			},
 		})
 }
 
-func TestSM30ListsHaveAFixedOrder(t *testing.T) {
-	pod := withInit(newPod(always, container("b"), container("a")), container("z"), container("y"), container("x"))
+func TestSM30_ListOrder(t *testing.T) {
+	pod := withInit(newPod(always, newContainer("b"), newContainer("a")), newContainer("z"), newContainer("y"), newContainer("x"))
 	list := func(names ...string) (list statuses) {
 		for _, name := range names {
-			list = append(list, stateless(name))
+			list = append(list, withoutState(name))
 		}
 		return list
 	}
@@ -120,78 +124,78 @@ func TestSM30ListsHaveAFixedOrder(t *testing.T) {
 		ContainerStatuses: list("b", "c", "a"), EphemeralContainerStatuses: list("f", "e"),
 		InitContainerStatuses: list("stranger", "x", "other", "z", "y"),
 	}
-	got := normalized(pod, before)
-	mustEqual(t, got, v1.PodStatus{
+	got := normalize(pod, before)
+	requireEqual(t, got, v1.PodStatus{
 		ContainerStatuses: list("a", "b", "c"), EphemeralContainerStatuses: list("e", "f"),
 		InitContainerStatuses: list("z", "y", "x", "stranger", "other"),
 	})
-	mustEqual(t, before.ContainerStatuses, list("b", "c", "a"))
+	requireEqual(t, before.ContainerStatuses, list("b", "c", "a"))
 }
 
-func TestEachOddityAloneIsSeen(t *testing.T) {
+func TestNormalize_EachField(t *testing.T) {
 	odd, bad := metav1.NewTime(noon.Add(time.Millisecond)), "a\xffb"
 	condition := func(c v1.PodCondition) v1.PodStatus { return v1.PodStatus{Conditions: []v1.PodCondition{c}} }
 	state := func(s v1.ContainerState) v1.PodStatus { return v1.PodStatus{ContainerStatuses: statuses{{State: s}}} }
 	list := statuses{{Name: "b"}, {Name: "a"}}
 	tests := map[string]v1.PodStatus{
-		"start time":          {StartTime: &odd},
-		"reason":              {Reason: bad},
-		"message":             {Message: bad},
-		"transition time":     condition(v1.PodCondition{LastTransitionTime: odd}),
-		"probe time":          condition(v1.PodCondition{LastProbeTime: odd}),
-		"condition's reason":  condition(v1.PodCondition{Reason: bad}),
-		"condition's message": condition(v1.PodCondition{Message: bad}),
-		"waiting reason":      state(waitsFor(bad, "")),
-		"waiting message":     state(waitsFor("", bad)),
-		"running":             state(v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: odd}}),
-		"started":             state(v1.ContainerState{Terminated: &v1.ContainerStateTerminated{StartedAt: odd}}),
-		"finished":            state(v1.ContainerState{Terminated: &v1.ContainerStateTerminated{FinishedAt: odd}}),
-		"terminated reason":   state(endedWith(1, bad, "")),
-		"terminated message":  state(endedWith(1, "", bad)),
-		"too long a message":  state(endedWith(1, "", strings.Repeat("x", 12289))),
-		"last state":          {ContainerStatuses: statuses{{LastTerminationState: waitsFor(bad, "")}}},
-		"init container":      {InitContainerStatuses: statuses{{State: waitsFor(bad, "")}}},
-		"ephemeral container": {EphemeralContainerStatuses: statuses{{State: waitsFor(bad, "")}}},
-		"order":               {ContainerStatuses: list},
-		"order of init":       {InitContainerStatuses: statuses{{Name: "stranger"}, {Name: "init"}}},
-		"order of ephemeral":  {EphemeralContainerStatuses: list},
+		"start time":                {StartTime: &odd},
+		"reason":                    {Reason: bad},
+		"message":                   {Message: bad},
+		"transition time":           condition(v1.PodCondition{LastTransitionTime: odd}),
+		"probe time":                condition(v1.PodCondition{LastProbeTime: odd}),
+		"condition reason":          condition(v1.PodCondition{Reason: bad}),
+		"condition message":         condition(v1.PodCondition{Message: bad}),
+		"waiting reason":            state(waitingState(bad, "")),
+		"waiting message":           state(waitingState("", bad)),
+		"running":                   state(v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: odd}}),
+		"started":                   state(v1.ContainerState{Terminated: &v1.ContainerStateTerminated{StartedAt: odd}}),
+		"finished":                  state(v1.ContainerState{Terminated: &v1.ContainerStateTerminated{FinishedAt: odd}}),
+		"terminated reason":         state(terminatedState(1, bad, "")),
+		"terminated message":        state(terminatedState(1, "", bad)),
+		"long message":              state(terminatedState(1, "", strings.Repeat("x", 12289))),
+		"last state":                {ContainerStatuses: statuses{{LastTerminationState: waitingState(bad, "")}}},
+		"init container":            {InitContainerStatuses: statuses{{State: waitingState(bad, "")}}},
+		"ephemeral container":       {EphemeralContainerStatuses: statuses{{State: waitingState(bad, "")}}},
+		"order":                     {ContainerStatuses: list},
+		"init container order":      {InitContainerStatuses: statuses{{Name: "stranger"}, {Name: "init"}}},
+		"ephemeral container order": {EphemeralContainerStatuses: list},
 	}
 	for name, before := range tests {
 		t.Run(name, func(t *testing.T) {
-			pod := withInit(newPod(always), container("init"))
+			pod := withInit(newPod(always), newContainer("init"))
 			once, changed := derive.Normalize(pod, before)
 			if !changed || cmp.Equal(once, before) {
-				t.Fatal("it was not seen")
+				t.Fatal("got unchanged, want changed")
 			}
 			if _, again := derive.Normalize(pod, once); again {
-				t.Fatal("it was not mended")
+				t.Fatal("got changed again, want unchanged")
 			}
 		})
 	}
 }
 
-func TestANormalStatusIsReturnedAsItIs(t *testing.T) {
-	pod, normal := largeStatus()
+func TestNormalize_Unchanged(t *testing.T) {
+	pod, normal := newLargeStatus()
 	got, changed := derive.Normalize(pod, normal)
 	if changed || &got.ContainerStatuses[0] != &normal.ContainerStatuses[0] {
-		t.Fatal("it was copied")
+		t.Fatal("got a copy, want the same status")
 	}
 	if n := testing.AllocsPerRun(100, func() { derive.Normalize(pod, normal) }); n != 0 {
-		t.Fatalf("%v allocations", n)
+		t.Fatalf("got %v allocations, want 0", n)
 	}
 }
 
-func TestATimeFromThisProcessClockIsNotNormal(t *testing.T) {
+func TestNormalize_MonotonicClock(t *testing.T) {
 	now := time.Now().Truncate(0)
 	withReading := time.Now()
 	withReading = withReading.Add(-time.Duration(withReading.Nanosecond()))
 	pod := newPod(always)
 	got, changed := derive.Normalize(pod, v1.PodStatus{StartTime: &metav1.Time{Time: withReading}})
 	if !changed || got.StartTime.Time != got.StartTime.Round(0) {
-		t.Fatal("the monotonic reading is still there")
+		t.Fatal("got a monotonic reading, want none")
 	}
 	if !got.StartTime.Time.Equal(withReading) || got.StartTime.After(now.Add(time.Second)) {
-		t.Fatalf("%v became %v", withReading, got.StartTime)
+		t.Fatalf("got %v, want %v", got.StartTime, withReading)
 	}
 }
 
@@ -205,21 +209,212 @@ func FuzzNormalize(f *testing.F) {
 		when := metav1.NewTime(noon.Add(time.Duration(nanoseconds)))
 		before := v1.PodStatus{
 			Message: message, StartTime: &when,
-			ContainerStatuses: statuses{{Name: "a", State: endedWith(1, message, message), LastTerminationState: waitsFor(message, message)}},
+			ContainerStatuses: statuses{{Name: "a", State: terminatedState(1, message, message), LastTerminationState: waitingState(message, message)}},
 		}
 		got, changed := derive.Normalize(pod, before)
 		cut := got.ContainerStatuses[0].State.Terminated.Message
 		if !utf8.ValidString(cut) || !utf8.ValidString(got.Message) || len(cut) > 12288/max(1, int(containers)) {
-			t.Fatalf("%q was cut to %q", message, cut)
+			t.Fatalf("got invalid or long %q from %q", cut, message)
 		}
 		if len(cut) > 0 && utf8.ValidString(message) && !strings.HasPrefix(message, cut) {
-			t.Fatalf("%q is no part of %q", cut, message)
+			t.Fatalf("got %q, want a prefix of %q", cut, message)
 		}
 		if changed == derive.Equal(&before, &got) {
-			t.Fatalf("changed is %v", changed)
+			t.Fatalf("got changed %v, want %v", changed, !changed)
 		}
 		if again, changed := derive.Normalize(pod, got); changed || !derive.Equal(&got, &again) {
-			t.Fatal("a normal status was changed again")
+			t.Fatal("got changed again, want unchanged")
 		}
 	})
+}
+
+// notCompared lists the fields that Equal ignores, including everything below them, with the reason. A field that is neither
+// compared nor listed fails the test.
+var notCompared = map[string]string{
+	".NominatedNodeName":                    "written by the scheduler",
+	".QOSClass":                             "immutable",
+	".ResourceClaimStatuses":                "written by the claim controller",
+	".ExtendedResourceClaimStatus":          "written by the scheduler",
+	".NodeAllocatableResourceClaimStatuses": "written by the scheduler",
+	".Conditions[0].LastProbeTime":          "no reason to write",
+	".Conditions[0].LastTransitionTime":     "follows from the status",
+	".Conditions[0].ObservedGeneration":     "no reason to write",
+}
+
+// newFilledStatus returns a status without zero values: every list has one element and every pointer a target.
+func newFilledStatus(seed int64) *v1.PodStatus {
+	status := &v1.PodStatus{}
+	randfill.NewWithSeed(seed).NilChance(0).NumElements(1, 1).Funcs(
+		func(t *metav1.Time, c randfill.Continue) {
+			*t = metav1.NewTime(noon.Add(time.Duration(c.Int31()) * time.Second))
+		},
+		func(q *resource.Quantity, c randfill.Continue) {
+			*q = *resource.NewQuantity(int64(c.Int31()), resource.DecimalSI)
+		},
+	).Fill(status)
+	status.Conditions[0].Type = v1.PodReady
+	return status
+}
+
+func TestSM32_EveryField(t *testing.T) {
+	used := map[string]bool{}
+	original := newFilledStatus(1)
+	for path := range allChanges(reflect.ValueOf(original.DeepCopy()).Elem(), "") {
+		changed := original.DeepCopy()
+		applied := false
+		for at, apply := range allChanges(reflect.ValueOf(changed).Elem(), "") {
+			if at == path {
+				apply()
+				applied = true
+				break
+			}
+		}
+		if !applied {
+			t.Fatalf("no change for %s", path)
+		}
+		ignored := ignoredPrefix(path)
+		used[ignored] = true
+		if equal := derive.Equal(original, changed); equal != (ignored != "") || derive.Equal(changed, original) != equal {
+			t.Errorf("%s: got equal %v after a change; compare the field or add it to notCompared", path, equal)
+		}
+	}
+	for path := range notCompared {
+		if !used[path] {
+			t.Errorf("%s is in notCompared but does not exist", path)
+		}
+	}
+}
+
+func ignoredPrefix(path string) string {
+	for ignored := range notCompared {
+		if strings.HasPrefix(path, ignored) {
+			return ignored
+		}
+	}
+	return ""
+}
+
+// allChanges iterates over all single changes of a value: another leaf value, a nil pointer, a removed element.
+func allChanges(v reflect.Value, path string) func(yield func(string, func()) bool) {
+	return func(yield func(string, func()) bool) { eachChange(v, path, yield) }
+}
+
+func eachChange(v reflect.Value, path string, yield func(string, func()) bool) bool {
+	switch value := v.Addr().Interface().(type) {
+	case *metav1.Time:
+		return yield(path, func() { value.Time = value.Add(time.Second) })
+	case *resource.Quantity:
+		return yield(path, func() { value.Add(resource.MustParse("1")) })
+	}
+	empty := func() { v.SetZero() }
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if !eachChange(v.Field(i), path+"."+v.Type().Field(i).Name, yield) {
+				return false
+			}
+		}
+		return true
+	case reflect.Pointer:
+		return yield(path+"=nil", empty) && eachChange(v.Elem(), path, yield)
+	case reflect.Slice:
+		return yield(path+"=empty", empty) && eachChange(v.Index(0), path+"[0]", yield)
+	case reflect.Map:
+		return yield(path+"=empty", empty) && eachMapChange(v, path, yield)
+	default:
+		return yield(path, func() { changeLeaf(v) })
+	}
+}
+
+func eachMapChange(v reflect.Value, path string, yield func(string, func()) bool) bool {
+	key := v.MapKeys()[0]
+	value := reflect.New(v.Type().Elem()).Elem()
+	value.Set(v.MapIndex(key))
+	again := yield(path+"[key]", func() {
+		v.SetMapIndex(key, reflect.Value{})
+		other := reflect.New(v.Type().Key()).Elem()
+		other.SetString(key.String() + "x")
+		v.SetMapIndex(other, value)
+	})
+	return again && eachChange(value, path+"[value]", func(path string, change func()) bool {
+		return yield(path, func() { change(); v.SetMapIndex(key, value) })
+	})
+}
+
+func changeLeaf(v reflect.Value) {
+	switch {
+	case v.Kind() == reflect.String:
+		v.SetString(v.String() + "x")
+	case v.Kind() == reflect.Bool:
+		v.SetBool(!v.Bool())
+	case v.CanInt():
+		v.SetInt(v.Int() + 1)
+	default:
+		panic(fmt.Sprintf("no way to change a value of type %s", v.Type()))
+	}
+}
+
+func TestSM32_Conditions(t *testing.T) {
+	of := func(conditions ...v1.PodCondition) *v1.PodStatus { return &v1.PodStatus{Conditions: conditions} }
+	ready := v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue}
+	unready := v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionFalse}
+	disrupted := v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue}
+	foreign := v1.PodCondition{Type: "lb", Status: v1.ConditionTrue}
+	tests := map[string]struct {
+		a, b *v1.PodStatus
+		want bool
+	}{
+		"order":               {of(ready, disrupted), of(disrupted, ready), true},
+		"foreign condition":   {of(ready, foreign), of(ready), true},
+		"missing condition":   {of(ready, disrupted), of(ready), false},
+		"DisruptionTarget":    {of(disrupted), of(v1.PodCondition{Type: v1.DisruptionTarget}), false},
+		"last of duplicates":  {of(unready, ready), of(ready), true},
+		"first of duplicates": {of(ready, unready), of(ready), false},
+		"nil and empty":       {of(), &v1.PodStatus{Conditions: []v1.PodCondition{}}, true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if derive.Equal(test.a, test.b) != test.want || derive.Equal(test.b, test.a) != test.want {
+				t.Fatalf("got equal %v, want %v", !test.want, test.want)
+			}
+		})
+	}
+	for _, conditionType := range append(derive.OwnedConditions(), v1.DisruptionTarget) {
+		if derive.Equal(of(v1.PodCondition{Type: conditionType}), of()) {
+			t.Errorf("%s: got equal, want different", conditionType)
+		}
+	}
+}
+
+func TestSM32_EquivalentValues(t *testing.T) {
+	equal := func(a, b v1.PodStatus) {
+		t.Helper()
+		if !derive.Equal(&a, &b) {
+			t.Errorf("got %+v and %+v different, want equal", a, b)
+		}
+	}
+	equal(v1.PodStatus{AllocatedResources: newResourceList("cpu", "1000m")}, v1.PodStatus{AllocatedResources: newResourceList("cpu", "1")})
+	equal(v1.PodStatus{AllocatedResources: v1.ResourceList{}}, v1.PodStatus{})
+	equal(v1.PodStatus{PodIPs: []v1.PodIP{}, ContainerStatuses: statuses{}}, v1.PodStatus{})
+	utc, local := metav1.NewTime(noon), metav1.NewTime(noon.In(time.FixedZone("east", 3600)))
+	equal(v1.PodStatus{StartTime: &utc}, v1.PodStatus{StartTime: &local})
+}
+
+func TestSM32_Allocations(t *testing.T) {
+	one := newFilledStatus(2)
+	other := one.DeepCopy()
+	if n := testing.AllocsPerRun(100, func() { derive.Equal(one, other) }); n != 0 {
+		t.Fatalf("got %v allocations, want 0", n)
+	}
+}
+
+func TestOwnedConditions_Copy(t *testing.T) {
+	got := derive.OwnedConditions()
+	if !slices.Contains(got, v1.PodReady) || slices.Contains(got, v1.DisruptionTarget) || len(got) != 8 {
+		t.Fatalf("got %v", got)
+	}
+	got[0] = "spoiled"
+	if !derive.IsOwnedCondition(v1.PodScheduled) || derive.IsOwnedCondition("spoiled") || derive.IsOwnedCondition(v1.DisruptionTarget) {
+		t.Fatal("got a shared list, want a copy")
+	}
 }

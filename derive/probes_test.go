@@ -9,145 +9,145 @@ import (
 	"github.com/heraldnode/herald/observed"
 )
 
-// probedContainer declares a startup and a readiness probe.
-func probedContainer(c v1.Container) v1.Container {
+// withProbes declares a startup and a readiness probe.
+func withProbes(c v1.Container) v1.Container {
 	c.StartupProbe, c.ReadinessProbe = &v1.Probe{}, &v1.Probe{}
 	return c
 }
 
-func TestStartedAndReadyFollowTheProbesOfThisVeryContainer(t *testing.T) {
-	const undecided, passed, failed = derive.ProbeUnknown, derive.ProbeSuccess, derive.ProbeFailure
-	unprobed, probed := container("a"), probedContainer(container("a"))
+func TestStatus_ProbeResults(t *testing.T) {
+	const unknown, success, failure = derive.ProbeUnknown, derive.ProbeSuccess, derive.ProbeFailure
+	unprobed, probed := newContainer("a"), withProbes(newContainer("a"))
 	type flags struct{ Started, Ready bool }
 	tests := map[string]struct {
 		spec     v1.Container
 		state    observed.State
-		facts    derive.ContainerProbeResults
-		of       int // the instance that the facts are about
+		results  derive.ContainerProbeResults
+		of       int // instance that the results belong to
 		previous statuses
 		want     flags
 	}{
-		"PRB-32 not running is not started":                  {spec: unprobed, state: observed.Created, facts: derive.ContainerProbeResults{Startup: passed}, of: 1},
-		"PRB-32 no startup probe, running is started":        {spec: unprobed, state: observed.Running, want: flags{true, true}},
-		"PRB-32 a startup probe that has not spoken":         {spec: probed, state: observed.Running, facts: derive.ContainerProbeResults{Readiness: passed}, of: 1},
-		"PRB-32 that passed":                                 {spec: probed, state: observed.Running, facts: derive.ContainerProbeResults{Startup: passed, Readiness: passed}, of: 1, want: flags{true, true}},
-		"PRB-32 that failed":                                 {spec: probed, state: observed.Running, facts: derive.ContainerProbeResults{Startup: failed, Readiness: passed}, of: 1},
-		"PRB-32 that failed after it was told as started":    {spec: probed, state: observed.Running, facts: derive.ContainerProbeResults{Startup: failed}, of: 1, previous: statuses{ready(running("a"))}},
-		"PRB-33 a readiness probe that has not spoken":       {spec: probed, state: observed.Running, facts: derive.ContainerProbeResults{Startup: passed}, of: 1, want: flags{true, false}},
-		"PRB-33 that failed":                                 {spec: probed, state: observed.Running, facts: derive.ContainerProbeResults{Startup: passed, Readiness: failed}, of: 1, want: flags{true, false}},
-		"PRB-34 what was told is kept until a probe speaks":  {spec: probed, state: observed.Running, previous: statuses{ready(running("a"))}, want: flags{true, true}},
-		"PRB-34 also that it was not ready":                  {spec: probed, state: observed.Running, previous: statuses{started(running("a"))}, want: flags{true, false}},
-		"PH-38 started is kept":                              {spec: probed, state: observed.Running, previous: statuses{started(running("a"))}, want: flags{true, false}},
-		"PH-38 but not of another container of the name":     {spec: probed, state: observed.Running, previous: statuses{{Name: "a", ContainerID: "test://a-0", State: runState(), Started: new(true), Ready: true}}},
-		"SM-14 a result for a container that was replaced":   {spec: probed, state: observed.Running, facts: derive.ContainerProbeResults{Startup: passed, Readiness: passed}, of: 9},
-		"PRB-33 a terminated container is not ready":         {spec: unprobed, state: observed.Exited, facts: derive.ContainerProbeResults{Readiness: passed}, of: 1, previous: statuses{ready(running("a"))}},
-		"PRB-33 nor one whose record was collected":          {spec: unprobed, state: -1, previous: statuses{ready(exited("a", 0))}},
-		"PRB-33 a readiness fact without a probe counts too": {spec: unprobed, state: observed.Running, facts: derive.ContainerProbeResults{Startup: undecided, Readiness: failed}, of: 1, want: flags{true, false}},
+		"PRB-32 not running":                   {spec: unprobed, state: observed.Created, results: derive.ContainerProbeResults{Startup: success}, of: 1},
+		"PRB-32 no startup probe":              {spec: unprobed, state: observed.Running, want: flags{true, true}},
+		"PRB-32 startup unknown":               {spec: probed, state: observed.Running, results: derive.ContainerProbeResults{Readiness: success}, of: 1},
+		"PRB-32 startup succeeded":             {spec: probed, state: observed.Running, results: derive.ContainerProbeResults{Startup: success, Readiness: success}, of: 1, want: flags{true, true}},
+		"PRB-32 startup failed":                {spec: probed, state: observed.Running, results: derive.ContainerProbeResults{Startup: failure, Readiness: success}, of: 1},
+		"PRB-32 startup failed after success":  {spec: probed, state: observed.Running, results: derive.ContainerProbeResults{Startup: failure}, of: 1, previous: statuses{withReady(runningStatus("a"))}},
+		"PRB-33 readiness unknown":             {spec: probed, state: observed.Running, results: derive.ContainerProbeResults{Startup: success}, of: 1, want: flags{true, false}},
+		"PRB-33 readiness failed":              {spec: probed, state: observed.Running, results: derive.ContainerProbeResults{Startup: success, Readiness: failure}, of: 1, want: flags{true, false}},
+		"PRB-34 ready until a result":          {spec: probed, state: observed.Running, previous: statuses{withReady(runningStatus("a"))}, want: flags{true, true}},
+		"PRB-34 unready until a result":        {spec: probed, state: observed.Running, previous: statuses{withStarted(runningStatus("a"))}, want: flags{true, false}},
+		"PH-38 started is kept":                {spec: probed, state: observed.Running, previous: statuses{withStarted(runningStatus("a"))}, want: flags{true, false}},
+		"PH-38 replaced container":             {spec: probed, state: observed.Running, previous: statuses{{Name: "a", ContainerID: "test://a-0", State: runningState(), Started: new(true), Ready: true}}},
+		"SM-14 result of a replaced container": {spec: probed, state: observed.Running, results: derive.ContainerProbeResults{Startup: success, Readiness: success}, of: 9},
+		"PRB-33 terminated container":          {spec: unprobed, state: observed.Exited, results: derive.ContainerProbeResults{Readiness: success}, of: 1, previous: statuses{withReady(runningStatus("a"))}},
+		"PRB-33 record garbage collected":      {spec: unprobed, state: -1, previous: statuses{withReady(exitedStatus("a", 0))}},
+		"PRB-33 result without a probe":        {spec: unprobed, state: observed.Running, results: derive.ContainerProbeResults{Startup: unknown, Readiness: failure}, of: 1, want: flags{true, false}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			c := seen("a", 1, test.state)
+			c := newInstance("a", 1, test.state)
 			if test.state == observed.Exited {
-				c = seenExit("a", 1, 0)
+				c = newExited("a", 1, 0)
 			}
-			world := world(c)
+			runtimePod := newRuntimePod(c)
 			if test.state == -1 {
-				world.Containers = nil
+				runtimePod.Containers = nil
 			}
 			in := derive.Input{
-				Pod: newPod(never, test.spec), Observed: world, Probes: derive.ProbeResults{idOf("a", test.of): test.facts},
+				Pod: newPod(never, test.spec), Observed: runtimePod, Probes: derive.ProbeResults{containerID("a", test.of): test.results},
 				Previous: &v1.PodStatus{ContainerStatuses: test.previous},
 			}
-			got := status(in)
+			got := computeStatus(in)
 			a := got.ContainerStatuses[0]
-			mustEqual(t, flags{*a.Started, a.Ready}, test.want)
-			if isReady := condition(t, got, v1.PodReady).Status == v1.ConditionTrue; isReady != test.want.Ready {
-				t.Errorf("the pod is Ready: %v", isReady)
+			requireEqual(t, flags{*a.Started, a.Ready}, test.want)
+			if isReady := findCondition(t, got, v1.PodReady).Status == v1.ConditionTrue; isReady != test.want.Ready {
+				t.Errorf("got pod ready %v, want %v", isReady, test.want.Ready)
 			}
 		})
 	}
 }
 
-func TestPRB35AnInitContainerIsReadyWhenItHasDoneItsWork(t *testing.T) {
-	pod := withInit(newPod(always, container("a")), container("init"), sidecar("log"))
+func TestPRB35_InitContainerReady(t *testing.T) {
+	pod := withInit(newPod(always, newContainer("a")), newContainer("init"), newSidecar("log"))
 	tests := map[string]struct {
 		seen []observed.Container
 		want []bool // ready: init, log
 	}{
-		"it runs":                   {[]observed.Container{seen("init", 1, observed.Running)}, []bool{false, false}},
-		"it failed":                 {[]observed.Container{seenExit("init", 1, 1)}, []bool{false, false}},
-		"it has, the sidecar waits": {[]observed.Container{seenExit("init", 1, 0)}, []bool{true, false}},
-		"and the sidecar runs":      {[]observed.Container{seenExit("init", 1, 0), seen("log", 1, observed.Running)}, []bool{true, true}},
+		"running":                  {[]observed.Container{newInstance("init", 1, observed.Running)}, []bool{false, false}},
+		"failed":                   {[]observed.Container{newExited("init", 1, 1)}, []bool{false, false}},
+		"succeeded, sidecar waits": {[]observed.Container{newExited("init", 1, 0)}, []bool{true, false}},
+		"succeeded, sidecar runs":  {[]observed.Container{newExited("init", 1, 0), newInstance("log", 1, observed.Running)}, []bool{true, true}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := status(derive.Input{Pod: pod, Observed: world(test.seen...)}).InitContainerStatuses
-			mustEqual(t, []bool{got[0].Ready, got[1].Ready}, test.want)
+			got := computeStatus(derive.Input{Pod: pod, Observed: newRuntimePod(test.seen...)}).InitContainerStatuses
+			requireEqual(t, []bool{got[0].Ready, got[1].Ready}, test.want)
 		})
 	}
 }
 
-func TestSM16AStatusComputedBeforeAProbeResultDoesNotUndoIt(t *testing.T) {
-	pod := withInit(newPod(always, probedContainer(container("a")), container("b")), probedContainer(sidecar("log")))
-	runtime := world(seen("log", 1, observed.Running), seen("a", 1, observed.Running), seen("b", 1, observed.Running))
-	passed := derive.ContainerProbeResults{Startup: derive.ProbeSuccess, Readiness: derive.ProbeSuccess}
-	failed := derive.ContainerProbeResults{Startup: derive.ProbeSuccess, Readiness: derive.ProbeFailure}
-	before := derive.ProbeResults{idOf("log", 1): passed, idOf("a", 1): passed}
-	stale := status(derive.Input{Pod: pod, Observed: runtime, Probes: before})
-	mustEqual(t, condition(t, stale, v1.PodReady).Status, v1.ConditionTrue)
+func TestSM16_StaleStatus(t *testing.T) {
+	pod := withInit(newPod(always, withProbes(newContainer("a")), newContainer("b")), withProbes(newSidecar("log")))
+	runtime := newRuntimePod(newInstance("log", 1, observed.Running), newInstance("a", 1, observed.Running), newInstance("b", 1, observed.Running))
+	success := derive.ContainerProbeResults{Startup: derive.ProbeSuccess, Readiness: derive.ProbeSuccess}
+	failure := derive.ContainerProbeResults{Startup: derive.ProbeSuccess, Readiness: derive.ProbeFailure}
+	before := derive.ProbeResults{containerID("log", 1): success, containerID("a", 1): success}
+	stale := computeStatus(derive.Input{Pod: pod, Observed: runtime, Probes: before})
+	requireEqual(t, findCondition(t, stale, v1.PodReady).Status, v1.ConditionTrue)
 
 	tests := map[string]struct {
-		facts   derive.ProbeResults
+		results derive.ProbeResults
 		message string // of Ready and ContainersReady; "" is True
 	}{
-		"BUG-7 a regular container became unready": {derive.ProbeResults{idOf("log", 1): passed, idOf("a", 1): failed}, "containers with unready status: [a]"},
-		"BUG-7 a sidecar too":                      {derive.ProbeResults{idOf("log", 1): failed, idOf("a", 1): failed}, "containers with unready status: [log a]"},
-		"SM-15 a startup probe failed":             {derive.ProbeResults{idOf("a", 1): {Startup: derive.ProbeFailure, Readiness: derive.ProbeSuccess}}, "containers with unready status: [a]"},
-		"SM-12 nothing changed":                    {before, ""},
-		"SM-12 no results":                         {nil, ""},
-		"SM-14 results for other containers":       {derive.ProbeResults{idOf("a", 2): failed, idOf("x", 1): failed}, ""},
+		"BUG-7 regular container unready": {derive.ProbeResults{containerID("log", 1): success, containerID("a", 1): failure}, "containers with unready status: [a]"},
+		"BUG-7 sidecar unready":           {derive.ProbeResults{containerID("log", 1): failure, containerID("a", 1): failure}, "containers with unready status: [log a]"},
+		"SM-15 startup probe failed":      {derive.ProbeResults{containerID("a", 1): {Startup: derive.ProbeFailure, Readiness: derive.ProbeSuccess}}, "containers with unready status: [a]"},
+		"SM-12 unchanged":                 {before, ""},
+		"SM-12 no results":                {nil, ""},
+		"SM-14 other containers":          {derive.ProbeResults{containerID("a", 2): failure, containerID("x", 1): failure}, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := derive.WithProbeResults(pod, stale, test.facts)
+			got := derive.WithProbeResults(pod, stale, test.results)
 			want := v1.ConditionTrue
 			if test.message != "" {
 				want = v1.ConditionFalse
 			}
-			for _, kind := range []v1.PodConditionType{v1.PodReady, v1.ContainersReady} {
-				condition := condition(t, got, kind)
-				mustEqual(t, []string{string(condition.Status), condition.Message}, []string{string(want), test.message})
+			for _, conditionType := range []v1.PodConditionType{v1.PodReady, v1.ContainersReady} {
+				condition := findCondition(t, got, conditionType)
+				requireEqual(t, []string{string(condition.Status), condition.Message}, []string{string(want), test.message})
 			}
-			mustEqual(t, kinds(got), kinds(stale))
-			fresh := status(derive.Input{Pod: pod, Observed: runtime, Probes: test.facts, Previous: &stale})
+			requireEqual(t, conditionTypes(got), conditionTypes(stale))
+			fresh := computeStatus(derive.Input{Pod: pod, Observed: runtime, Probes: test.results, Previous: &stale})
 			if !derive.Equal(&got, &fresh) {
-				t.Errorf("laid over: %+v\ncomputed anew: %+v", got, fresh)
+				t.Errorf("got %+v, want %+v", got, fresh)
 			}
 		})
 	}
-	mustEqual(t, condition(t, stale, v1.PodReady).Status, v1.ConditionTrue)
-	mustEqual(t, stale.ContainerStatuses[0].Ready, true)
+	requireEqual(t, findCondition(t, stale, v1.PodReady).Status, v1.ConditionTrue)
+	requireEqual(t, stale.ContainerStatuses[0].Ready, true)
 }
 
-func TestSM13MissingConditionsAreAddedWithAProbeResult(t *testing.T) {
-	pod := newPod(always, probedContainer(container("a")))
-	bare := v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: statuses{started(running("a"))}}
-	got := derive.WithProbeResults(pod, bare, derive.ProbeResults{idOf("a", 1): {Readiness: derive.ProbeSuccess}})
-	mustEqual(t, kinds(got), []v1.PodConditionType{v1.PodReady, v1.ContainersReady})
-	mustEqual(t, condition(t, got, v1.PodReady).Status, v1.ConditionTrue)
+func TestSM13_MissingConditions(t *testing.T) {
+	pod := newPod(always, withProbes(newContainer("a")))
+	bare := v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: statuses{withStarted(runningStatus("a"))}}
+	got := derive.WithProbeResults(pod, bare, derive.ProbeResults{containerID("a", 1): {Readiness: derive.ProbeSuccess}})
+	requireEqual(t, conditionTypes(got), []v1.PodConditionType{v1.PodReady, v1.ContainersReady})
+	requireEqual(t, findCondition(t, got, v1.PodReady).Status, v1.ConditionTrue)
 }
 
-func TestAStatusThatNobodyKnowsIsLeftAlone(t *testing.T) {
-	pod := withInit(newPod(always, container("a")), container("init"))
-	odd := v1.PodStatus{InitContainerStatuses: statuses{ready(running("x"))}, ContainerStatuses: statuses{ready(running("y"))}}
-	mustEqual(t, derive.WithProbeResults(pod, odd, derive.ProbeResults{idOf("y", 1): {Readiness: derive.ProbeFailure}}), odd)
+func TestWithProbeResults_UnknownContainer(t *testing.T) {
+	pod := withInit(newPod(always, newContainer("a")), newContainer("init"))
+	odd := v1.PodStatus{InitContainerStatuses: statuses{withReady(runningStatus("x"))}, ContainerStatuses: statuses{withReady(runningStatus("y"))}}
+	requireEqual(t, derive.WithProbeResults(pod, odd, derive.ProbeResults{containerID("y", 1): {Readiness: derive.ProbeFailure}}), odd)
 }
 
-func TestWithProbeFactsAllocatesNothingWhenNothingChanges(t *testing.T) {
-	pod, normal := largeStatus()
-	facts := derive.ProbeResults{idOf("c0", 1): {Startup: derive.ProbeSuccess, Readiness: derive.ProbeSuccess}}
-	got := derive.WithProbeResults(pod, normal, facts)
-	if n := testing.AllocsPerRun(100, func() { derive.WithProbeResults(pod, got, facts) }); n != 0 {
-		t.Fatalf("%v allocations", n)
+func TestWithProbeResults_Allocations(t *testing.T) {
+	pod, normal := newLargeStatus()
+	results := derive.ProbeResults{containerID("c0", 1): {Startup: derive.ProbeSuccess, Readiness: derive.ProbeSuccess}}
+	got := derive.WithProbeResults(pod, normal, results)
+	if n := testing.AllocsPerRun(100, func() { derive.WithProbeResults(pod, got, results) }); n != 0 {
+		t.Fatalf("got %v allocations, want 0", n)
 	}
 }
