@@ -50,12 +50,6 @@ var intendedDifferences = []intendedDifference{
 		replacement: "no such key",
 	},
 	{
-		description: "the same about an image's name, in other words",
-		kubelet:     regexp.MustCompile(`invalid reference format: repository name \(library/UPPER\) must be lowercase`),
-		herald:      regexp.MustCompile(`the path must be lower case`),
-		replacement: "bad name",
-	},
-	{
 		description: "Herald says where a variable is missing",
 		kubelet:     regexp.MustCompile(`missing value for NOPE`),
 		herald:      regexp.MustCompile(`volumeMounts\[0\] of container main: subPathExpr: .* that the container does not have: \[NOPE\]`),
