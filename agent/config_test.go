@@ -38,7 +38,7 @@ func TestWhatIsWrongWithTheConfigIsNamed(t *testing.T) {
 		"Housekeeping": {func(c *agent.Config) { c.HousekeepingInterval = -time.Second }, "agent.Config: HousekeepingInterval must not be negative"},
 		"Resync":       {func(c *agent.Config) { c.Resync = -time.Second }, "Resync"},
 		"two sources of one name": {
-			func(c *agent.Config) { c.Sources = append(c.Sources, newFiles()) }, `source.MuxConfig.Sources: two are named "file"`,
+			func(c *agent.Config) { c.Sources = append(c.Sources, newFiles()) }, `source.MuxConfig: Sources contains two sources named "file"`,
 		},
 	}
 	for name, test := range tests {

@@ -13,32 +13,8 @@ import (
 	"github.com/heraldnode/herald/source"
 )
 
-// realManifest is a manifest of ordinary size for manifest.Decode.
-func realManifest(name, image string) string {
-	return fmt.Sprintf(`apiVersion: v1
-kind: Pod
-metadata:
-  name: %s
-  namespace: default
-  labels: {app: web, tier: front}
-spec:
-  hostNetwork: true
-  containers:
-  - name: web
-    image: %s
-    args: [--listen=:8080, --verbose]
-    ports: [{containerPort: 8080}]
-    resources: {requests: {cpu: 100m, memory: 64Mi}, limits: {memory: 128Mi}}
-    livenessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 5}
-    volumeMounts: [{name: data, mountPath: /data}]
-  volumes:
-  - name: data
-    hostPath: {path: /var/lib/web, type: DirectoryOrCreate}
-`, name, image)
-}
-
-// thousand fills a directory with a thousand manifests that are old enough for their stamps to be trusted.
-func thousand(b *testing.B) (dir string, f *source.File) {
+// newThousandFiles scans a directory of 1000 manifests that are old enough for reliable stamps.
+func newThousandFiles(b *testing.B) (dir string, f *source.File) {
 	b.Helper()
 	dir = b.TempDir()
 	for i := range 1000 {
@@ -46,23 +22,23 @@ func thousand(b *testing.B) (dir string, f *source.File) {
 	}
 	f = newFile(b, dir, func(c *source.FileConfig) { c.Decode = nil })
 	if listing := f.Scan(); len(listing.Pods) != 1000 {
-		b.Fatalf("%d pods, problems: %v", len(listing.Pods), listing.Problems)
+		b.Fatalf("got %d pods, want 1000; problems: %v", len(listing.Pods), listing.Problems)
 	}
-	time.Sleep(2100 * time.Millisecond) // younger stamps are not trusted, and their age cannot be made up
+	time.Sleep(2100 * time.Millisecond) // the change time of a file cannot be set
 	f.Scan()
 	return dir, f
 }
 
-func BenchmarkRescan1000Unchanged(b *testing.B) {
-	_, f := thousand(b)
+func BenchmarkFile_Scan1000Unchanged(b *testing.B) {
+	_, f := newThousandFiles(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		f.Scan()
 	}
 }
 
-func BenchmarkRescanOneChanged(b *testing.B) {
-	dir, f := thousand(b)
+func BenchmarkFile_Scan1000OneChanged(b *testing.B) {
+	dir, f := newThousandFiles(b)
 	b.ReportAllocs()
 	version := 1
 	for b.Loop() {
@@ -75,20 +51,20 @@ func BenchmarkRescanOneChanged(b *testing.B) {
 	}
 }
 
-// BenchmarkOneAPIEventAmong5000Pods is the way of one watch event from the source to the consumer.
-func BenchmarkOneAPIEventAmong5000Pods(b *testing.B) {
-	script := newScripted(podid.API)
-	mux, err := source.NewMux(source.MuxConfig{Sources: []source.Source{script}})
+// BenchmarkMux_OneEventAmong5000Pods measures one watch event from the source to the consumer.
+func BenchmarkMux_OneEventAmong5000Pods(b *testing.B) {
+	fake := newFakeSource(podid.API)
+	mux, err := source.NewMux(source.MuxConfig{Sources: []source.Source{fake}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(b.Context())
-	ended := make(chan error)
-	go func() { ended <- mux.Run(ctx) }()
-	sink := <-script.sink
+	done := make(chan error)
+	go func() { done <- mux.Run(ctx) }()
+	sink := <-fake.sink
 	pods := make([]*v1.Pod, 5000)
 	for i := range pods {
-		pods[i] = pod(fmt.Sprintf("web-%d", i), fmt.Sprintf("uid-%d", i), version("1"))
+		pods[i] = newPod(fmt.Sprintf("web-%d", i), fmt.Sprintf("uid-%d", i), withVersion("1"))
 	}
 	sink.Replace(pods)
 	(<-mux.Updates()).Ack()
@@ -101,28 +77,28 @@ func BenchmarkOneAPIEventAmong5000Pods(b *testing.B) {
 		changed.Status.Message = changed.ResourceVersion
 		sink.Apply([]*v1.Pod{&changed}, nil)
 		if u := <-mux.Updates(); u.Op != source.OpReconcile || len(u.Pods) != 1 {
-			b.Fatal(written(u))
+			b.Fatalf("got %s, want one RECONCILE", describe(u))
 		}
 	}
 	b.StopTimer()
 	cancel()
-	<-ended
+	<-done
 }
 
-func BenchmarkRelistOf5000UnchangedPods(b *testing.B) {
-	script := newScripted(podid.API)
-	mux, err := source.NewMux(source.MuxConfig{Sources: []source.Source{script}})
+func BenchmarkMux_Relist5000Unchanged(b *testing.B) {
+	fake := newFakeSource(podid.API)
+	mux, err := source.NewMux(source.MuxConfig{Sources: []source.Source{fake}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(b.Context())
-	ended := make(chan error)
-	go func() { ended <- mux.Run(ctx) }()
-	sink := <-script.sink
+	done := make(chan error)
+	go func() { done <- mux.Run(ctx) }()
+	sink := <-fake.sink
 	list := func() []*v1.Pod {
 		pods := make([]*v1.Pod, 5000)
 		for i := range pods {
-			pods[i] = pod(fmt.Sprintf("web-%d", i), fmt.Sprintf("uid-%d", i), version("1"))
+			pods[i] = newPod(fmt.Sprintf("web-%d", i), fmt.Sprintf("uid-%d", i), withVersion("1"))
 		}
 		return pods
 	}
@@ -133,7 +109,7 @@ func BenchmarkRelistOf5000UnchangedPods(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		i++
-		marker := pod("marker", fmt.Sprint("marker-", i), version("1"))
+		marker := newPod("marker", fmt.Sprint("marker-", i), withVersion("1"))
 		sink.Replace(append(lists[i%2][:5000:5000], marker))
 		for {
 			if u := <-mux.Updates(); u.Op == source.OpAdd {
@@ -143,5 +119,5 @@ func BenchmarkRelistOf5000UnchangedPods(b *testing.B) {
 	}
 	b.StopTimer()
 	cancel()
-	<-ended
+	<-done
 }

@@ -1,17 +1,20 @@
-// Package source turns a directory or a file, a URL and the API server into one stream of pod changes.
+// Package source merges the pods of a directory or file, a URL and the API server into one stream of updates.
 //
-//	File ─┐                 ┌─ what each source wants now, newest version only
-//	HTTP ─┼─ Sink ─ intake ─┤
-//	API  ─┘                 └─ ledger: what the consumer was told ── Updates() ── consumer
+//	File ─┐                          ┌─ sourceState: the newest version of each desired pod
+//	HTTP ─┼─ Sink ─ one per source ──┤
+//	API  ─┘                          └─ deliveredState: the pods the consumer has ── Updates() ── consumer
 //
-// A source tells what it sees through its Sink: the complete set, a change of it, and what is wrong. It never waits for
-// the consumer, and it never tells an empty set because something failed: a broken edit, a server that is down or a
-// watch that was cut leave the last good pods in force (BUG-18, CFG-34).
+// A source reports its pods through its Sink: the complete set, a change of the set, and the current problems. It never
+// waits for the consumer. It never reports an empty set because something failed: a broken edit, an unreachable server and
+// an interrupted watch leave the last valid pods in force (BUG-18, CFG-34).
 //
-// The Mux compares what the sources want with what the consumer was told, by UID, and delivers the difference in
-// batches (CFG-35). A slow consumer gets fewer and larger steps, never older ones, and a removal is never swallowed. No
-// two pods that are delivered share a full name, whatever their sources; a mirror and its static pod are the one
-// exception.
+// The Mux compares the desired pods with the delivered pods, by UID, and delivers the difference in batches (CFG-35). A
+// slow consumer gets fewer and larger batches, never older ones, and no removal is lost. No two delivered pods share a full
+// name, whatever their sources, except a mirror pod and its static pod.
 //
-// Pods that are handed over are shared and immutable: whoever wants to change one copies it.
+// The consumer must:
+//
+//  1. receive from Updates until the channel is closed, and drop no batch: each one is relative to those before it;
+//  2. call Ack on each batch after acting on it: a source becomes ready only then;
+//  3. treat the pods as shared and immutable, and copy a pod before changing it.
 package source

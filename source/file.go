@@ -1,7 +1,9 @@
 package source
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -19,85 +21,95 @@ import (
 	"github.com/heraldnode/herald/source/manifest"
 )
 
-// FileConfig says which manifests are read.
+// AnyExtension in FileConfig.Extensions matches every file name, as in the kubelet. Hidden files and backups are skipped
+// nevertheless.
+const AnyExtension = "*"
+
+// FileConfig configures a File source.
 type FileConfig struct {
-	// Path of a directory of manifests or of one manifest. Required. It need not exist yet.
+	// Path is a directory of manifests or a single manifest. Required. It need not exist yet.
 	Path string
 	// NodeName is the name of the node that runs the pods. Required.
 	NodeName string
-	// Period is how often the path is looked at when nothing seems to happen: notifications can be lost, and network
-	// file systems send none. Default 20 s.
+	// Period is the interval between scans without a notification. Notifications can be lost, and network file systems send
+	// none. Defaults to 20s.
 	Period time.Duration
-	// Settle is how long a file must have been left alone before it is read, so that half a manifest is not taken for a
-	// whole one; a file that is written to without a pause is read after one Period. Default 50 ms.
+	// Settle is how long a file must be unchanged before it is read, so that a partially written manifest is not used. A file
+	// that changes continuously is read after one Period. Defaults to 50ms.
 	Settle time.Duration
-	// Extensions that the names of manifests in a directory have, in lower case and with the dot, or AnyExtension.
-	// A path that is a file is read whatever its name. Default .yaml, .yml, .json.
+	// Extensions are the file name extensions of manifests in a directory, in lower case and with the dot, or AnyExtension.
+	// If Path is a file, it is read whatever its name. Defaults to .yaml, .yml and .json.
 	Extensions []string
-	// AllowUnsafePermissions reads manifests that others than root and the agent's user can write, and those that links in
-	// the directory lead out to. Default false.
+	// AllowUnsafePermissions also reads manifests that users other than root and the agent's user can write, and symbolic
+	// links to files outside the directory. Defaults to false.
 	AllowUnsafePermissions bool
-	// Decode reads a manifest. Default manifest.Decode.
+	// Decode decodes a manifest. Defaults to manifest.Decode.
 	Decode Decoder
-	// NewWatcher opens what notifies of changes. Default fsnotify.NewWatcher.
+	// NewWatcher creates the file system watcher. Defaults to fsnotify.NewWatcher.
 	NewWatcher func() (*fsnotify.Watcher, error)
-	// Logger gets what is of interest in a search for faults only (Debug). Default: silence.
+	// Logger receives debug messages. Defaults to slog.DiscardHandler.
 	Logger *slog.Logger
 }
 
 // File reads static pods from a directory or a file.
 //
-// Run is called once. The goroutine that calls it, or Scan, owns all fields but ignored.
+// Run is called once. The goroutine that calls Run or Scan owns all fields but ignored.
 type File struct {
 	config FileConfig
 	path   string
-	agent  owner // who this process is
+	agent  owner // effective user and group of this process
 
-	files   map[string]manifestFile   // by name
-	owners  map[podid.FullName]string // the file that each pod comes from
-	found   place                     // the directory that was found last
-	place   place                     // the directory that was read last
-	single  bool                      // the path was a file then
-	listing Listing                   // the last one that could be made
-	spoke   bool                      // the sink was told a set,
-	told    []*v1.Pod                 // this one last
+	files    map[string]manifestFile   // by name
+	owners   map[podid.FullName]string // path of the file that defines each pod
+	found    directoryID               // directory found by the last scan, zero if none
+	scanned  directoryID               // directory that the last successful scan read
+	single   bool                      // the path was a file in that scan
+	listing  Listing                   // result of the last successful scan
+	replaced bool                      // sink.Replace was called
+	reported []*v1.Pod                 // with these pods
 
 	mu      sync.Mutex // guards ignored
 	ignored []string
 }
 
-// NewFile checks the configuration.
+// NewFile returns a File source. It returns an error if the configuration is invalid.
 func NewFile(config FileConfig) (*File, error) {
-	switch {
-	case config.Path == "":
-		return nil, fmt.Errorf("source.FileConfig.Path: required")
-	case config.NodeName == "":
-		return nil, fmt.Errorf("source.FileConfig.Node: required")
-	case config.Period < 0:
-		return nil, fmt.Errorf("source.FileConfig.Period: %v is negative", config.Period)
-	case config.Settle < 0:
-		return nil, fmt.Errorf("source.FileConfig.Settle: %v is negative", config.Settle)
+	if err := config.validate(); err != nil {
+		return nil, err
 	}
-	for _, extension := range config.Extensions {
-		if extension != AnyExtension && (!strings.HasPrefix(extension, ".") || strings.ToLower(extension) != extension) {
-			return nil, fmt.Errorf("source.FileConfig.Extensions: %q is not like .yaml or %s", extension, AnyExtension)
-		}
-	}
-	path, err := filepath.Abs(config.Path) // also trims trailing slashes (CFG-12)
+	path, err := filepath.Abs(config.Path) // also removes trailing slashes (CFG-12)
 	if err != nil {
-		return nil, fmt.Errorf("source.FileConfig.Path: %w", err)
+		return nil, fmt.Errorf("source.FileConfig: Path: %w", err)
 	}
 	agent := owner{uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
 	return &File{config: config.withDefaults(), path: path, agent: agent}, nil
 }
 
+func (c FileConfig) validate() error {
+	var errs []error
+	if c.Path == "" {
+		errs = append(errs, errors.New("source.FileConfig: Path is required"))
+	}
+	if c.NodeName == "" {
+		errs = append(errs, errors.New("source.FileConfig: NodeName is required"))
+	}
+	if c.Period < 0 {
+		errs = append(errs, errors.New("source.FileConfig: Period must not be negative"))
+	}
+	if c.Settle < 0 {
+		errs = append(errs, errors.New("source.FileConfig: Settle must not be negative"))
+	}
+	for _, extension := range c.Extensions {
+		if extension != AnyExtension && (!strings.HasPrefix(extension, ".") || strings.ToLower(extension) != extension) {
+			errs = append(errs, fmt.Errorf("source.FileConfig: Extensions must be like .yaml or %s, not %q", AnyExtension, extension))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func (c FileConfig) withDefaults() FileConfig {
-	if c.Period == 0 {
-		c.Period = 20 * time.Second
-	}
-	if c.Settle == 0 {
-		c.Settle = 50 * time.Millisecond
-	}
+	c.Period = cmp.Or(c.Period, 20*time.Second)
+	c.Settle = cmp.Or(c.Settle, 50*time.Millisecond)
 	if len(c.Extensions) == 0 {
 		c.Extensions = []string{".yaml", ".yml", ".json"}
 	}
@@ -116,67 +128,67 @@ func (c FileConfig) withDefaults() FileConfig {
 // Name implements Source.
 func (f *File) Name() podid.Source { return podid.File }
 
-// Ignored lists the files that were passed over because of their names: backups, and what has another extension. Any
-// goroutine may call it.
+// Ignored returns the files that the last scan skipped because of their names: backups and files with another extension.
+// It is safe for concurrent use.
 func (f *File) Ignored() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.ignored)
 }
 
-// Run implements Source. A notification only says that it is time to look: what is there decides.
+// Run implements Source. A notification only triggers a scan. The result depends on the state of the file system alone.
 func (f *File) Run(ctx context.Context, sink Sink) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	watch := newPathWatch(f.config, f.path)
-	running.Go(func() { watch.run(ctx) })
+	watcher := newPathWatcher(f.config, f.path)
+	running.Go(func() { watcher.run(ctx) })
 
 	ticker := time.NewTicker(f.config.Period)
 	defer ticker.Stop()
 	listing := f.scan(f.config.Settle)
-	f.tell(sink, listing, watch)
-	for f.wait(ctx, ticker.C, watch.hints, listing.delayed) {
-		before := f.found
+	f.report(sink, listing, watcher)
+	for f.wait(ctx, ticker.C, watcher.changed, listing.delayed) {
+		previous := f.found
 		listing = f.scan(f.config.Settle)
-		if f.found != before {
-			watch.anew() // the old watch is on a directory that is no longer at the path
+		if f.found != previous {
+			watcher.restart.Set() // the watch is on a directory that is no longer at the path
 		}
-		f.tell(sink, listing, watch)
+		f.report(sink, listing, watcher)
 	}
 	return nil
 }
 
-func (f *File) tell(sink Sink, listing Listing, watch *pathWatch) {
-	f.remember(listing.Ignored)
-	if listing.Known && (!f.spoke || !slices.Equal(f.told, listing.Pods)) {
+func (f *File) report(sink Sink, listing Listing, watcher *pathWatcher) {
+	f.setIgnored(listing.Ignored)
+	if listing.Known && (!f.replaced || !slices.Equal(f.reported, listing.Pods)) {
 		sink.Replace(listing.Pods)
-		f.told, f.spoke = listing.Pods, true
+		f.reported, f.replaced = listing.Pods, true
 	}
-	sink.Report(slices.Concat(listing.Problems, watch.problems()))
+	sink.Report(slices.Concat(listing.Problems, watcher.problems()))
 }
 
-func (f *File) remember(ignored []string) {
+func (f *File) setIgnored(ignored []string) {
 	f.mu.Lock()
 	changed := !slices.Equal(f.ignored, ignored)
 	f.ignored = ignored
 	f.mu.Unlock()
 	if changed {
-		f.config.Logger.Debug("files in the manifest directory are ignored because of their names", "files", ignored)
+		f.config.Logger.Debug("Ignored files in manifest directory", "files", ignored)
 	}
 }
 
-// wait returns when the path should be looked at again, or false when ctx ended. Hints and files that are being written
-// are given time to settle.
-func (f *File) wait(ctx context.Context, tick <-chan time.Time, hints <-chan struct{}, delayed bool) bool {
+// wait returns true when the next scan is due, and false when ctx is done. After a notification, and while a file is being
+// written, it waits for the settle time.
+func (f *File) wait(ctx context.Context, tick <-chan time.Time, changed <-chan struct{}, delayed bool) bool {
 	if !delayed {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-tick:
 			return true
-		case <-hints:
+		case <-changed:
 		}
 	}
 	select {

@@ -17,11 +17,11 @@ import (
 	"github.com/heraldnode/herald/source/manifest"
 )
 
-// racyWindow is how old a file must have been when it was read for its stamp to tell a later change: two writes within
-// one tick of a file system's clock leave the same stamp, and some clocks tick in steps of two seconds.
+// racyWindow is the minimum age of a file, when read, for its stamp to reveal a later change. Two writes within one tick of
+// the file system's clock leave the same stamp, and some clocks tick every two seconds.
 const racyWindow = 2 * time.Second
 
-// stamp tells versions of a file apart without reading it.
+// stamp distinguishes versions of a file without reading it.
 type stamp struct {
 	dev, ino     uint64
 	size         int64
@@ -35,192 +35,182 @@ func stampOf(stat *unix.Stat_t) stamp {
 	}
 }
 
+// isReliableAt reports whether a file that was read at that time cannot change without a change of its stamp.
+func (s stamp) isReliableAt(readAt time.Time) bool {
+	return readAt.UnixNano()-max(s.mtime, s.ctime) > int64(racyWindow)
+}
+
 func deviceOf(stat *unix.Stat_t) uint64 {
-	return uint64(stat.Dev) //nolint:unconvert // its type is another one on other systems
+	return uint64(stat.Dev) //nolint:unconvert // its type differs between operating systems
 }
 
 func modeOf(stat *unix.Stat_t) uint32 {
-	return uint32(stat.Mode) //nolint:unconvert // its type is another one on other systems
+	return uint32(stat.Mode) //nolint:unconvert // its type differs between operating systems
 }
 
-// settled reports whether the stamp is old enough at that time to change with every later write.
-func (s stamp) settled(at time.Time) bool {
-	return at.UnixNano()-max(s.mtime, s.ctime) > int64(racyWindow)
-}
-
-// manifestFile is what is known of one file. Its pods are those of the last version that was good; they stay until
-// another good version comes or the file is gone (CFG-15, BUG-18).
+// manifestFile is the state of one file. Its pods are those of the last valid version. They stay until another valid
+// version is read or the file is removed (CFG-15, BUG-18).
 type manifestFile struct {
-	pods    []*v1.Pod
-	stamp   stamp
-	trusted bool // an equal stamp means the same content
-	digest  [sha256.Size]byte
-	faults  []Problem // of the content with that digest
-	refusal []Problem // why the file could not be read this time
-	delayed time.Time // since when it has not been read because somebody writes to it
+	pods         []*v1.Pod
+	stamp        stamp
+	reliable     bool // an equal stamp means equal content
+	digest       [sha256.Size]byte
+	decodeErrors []Problem // of the content with that digest
+	readErrors   []Problem // of the last attempt to read the file
+	delayedSince time.Time // when reading was first delayed because the file is being written, zero if it is not
 }
 
 func (m manifestFile) problems() []Problem {
-	if m.refusal != nil {
-		return m.refusal
+	if m.readErrors != nil {
+		return m.readErrors
 	}
-	return m.faults
+	return m.decodeErrors
 }
 
-// refused keeps what is known, and says why nothing newer is.
-func (m manifestFile) refused(path string, err error) manifestFile {
-	m.refusal = []Problem{{Location: path, Message: err.Error()}}
+// unreadable returns the unchanged state with the error of the last attempt.
+func (m manifestFile) unreadable(path string, err error) manifestFile {
+	m.readErrors = []Problem{{Location: path, Message: err.Error()}}
 	return m
 }
 
-// folder is the open directory that the manifests are in. Files are opened relative to it, so that all of them come
-// from one directory even when its path is given to another one meanwhile.
-type folder struct {
-	*os.File
-	path string
-	stat unix.Stat_t
-}
-
-// read brings what is known of one file up to date. It costs one stat when the file has not changed. With patience, a
-// file that was written to just now is left for later: half a manifest can be a valid one.
-func (f *File) read(in *folder, entry dirEntry, known manifestFile, patience time.Duration) manifestFile {
-	since := known.delayed
-	known.refusal, known.delayed = nil, time.Time{}
+// read returns the new state of one file. An unchanged file costs one stat. A file that was modified less than settle ago is
+// read later: a partially written manifest can be valid.
+func (f *File) read(dir *directory, entry dirEntry, file manifestFile, settle time.Duration) manifestFile {
+	since := file.delayedSince
+	file.readErrors, file.delayedSince = nil, time.Time{}
 	var stat unix.Stat_t
-	if err := unix.Fstatat(int(in.Fd()), entry.name, &stat, 0); err != nil {
-		return known.refused(entry.path, fmt.Errorf("cannot be found, so its last good version stays: %w", err))
+	if err := unix.Fstatat(int(dir.Fd()), entry.name, &stat, 0); err != nil {
+		return file.unreadable(entry.path, fmt.Errorf("cannot be found; its last valid version is kept: %w", err))
 	}
-	if err := f.inspect(entry.path, &stat, entry.link); err != nil {
-		return known.refused(entry.path, err)
+	if err := f.check(entry.path, &stat, entry.isSymlink); err != nil {
+		return file.unreadable(entry.path, err)
 	}
-	if known.trusted && known.stamp == stampOf(&stat) {
-		return known
+	if file.reliable && file.stamp == stampOf(&stat) {
+		return file
 	}
 	now := time.Now()
-	if age := now.Sub(time.Unix(stat.Mtim.Unix())); 0 <= age && age < patience {
+	if age := now.Sub(time.Unix(stat.Mtim.Unix())); 0 <= age && age < settle {
 		if since.IsZero() {
 			since = now
 		}
 		if now.Sub(since) < f.config.Period {
-			known.delayed = since
-			return known
+			file.delayedSince = since
+			return file
 		}
 	}
-	data, stat, err := f.load(in, entry)
+	data, stat, err := f.load(dir, entry)
 	if err != nil {
-		return known.refused(entry.path, err)
+		return file.unreadable(entry.path, err)
 	}
-	known.stamp = stampOf(&stat)
-	known.trusted = known.stamp.settled(now)
-	return f.decode(entry.path, data, known)
+	file.stamp = stampOf(&stat)
+	file.reliable = file.stamp.isReliableAt(now)
+	return f.decode(entry.path, data, file)
 }
 
-// decode takes a version of the file that was read. The same bytes are not parsed twice.
-func (f *File) decode(path string, data []byte, known manifestFile) manifestFile {
+// decode returns the new state of a file with this content. Content that was decoded before is not decoded again.
+func (f *File) decode(path string, data []byte, file manifestFile) manifestFile {
 	digest := sha256.Sum256(data)
-	if digest == known.digest {
-		return known
+	if digest == file.digest {
+		return file
 	}
-	known.digest = digest
+	file.digest = digest
 	pods, err := f.config.Decode(data, manifest.Origin{Source: podid.File, Location: path, NodeName: f.config.NodeName})
 	if err != nil {
-		known.faults = problemsOf(path, err)
-		return known
+		file.decodeErrors = decodeProblems(path, err)
+		return file
 	}
-	known.pods, known.faults = pods, nil
-	return known
+	file.pods, file.decodeErrors = pods, nil
+	return file
 }
 
-// load reads a file that was found to be harmless, and looks again once it is open: it may have been replaced. A pipe
-// or a terminal that took its place does not block or take over the agent.
-func (f *File) load(in *folder, entry dirEntry) ([]byte, unix.Stat_t, error) {
+// load reads a file that passed check, and checks it again once it is open: it may have been replaced. A pipe or terminal
+// that replaced it neither blocks the agent nor becomes its controlling terminal.
+func (f *File) load(dir *directory, entry dirEntry) ([]byte, unix.Stat_t, error) {
 	var stat unix.Stat_t
-	fd, err := unix.Openat(int(in.Fd()), entry.name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(int(dir.Fd()), entry.name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, stat, fmt.Errorf("cannot be opened, so its last good version stays: %w", err)
+		return nil, stat, fmt.Errorf("cannot be opened; its last valid version is kept: %w", err)
 	}
 	file := os.NewFile(uintptr(fd), entry.path)
 	defer file.Close()
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return nil, stat, fmt.Errorf("cannot be examined: %w", err)
 	}
-	if err := f.inspect(entry.path, &stat, false); err != nil {
+	if err := f.check(entry.path, &stat, false); err != nil {
 		return nil, stat, err
 	}
 	data, err := io.ReadAll(io.LimitReader(file, manifest.MaxBytes+1))
 	if err != nil {
-		return nil, stat, fmt.Errorf("cannot be read, so its last good version stays: %w", err)
+		return nil, stat, fmt.Errorf("cannot be read; its last valid version is kept: %w", err)
 	}
 	if len(data) > manifest.MaxBytes {
-		return nil, stat, errTooLarge
+		return nil, stat, errFileTooLarge
 	}
 	return data, stat, nil
 }
 
-var errTooLarge = fmt.Errorf("has more than the %d bytes that a manifest may have", manifest.MaxBytes)
+var errFileTooLarge = fmt.Errorf("is larger than %d bytes, the maximum size of a manifest", manifest.MaxBytes)
 
-// inspect says why a file must not be read, or nothing.
-func (f *File) inspect(path string, stat *unix.Stat_t, link bool) error {
-	if kind := modeOf(stat) & unix.S_IFMT; kind != unix.S_IFREG {
-		return fmt.Errorf("is %s, and only regular files are read", kindName(kind))
+// check returns an error if the file must not be read.
+func (f *File) check(path string, stat *unix.Stat_t, isSymlink bool) error {
+	if fileType := modeOf(stat) & unix.S_IFMT; fileType != unix.S_IFREG {
+		return fmt.Errorf("is %s, not a regular file", typeName(fileType))
 	}
 	if stat.Size > manifest.MaxBytes {
-		return errTooLarge
+		return errFileTooLarge
 	}
 	if f.config.AllowUnsafePermissions {
 		return nil
 	}
-	if err := f.agent.refuse(path, ownerOf(stat)); err != nil {
+	if err := f.agent.checkTrusted(path, ownerOf(stat)); err != nil {
 		return err
 	}
-	if link {
-		return f.inspectTarget(path)
+	if isSymlink {
+		return f.checkTarget(path)
 	}
 	return nil
 }
 
-// inspectTarget looks at where a symbolic link leads to: whoever can write there can replace the manifest. A link within
-// the folder, as those of a projected volume, may lead through folders that are as well guarded as the folder itself; one
-// that leads out is refused. A path that is itself a link was given by the operator, and may lead anywhere that is
-// guarded.
-func (f *File) inspectTarget(link string) error {
+// checkTarget checks the target of a symbolic link: a user who can write there can replace the manifest. A link within the
+// manifest directory, as in a projected volume, may lead through trusted directories. A link to the outside is rejected. If
+// the configured path is itself a link, the operator chose it, and its target may be in any trusted directory.
+func (f *File) checkTarget(link string) error {
 	target, err := filepath.EvalSymlinks(link)
 	if err != nil {
-		return fmt.Errorf("leads nowhere, so its last good version stays: %w", err)
+		return fmt.Errorf("is a dangling symbolic link; its last valid version is kept: %w", err)
 	}
-	home := filepath.Dir(target)
+	parent := filepath.Dir(target)
 	if link == f.path {
-		return f.inspectHome(home)
+		return f.checkTargetDirectory(parent)
 	}
-	top, err := filepath.EvalSymlinks(f.path)
+	root, err := filepath.EvalSymlinks(f.path)
 	if err != nil {
-		return fmt.Errorf("is in a folder that leads nowhere, so its last good version stays: %w", err)
+		return fmt.Errorf("is in a directory that cannot be resolved; its last valid version is kept: %w", err)
 	}
-	if !strings.HasPrefix(target, top+"/") {
-		return fmt.Errorf("leads to %s, out of the manifest folder (cp --remove-destination %s %s)", target, target, link)
+	if !strings.HasPrefix(target, root+"/") {
+		return fmt.Errorf("links to %s, outside the manifest directory (cp --remove-destination %s %s)", target, target, link)
 	}
-	for ; home != top; home = filepath.Dir(home) {
-		if err := f.inspectHome(home); err != nil {
+	for ; parent != root; parent = filepath.Dir(parent) {
+		if err := f.checkTargetDirectory(parent); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// inspectHome looks at a folder that a link leads to, or through.
-func (f *File) inspectHome(home string) error {
+func (f *File) checkTargetDirectory(path string) error {
 	var stat unix.Stat_t
-	if err := unix.Stat(home, &stat); err != nil {
-		return fmt.Errorf("cannot examine %s, where it leads to: %w", home, err)
+	if err := unix.Stat(path, &stat); err != nil {
+		return fmt.Errorf("links to %s, which cannot be examined: %w", path, err)
 	}
-	if err := f.agent.refuse(home, ownerOf(&stat)); err != nil {
-		return fmt.Errorf("leads to %s, which %w", home, err)
+	if err := f.agent.checkTrusted(path, ownerOf(&stat)); err != nil {
+		return fmt.Errorf("links to %s, which %w", path, err)
 	}
 	return nil
 }
 
-func kindName(kind uint32) string {
-	switch kind {
+func typeName(fileType uint32) string {
+	switch fileType {
 	case unix.S_IFDIR:
 		return "a directory"
 	case unix.S_IFIFO:
@@ -230,6 +220,39 @@ func kindName(kind uint32) string {
 	case unix.S_IFCHR, unix.S_IFBLK:
 		return "a device"
 	default:
-		return "no ordinary file"
+		return "a special file"
+	}
+}
+
+// owner is the user, group and permission bits of a file.
+type owner struct {
+	uid, gid uint32
+	mode     uint32
+}
+
+func ownerOf(stat *unix.Stat_t) owner {
+	return owner{uid: stat.Uid, gid: stat.Gid, mode: modeOf(stat) & 0o7777}
+}
+
+const (
+	groupWrite = 0o020
+	otherWrite = 0o002
+)
+
+// checkTrusted returns an error if users other than root and the agent's user can write the file or directory. Write access
+// to a manifest is equivalent to root on this node. Its group may have write access only if it is root's or the agent's.
+// The path is part of the remedy. The caller adds it as the subject of the sentence.
+func (agent owner) checkTrusted(path string, found owner) error {
+	switch {
+	case found.uid != 0 && found.uid != agent.uid:
+		return fmt.Errorf("is owned by user %d, not by root or the agent's user %d (chown %d %s)",
+			found.uid, agent.uid, agent.uid, path)
+	case found.mode&otherWrite != 0:
+		return fmt.Errorf("is world-writable (mode %04o), so any user could start pods (chmod o-w %s)", found.mode, path)
+	case found.mode&groupWrite != 0 && found.gid != 0 && found.gid != agent.gid:
+		return fmt.Errorf("is writable by group %d (mode %04o), so its members could start pods (chmod g-w %s)",
+			found.gid, found.mode, path)
+	default:
+		return nil
 	}
 }

@@ -9,130 +9,141 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/podid"
 )
 
-// maxEntries is how many names a manifest directory may have. No node runs as many pods; more is a mistake, such as the
-// path of a mail folder.
+// maxEntries is the maximum number of entries in a manifest directory. No node runs as many pods: a larger directory is a
+// configuration mistake, such as the path of a mail directory.
 const maxEntries = 20_000
 
-// Listing is what one look at the path found.
+// Listing is the result of a scan.
 type Listing struct {
-	// Known is false until a look found something good or nothing bad: nothing can be said yet about what should run.
+	// Known is false until a scan found a valid pod or no problem. Until then the set of pods is unknown.
 	Known bool
-	// Pods are the last good version of every manifest that is there.
+	// Pods holds the pods of the last valid version of each manifest.
 	Pods []*v1.Pod
-	// Problems are all that is wrong now.
+	// Problems holds the current problems.
 	Problems []Problem
-	// Ignored are the files that were passed over because of their names, apart from hidden ones.
+	// Ignored holds the files that were skipped because of their names, except hidden ones.
 	Ignored []string
 
-	delayed bool // some file is being written and was not read
+	delayed bool // a file is being written and was not read
 }
 
-// place tells a directory from another one at the same path.
-type place struct{ dev, ino uint64 }
+// directoryID identifies a directory. The zero value stands for none.
+type directoryID struct{ dev, ino uint64 }
 
-// dirEntry is a name that may be a manifest.
+// directory is the open directory of the manifests. Files are opened relative to it, so that all of them come from one
+// directory even if its path is replaced meanwhile.
+type directory struct {
+	*os.File
+	path string
+	stat unix.Stat_t
+}
+
+// dirEntry is an entry whose name may be a manifest's.
 type dirEntry struct {
 	name, path string
-	link       bool
+	isSymlink  bool // or may be one
 }
 
-// Scan looks at the path and returns what should run: always all of it, rebuilt from what is there now, so that what
-// was removed cannot come back (BUG-19). Files that did not change since the last call are not read again.
+// Scan reads the path and returns the pods. The listing is always complete and rebuilt from the current files, so that
+// removed pods cannot come back (BUG-19). Files that did not change since the last call are not read again.
 //
-// Run does the same on every occasion, except that it leaves files alone that are just being written. Others may call
-// Scan, once or repeatedly, where Run is not running.
+// Run scans in the same way, except that it does not read files that are being written. Scan must not be called while Run
+// runs.
 func (f *File) Scan() Listing { return f.scan(0) }
 
-func (f *File) scan(patience time.Duration) Listing {
-	f.found = place{}
-	in, single, err := f.open()
+func (f *File) scan(settle time.Duration) Listing {
+	f.found = directoryID{}
+	dir, single, err := f.openDirectory()
 	if err != nil {
 		return f.unavailable(err)
 	}
-	defer in.Close()
-	entries, ignored, err := f.list(in, single)
+	defer dir.Close()
+	entries, ignored, err := f.list(dir, single)
 	if err != nil {
 		return f.unavailable(err)
 	}
-	f.found = place{deviceOf(&in.stat), in.stat.Ino}
-	if len(entries) == 0 && len(f.files) > 0 && f.found.dev != f.place.dev {
-		return f.keep(errUnmounted)
+	f.found = directoryID{deviceOf(&dir.stat), dir.stat.Ino}
+	if len(entries) == 0 && len(f.files) > 0 && f.found.dev != f.scanned.dev {
+		return f.keepPods(errUnmounted)
 	}
-	f.single, f.place = single, f.found
-	f.listing = f.readAll(in, entries, patience)
+	f.single, f.scanned = single, f.found
+	f.listing = f.readAll(dir, entries, settle)
 	f.listing.Ignored = ignored
 	return f.listing
 }
 
-// open finds the directory that holds the manifests, which is the path or, when that is a file, its parent.
-func (f *File) open() (in *folder, single bool, err error) {
-	in, err = openFolder(f.path)
+// openDirectory opens the directory of the manifests: the path or, if that is a file, its parent.
+func (f *File) openDirectory() (dir *directory, single bool, err error) {
+	dir, err = openDirectory(f.path)
 	if errors.Is(err, unix.ENOTDIR) {
 		single = true
-		in, err = openFolder(filepath.Dir(f.path))
+		dir, err = openDirectory(filepath.Dir(f.path))
 	}
 	if err != nil {
 		return nil, false, err
 	}
 	if f.config.AllowUnsafePermissions {
-		return in, single, nil
+		return dir, single, nil
 	}
-	if err := f.agent.refuse(in.path, ownerOf(&in.stat)); err != nil {
-		in.Close()
+	if err := f.agent.checkTrusted(dir.path, ownerOf(&dir.stat)); err != nil {
+		dir.Close()
 		if single {
-			err = fmt.Errorf("is in %s, which %w", in.path, err)
+			err = fmt.Errorf("is in %s, which %w", dir.path, err)
 		}
 		return nil, false, err
 	}
-	return in, single, nil
+	return dir, single, nil
 }
 
-func openFolder(path string) (*folder, error) {
+func openDirectory(path string) (*directory, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("cannot be opened: %w", err)
 	}
-	in := &folder{File: os.NewFile(uintptr(fd), path), path: path}
-	if err := unix.Fstat(fd, &in.stat); err != nil {
-		in.Close()
+	dir := &directory{File: os.NewFile(uintptr(fd), path), path: path}
+	if err := unix.Fstat(fd, &dir.stat); err != nil {
+		dir.Close()
 		return nil, fmt.Errorf("cannot be examined: %w", err)
 	}
-	return in, nil
+	return dir, nil
 }
 
-// list finds the manifests by name, in the order of their names.
-func (f *File) list(in *folder, single bool) (entries []dirEntry, ignored []string, err error) {
+// list returns the manifests of the directory, sorted by name, and the ignored files.
+func (f *File) list(dir *directory, single bool) (entries []dirEntry, ignored []string, err error) {
 	if single {
-		return []dirEntry{{name: filepath.Base(f.path), path: f.path, link: true}}, nil, nil
+		return []dirEntry{{name: filepath.Base(f.path), path: f.path, isSymlink: true}}, nil, nil
 	}
-	found, err := readNames(in)
+	modes, err := readNames(dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	if f.missesOne(found) {
-		// A listing is no snapshot: a file that is renamed meanwhile can be in neither place. Only what is missing
-		// twice is gone.
-		again, err := readNames(in)
+	if f.missesKnownFile(modes) {
+		// A directory listing is not a snapshot: a file that is renamed meanwhile can be missing under both names. A file is
+		// gone only if it is missing twice.
+		again, err := readNames(dir)
 		if err != nil {
 			return nil, nil, err
 		}
 		for name, mode := range again {
-			found[name] = mode
+			modes[name] = mode
 		}
 	}
-	for name, mode := range found {
-		switch verdict := judgeName(name, f.config.Extensions); {
-		case verdict == manifestName:
-			entries = append(entries, dirEntry{name: name, path: in.path + "/" + name, link: mode&fs.ModeSymlink != 0})
-		case verdict == ignoredName && !mode.IsDir():
-			ignored = append(ignored, in.path+"/"+name)
+	for name, mode := range modes {
+		switch class := classifyName(name, f.config.Extensions); {
+		case class == manifestName:
+			entries = append(entries, dirEntry{name: name, path: dir.path + "/" + name, isSymlink: mode&fs.ModeSymlink != 0})
+		case class == ignoredName && !mode.IsDir():
+			ignored = append(ignored, dir.path+"/"+name)
 		}
 	}
 	slices.SortFunc(entries, func(a, b dirEntry) int { return cmp.Compare(a.name, b.name) })
@@ -140,9 +151,9 @@ func (f *File) list(in *folder, single bool) (entries []dirEntry, ignored []stri
 	return entries, ignored, nil
 }
 
-func (f *File) missesOne(found map[string]fs.FileMode) bool {
+func (f *File) missesKnownFile(modes map[string]fs.FileMode) bool {
 	for name := range f.files {
-		if _, here := found[name]; !here {
+		if _, found := modes[name]; !found {
 			return true
 		}
 	}
@@ -150,86 +161,171 @@ func (f *File) missesOne(found map[string]fs.FileMode) bool {
 }
 
 // readNames lists the directory from its beginning.
-func readNames(in *folder) (map[string]fs.FileMode, error) {
-	if _, err := in.Seek(0, io.SeekStart); err != nil {
+func readNames(dir *directory) (map[string]fs.FileMode, error) {
+	if _, err := dir.Seek(0, io.SeekStart); err != nil {
 		return nil, fmt.Errorf("cannot be listed: %w", err)
 	}
-	entries, err := in.ReadDir(maxEntries + 1)
+	entries, err := dir.ReadDir(maxEntries + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("cannot be listed: %w", err)
 	}
 	if len(entries) > maxEntries {
-		return nil, fmt.Errorf("has more than %d entries, so it is not taken for a manifest directory", maxEntries)
+		return nil, fmt.Errorf("has more than %d entries and is not used as a manifest directory", maxEntries)
 	}
-	names := make(map[string]fs.FileMode, len(entries))
+	modes := make(map[string]fs.FileMode, len(entries))
 	for _, entry := range entries {
-		names[entry.Name()] = entry.Type()
+		modes[entry.Name()] = entry.Type()
 	}
-	return names, nil
+	return modes, nil
 }
 
-// readAll brings every file up to date and forgets those that are gone.
-func (f *File) readAll(in *folder, entries []dirEntry, patience time.Duration) Listing {
+// nameClass is the class of a file name in the manifest directory.
+type nameClass int
+
+const (
+	hiddenName   nameClass = iota // skipped
+	ignoredName                   // skipped and listed as ignored
+	manifestName                  // read
+)
+
+// classifyName classifies a file by its name alone. Names with a leading dot belong to editors and tools: swap files, and
+// the ..data directories of projected volumes. A backup left by an editor or package manager must not run as a second pod
+// or replace the original (BUG-32).
+func classifyName(name string, extensions []string) nameClass {
+	switch {
+	case strings.HasPrefix(name, "."):
+		return hiddenName
+	case isBackup(name):
+		return ignoredName
+	case slices.Contains(extensions, AnyExtension):
+		return manifestName
+	case slices.Contains(extensions, strings.ToLower(filepath.Ext(name))):
+		return manifestName
+	default:
+		return ignoredName
+	}
+}
+
+func isBackup(name string) bool {
+	name = strings.ToLower(name)
+	if strings.HasPrefix(name, "#") && strings.HasSuffix(name, "#") {
+		return true
+	}
+	if strings.Contains(name, ".dpkg-") {
+		return true
+	}
+	for _, suffix := range [...]string{
+		"~", ".bak", "-bak", ".backup", ".orig", ".rej", ".swp", ".swo", ".swx", ".tmp", ".temp", ".part", ".old", "-old",
+		".save", ".rpmsave", ".rpmnew", ".rpmorig", ".ucf-old", ".ucf-new", ".ucf-dist",
+	} {
+		if strings.HasSuffix(name, suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+// readAll updates the state of every file and drops the state of removed files.
+func (f *File) readAll(dir *directory, entries []dirEntry, settle time.Duration) Listing {
 	files := make(map[string]manifestFile, len(entries))
-	all := make([]authored, 0, len(entries))
+	defined := make([]filePods, 0, len(entries))
 	var listing Listing
 	for _, entry := range entries {
-		file := f.read(in, entry, f.files[entry.name], patience)
+		file := f.read(dir, entry, f.files[entry.name], settle)
 		files[entry.name] = file
-		all = append(all, authored{path: entry.path, pods: file.pods})
+		defined = append(defined, filePods{path: entry.path, pods: file.pods})
 		listing.Problems = append(listing.Problems, file.problems()...)
-		listing.delayed = listing.delayed || !file.delayed.IsZero()
+		listing.delayed = listing.delayed || !file.delayedSince.IsZero()
 	}
-	pods, owners, duplicates := settleNames(all, f.owners)
+	pods, owners, duplicates := resolveDuplicates(defined, f.owners)
 	f.files, f.owners = files, owners
 	listing.Pods = pods
 	listing.Problems = append(listing.Problems, duplicates...)
-	good := len(pods) > 0 || len(listing.Problems) == 0
-	listing.Known = f.listing.Known || good && !listing.delayed
+	usable := len(pods) > 0 || len(listing.Problems) == 0
+	listing.Known = f.listing.Known || usable && !listing.delayed
 	return listing
 }
 
-var errUnmounted = errors.New("is empty and on another file system than before, as after an unmount")
+// filePods holds the pods of one manifest file.
+type filePods struct {
+	path string
+	pods []*v1.Pod
+}
 
-// unavailable decides what a path that could not be examined means. A path that never was there is a node without
-// static pods (CFG-13), and a single file that was removed from its folder is a removed manifest. A whole directory
-// that vanishes looks exactly like one whose disk failed: the kubelet ends all its pods (CFG-13), Herald keeps them and
-// complains, for the same reason as with a broken file (BUG-18).
+// resolveDuplicates selects one file for each pod name. The previous owner keeps the name as long as it defines the pod.
+// Otherwise the first file gets it (CFG-20). It returns the pods, the file that owns each name, and a problem for each
+// skipped pod.
+func resolveDuplicates(files []filePods, previous map[podid.FullName]string) (
+	pods []*v1.Pod, owners map[podid.FullName]string, problems []Problem,
+) {
+	owners = map[podid.FullName]string{}
+	for _, file := range files {
+		for _, pod := range file.pods {
+			name := podid.FullNameOf(pod)
+			if _, owned := owners[name]; !owned || previous[name] == file.path {
+				owners[name] = file.path
+			}
+		}
+	}
+	for _, file := range files {
+		for _, pod := range file.pods {
+			name := podid.FullNameOf(pod)
+			if owners[name] == file.path {
+				pods = append(pods, pod)
+				continue
+			}
+			problems = append(problems, Problem{
+				Location: file.path,
+				Field:    "metadata.name",
+				Message: fmt.Sprintf("skipped: pod %s in namespace %s is also defined in %s; remove one of them",
+					name.Name, name.Namespace, owners[name]),
+			})
+		}
+	}
+	return pods, owners, problems
+}
+
+var errUnmounted = errors.New("is empty and on a different file system than before, as after an unmount")
+
+// unavailable returns the listing for a path that cannot be read. A path that never existed is a node without static pods
+// (CFG-13), and a single file that was removed from its directory is a removed manifest. A directory that disappears looks
+// exactly like a failed disk: the kubelet terminates all its pods (CFG-13), Herald keeps them and reports a problem, as it
+// does for an invalid file (BUG-18).
 func (f *File) unavailable(err error) Listing {
-	missing := errors.Is(err, fs.ErrNotExist) && !f.linkRemains()
+	missing := errors.Is(err, fs.ErrNotExist) && !f.isDanglingSymlink()
 	switch {
-	case missing && f.place == place{}, missing && f.single && f.parentRemains():
+	case missing && f.scanned == directoryID{}, missing && f.single && f.parentExists():
 		f.files, f.owners = nil, nil
 		f.listing = Listing{Known: true}
-		return f.complain("does not exist, so no pod comes from it")
+		return f.withProblem("does not exist; no static pods are read")
 	default:
-		return f.keep(err)
+		return f.keepPods(err)
 	}
 }
 
-// linkRemains reports whether the path is there but leads nowhere.
-func (f *File) linkRemains() bool {
+// isDanglingSymlink reports whether the path, known not to resolve, exists as a symbolic link.
+func (f *File) isDanglingSymlink() bool {
 	_, err := os.Lstat(f.path)
 	return err == nil
 }
 
-// parentRemains reports whether the folder that held the single file is still that folder.
-func (f *File) parentRemains() bool {
+// parentExists reports whether the directory of the single file is still on the same file system.
+func (f *File) parentExists() bool {
 	var stat unix.Stat_t
 	err := unix.Stat(filepath.Dir(f.path), &stat)
-	return err == nil && deviceOf(&stat) == f.place.dev
+	return err == nil && deviceOf(&stat) == f.scanned.dev
 }
 
-// keep returns the last listing with what is wrong now.
-func (f *File) keep(err error) Listing {
+// keepPods returns the last listing with the error as its problem.
+func (f *File) keepPods(err error) Listing {
 	if !f.listing.Known {
-		return f.complain(fmt.Sprintf("%v; its pods are unknown", err))
+		return f.withProblem(fmt.Sprintf("%v; its pods are unknown", err))
 	}
-	return f.complain(fmt.Sprintf("%v; its pods stay as they are (%d)", err, len(f.listing.Pods)))
+	return f.withProblem(fmt.Sprintf("%v; its pods are kept (%d)", err, len(f.listing.Pods)))
 }
 
-// complain returns the last listing with a problem of the whole path in place of its own.
-func (f *File) complain(message string) Listing {
+// withProblem returns the last listing with one problem of the whole path instead of its own problems.
+func (f *File) withProblem(message string) Listing {
 	listing := f.listing
 	listing.Problems = []Problem{{Location: f.path, Message: message}}
 	return listing

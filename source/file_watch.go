@@ -12,85 +12,87 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
+
+	"github.com/heraldnode/herald/internal/wakeup"
 )
 
-// How long to wait before a watch that failed is tried again (CFG-23).
+// Backoff of a failed watch (CFG-23).
 const (
-	watchRetryFirst = time.Second
-	watchRetryMax   = 20 * time.Second
+	minWatchBackoff = time.Second
+	maxWatchBackoff = 20 * time.Second
 )
 
-// pathWatch tells when something may have changed at a path. It watches the directory there, and the parent: that is
-// where a single file is replaced (CFG-22), and where the directory itself comes and goes.
+// pathWatcher signals possible changes at a path. It watches the directory at the path and its parent, where a single file
+// is replaced (CFG-22) and where the directory itself is created and removed.
 //
-// Its goroutine is run; all other methods may be called by any goroutine.
-type pathWatch struct {
-	path   string
-	open   func() (*fsnotify.Watcher, error)
-	settle time.Duration
-	period time.Duration
-	logger *slog.Logger
-	hints  chan struct{} // capacity 1: look again
-	stale  chan struct{} // capacity 1: watch anew
+// One goroutine calls run. The other methods are safe for concurrent use.
+type pathWatcher struct {
+	path       string
+	newWatcher func() (*fsnotify.Watcher, error)
+	settle     time.Duration
+	period     time.Duration
+	logger     *slog.Logger
+	changed    wakeup.Signal // set when a scan is due
+	restart    wakeup.Signal // set by the owner to replace the watch
 
 	mu  sync.Mutex // guards err
-	err error      // why nothing is watched now
+	err error      // why nothing is watched, nil if the watch works
 }
 
-func newPathWatch(config FileConfig, path string) *pathWatch {
-	return &pathWatch{
-		path:   path,
-		open:   config.NewWatcher,
-		settle: config.Settle,
-		period: config.Period,
-		logger: config.Logger,
-		hints:  make(chan struct{}, 1),
-		stale:  make(chan struct{}, 1),
+func newPathWatcher(config FileConfig, path string) *pathWatcher {
+	return &pathWatcher{
+		path:       path,
+		newWatcher: config.NewWatcher,
+		settle:     config.Settle,
+		period:     config.Period,
+		logger:     config.Logger,
+		changed:    wakeup.New(),
+		restart:    wakeup.New(),
 	}
 }
 
-// run watches until ctx ends. Whatever goes wrong, the path is looked at and a new watch is tried.
-func (w *pathWatch) run(ctx context.Context) {
-	delay := watchRetryFirst
+// run watches until ctx is done. After each failure it signals a change and starts a new watch.
+func (w *pathWatcher) run(ctx context.Context) {
+	backoff := minWatchBackoff
 	for {
-		began := time.Now()
+		started := time.Now()
 		err := w.watch(ctx)
-		w.fail(err)
-		pause := w.settle
+		w.setErr(err)
+		delay := w.settle
 		if err != nil {
-			if time.Since(began) > watchRetryMax {
-				delay = watchRetryFirst
+			if time.Since(started) > maxWatchBackoff {
+				backoff = minWatchBackoff
 			}
-			pause, delay = delay, min(2*delay, watchRetryMax)
-			w.logger.Debug("watch on the manifest path failed", "path", w.path, "error", err, "retryAfter", pause)
+			delay, backoff = backoff, min(2*backoff, maxWatchBackoff)
+			w.logger.Debug("Failed to watch manifest path", "path", w.path, "err", err, "retryAfter", delay)
 		}
-		w.hint()
+		w.changed.Set()
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pause):
+		case <-time.After(delay):
 		}
 	}
 }
 
-// watch hints at every change until the watch fails, or is no longer on what is at the path; the latter is no error.
-func (w *pathWatch) watch(ctx context.Context) error {
-	watcher, err := w.open()
+// watch signals changes until the watch fails. It returns nil if the watched directory is no longer the one at the path.
+func (w *pathWatcher) watch(ctx context.Context) error {
+	watcher, err := w.newWatcher()
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
 	defer watcher.Close()
-	inside, err := w.add(watcher)
+	isDirectory, err := w.add(watcher)
 	if err != nil {
 		return err
 	}
-	w.fail(nil)
-	w.hint() // for what changed before the watch began
+	w.setErr(nil)
+	w.changed.Set() // something may have changed before the watch started
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-w.stale:
+		case <-w.restart:
 			return nil
 		case err, open := <-watcher.Errors:
 			if !open {
@@ -99,33 +101,32 @@ func (w *pathWatch) watch(ctx context.Context) error {
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				return fmt.Errorf("read: %w", err)
 			}
-			w.hint() // too much happened to be told: look, whatever it was
+			w.changed.Set() // events were lost
 		case event, open := <-watcher.Events:
 			if !open {
 				return fsnotify.ErrClosed
 			}
-			ours := event.Name == w.path || event.Name == filepath.Dir(w.path)
-			if ours && touchesName(event.Op) {
+			isWatched := event.Name == w.path || event.Name == filepath.Dir(w.path)
+			if isWatched && changesIdentity(event.Op) {
 				return nil
 			}
-			if ours || !inside || filepath.Dir(event.Name) == w.path {
-				w.hint()
+			if isWatched || !isDirectory || filepath.Dir(event.Name) == w.path {
+				w.changed.Set()
 			}
 		}
 	}
 }
 
-// touchesName reports whether a name was given to something, or taken from it: a watch on what had it is of no more
-// use.
-func touchesName(op fsnotify.Op) bool {
+// changesIdentity reports whether the name now belongs to another file, or to none. A watch on the old file is useless.
+func changesIdentity(op fsnotify.Op) bool {
 	return op.Has(fsnotify.Create) || op.Has(fsnotify.Remove) || op.Has(fsnotify.Rename)
 }
 
-// add starts to watch, and reports whether the path is a directory that is watched itself. Without it, every event in
-// the parent counts, since a single file may be a link to another name there.
-func (w *pathWatch) add(watcher *fsnotify.Watcher) (inside bool, err error) {
+// add adds the paths to the watcher and reports whether the path is a watched directory. If it is not, every event in the
+// parent counts: a single file may be a symbolic link to another name there.
+func (w *pathWatcher) add(watcher *fsnotify.Watcher) (isDirectory bool, err error) {
 	parent := filepath.Dir(w.path)
-	outerErr := watcher.Add(parent)
+	parentErr := watcher.Add(parent)
 	var stat unix.Stat_t
 	err = unix.Stat(w.path, &stat)
 	if err == nil && modeOf(&stat)&unix.S_IFMT == unix.S_IFDIR {
@@ -134,35 +135,20 @@ func (w *pathWatch) add(watcher *fsnotify.Watcher) (inside bool, err error) {
 		}
 		return true, nil
 	}
-	if outerErr != nil {
-		return false, fmt.Errorf("add %s: %w", parent, outerErr)
+	if parentErr != nil {
+		return false, fmt.Errorf("add %s: %w", parent, parentErr)
 	}
 	return false, nil
 }
 
-// anew has the watch set up again.
-func (w *pathWatch) anew() {
-	select {
-	case w.stale <- struct{}{}:
-	default:
-	}
-}
-
-func (w *pathWatch) hint() {
-	select {
-	case w.hints <- struct{}{}:
-	default:
-	}
-}
-
-func (w *pathWatch) fail(err error) {
+func (w *pathWatcher) setErr(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.err = err
 }
 
-// problems tells that changes are seen late, and why. A path that is not there is the listing's to report.
-func (w *pathWatch) problems() []Problem {
+// problems returns a problem if changes are not watched. A missing path is reported by the scan.
+func (w *pathWatcher) problems() []Problem {
 	w.mu.Lock()
 	err := w.err
 	w.mu.Unlock()
@@ -178,6 +164,6 @@ func (w *pathWatch) problems() []Problem {
 	}
 	return []Problem{{
 		Location: w.path,
-		Message:  fmt.Sprintf("changes are seen every %v only, because they cannot be watched: %v%s", w.period, err, remedy),
+		Message:  fmt.Sprintf("cannot be watched, changes are found only every %v: %v%s", w.period, err, remedy),
 	}}
 }

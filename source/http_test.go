@@ -26,18 +26,18 @@ import (
 	"github.com/heraldnode/herald/source/manifest"
 )
 
-// site is a server whose answer a test changes as it goes.
-type site struct {
+// testServer is a server whose handler can be changed.
+type testServer struct {
 	*httptest.Server
 
 	mu       sync.Mutex // guards all below
-	answer   http.HandlerFunc
+	handler  http.HandlerFunc
 	requests int
 }
 
-func newSite(t *testing.T, start func(*httptest.Server), answer http.HandlerFunc) *site {
+func newTestServer(t *testing.T, start func(*httptest.Server), handler http.HandlerFunc) *testServer {
 	t.Helper()
-	s := &site{answer: answer}
+	s := &testServer{handler: handler}
 	s.Server = httptest.NewUnstartedServer(s)
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	start(s.Server)
@@ -45,38 +45,38 @@ func newSite(t *testing.T, start func(*httptest.Server), answer http.HandlerFunc
 	return s
 }
 
-func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *testServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.requests++
-	answer := s.answer
+	handler := s.handler
 	s.mu.Unlock()
-	answer(w, r)
+	handler(w, r)
 }
 
-func (s *site) set(answer http.HandlerFunc) {
+func (s *testServer) set(handler http.HandlerFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.answer = answer
+	s.handler = handler
 }
 
-var plain, secure = (*httptest.Server).Start, (*httptest.Server).StartTLS
+var startPlain, startTLS = (*httptest.Server).Start, (*httptest.Server).StartTLS
 
 func body(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { send(w, text) }
 }
 
-// send writes a body; a client that goes away meanwhile is no fault of the server.
+// send writes a body. It ignores the error of a client that disconnects.
 func send(w io.Writer, text string) { _, _ = io.WriteString(w, text) }
 
 func status(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
 
-func newHTTP(t *testing.T, url string, edits ...func(*source.HTTPConfig)) *source.HTTP {
+func newHTTP(t *testing.T, url string, mutate ...func(*source.HTTPConfig)) *source.HTTP {
 	t.Helper()
-	config := source.HTTPConfig{URL: url, NodeName: node, Period: 5 * time.Millisecond, Decode: decode}
-	for _, edit := range edits {
-		edit(&config)
+	config := source.HTTPConfig{URL: url, NodeName: node, Period: 5 * time.Millisecond, Decode: decodeLines}
+	for _, change := range mutate {
+		change(&config)
 	}
 	h, err := source.NewHTTP(config)
 	if err != nil {
@@ -85,149 +85,149 @@ func newHTTP(t *testing.T, url string, edits ...func(*source.HTTPConfig)) *sourc
 	return h
 }
 
-func TestCFG25AndCFG29PodsAreReadWithTheConfiguredHeaders(t *testing.T) {
-	site := newSite(t, plain, func(w http.ResponseWriter, r *http.Request) {
+func TestCFG25_CFG29_Headers(t *testing.T) {
+	server := newTestServer(t, startPlain, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer secret" || r.Host != "pods.example" {
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
 		send(w, "web 1\ndb 1")
 	})
-	sink := start(t, newHTTP(t, site.URL+"/pods?token=secret", func(c *source.HTTPConfig) {
+	sink := startSource(t, newHTTP(t, server.URL+"/pods?token=secret", func(c *source.HTTPConfig) {
 		c.Header = http.Header{"Authorization": {"Bearer secret"}, "Host": {"pods.example"}}
 	}))
 	sink.waitPods(t, "db-1 web-1")
-	site.set(body("web 2"))
+	server.set(body("web 2"))
 	sink.waitPods(t, "web-2")
-	site.set(body("none"))
+	server.set(body("none"))
 	sink.waitPods(t, "")
 }
 
-// mishap is what a server can do wrong, and what is to be said about it.
-type mishap struct {
-	answer http.HandlerFunc
-	want   string
+// serverFault is an invalid response and the problem that it causes.
+type serverFault struct {
+	handler http.HandlerFunc
+	want    string
 }
 
-func mishaps(elsewhere string) map[string]mishap {
-	return map[string]mishap{
-		"error":   {status(http.StatusInternalServerError), "the server answered 500 Internal Server Error"},
-		"no body": {status(http.StatusOK), "a list with `items: []` is what removes them all"},
-		"blanks":  {body(" \n"), "a list with `items: []` is what removes them all"},
+func serverFaults(otherURL string) map[string]serverFault {
+	return map[string]serverFault{
+		"error":   {status(http.StatusInternalServerError), "the server responded with 500 Internal Server Error"},
+		"no body": {status(http.StatusOK), "to remove all pods, serve a list with `items: []`"},
+		"blanks":  {body(" \n"), "to remove all pods, serve a list with `items: []`"},
 		"garbage": {body("<html>"), ":1: metadata: want a name and a version"},
-		"not modified, though nobody asked": {
-			status(http.StatusNotModified), "the server answered 304 Not Modified",
+		"unsolicited not modified": {
+			status(http.StatusNotModified), "the server responded with 304 Not Modified",
 		},
-		"a flood": {func(w http.ResponseWriter, _ *http.Request) {
+		"flood": {func(w http.ResponseWriter, _ *http.Request) {
 			chunk := bytes.Repeat([]byte("x"), 64<<10)
 			for range 10 << 30 / len(chunk) {
 				if _, err := w.Write(chunk); err != nil {
 					return
 				}
 			}
-		}, "the server sends more than the 1048576 bytes that a manifest may have"},
-		"a flood that is announced": {func(w http.ResponseWriter, _ *http.Request) {
+		}, "the response is larger than 1048576 bytes, the maximum size of a manifest"},
+		"announced flood": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "10737418240")
 			w.WriteHeader(http.StatusOK)
-		}, "the server sends more than the 1048576 bytes that a manifest may have"},
-		"a trickle": {func(w http.ResponseWriter, r *http.Request) {
+		}, "the response is larger than 1048576 bytes, the maximum size of a manifest"},
+		"trickle": {func(w http.ResponseWriter, r *http.Request) {
 			for r.Context().Err() == nil {
 				send(w, "x")
 				w.(http.Flusher).Flush()
 			}
-		}, "cannot be read to its end: context deadline exceeded"},
-		"a trickle of headers": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "deadline exceeded"},
+		}, "cannot be read completely: context deadline exceeded"},
+		"no headers": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "deadline exceeded"},
 		"half a body": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			send(w, "web 2")
-		}, "cannot be read to its end: unexpected EOF"},
+		}, "cannot be read completely: unexpected EOF"},
 		"redirect to another host": {func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, elsewhere+"/?leak=1", http.StatusFound)
-		}, "refused: only the configured server is trusted"},
+			http.Redirect(w, r, otherURL+"/?leak=1", http.StatusFound)
+		}, "rejected: only the configured server is trusted"},
 		"redirect to another scheme": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "https://"+r.Host+"/", http.StatusFound)
-		}, "refused: only the configured server is trusted"},
+		}, "rejected: only the configured server is trusted"},
 	}
 }
 
-func TestF21AndBUG21WhateverTheServerDoesTheLastGoodSetStays(t *testing.T) {
-	elsewhere := newSite(t, plain, body("evil 1"))
-	for name, test := range mishaps(elsewhere.URL) {
+func TestF21_BUG21_ServerFaults(t *testing.T) {
+	other := newTestServer(t, startPlain, body("other 1"))
+	for name, test := range serverFaults(other.URL) {
 		t.Run(name, func(t *testing.T) {
-			site := newSite(t, plain, body("web 1"))
-			sink := start(t, newHTTP(t, site.URL, func(c *source.HTTPConfig) { c.Timeout = 500 * time.Millisecond }))
+			server := newTestServer(t, startPlain, body("web 1"))
+			sink := startSource(t, newHTTP(t, server.URL, func(c *source.HTTPConfig) { c.Timeout = 500 * time.Millisecond }))
 			sink.waitPods(t, "web-1")
-			site.set(test.answer)
+			server.set(test.handler)
 			sink.waitProblem(t, test.want)
-			site.set(body("web 1"))
-			sink.waitNoProblem(t) // the same content after a bad one counts as good again
-			site.set(body("web 2"))
+			server.set(body("web 1"))
+			sink.waitNoProblem(t) // the last valid body resolves the problem
+			server.set(body("web 2"))
 			sink.waitPods(t, "web-2")
 			if diff := cmp.Diff([]string{"web-1", "web-2"}, sink.history); diff != "" {
 				t.Fatalf("sets (-want +got):\n%s", diff)
 			}
 		})
 	}
-	if elsewhere.requests != 0 {
-		t.Fatal("another host was asked")
+	if other.requests != 0 {
+		t.Fatalf("other host: got %d requests, want none", other.requests)
 	}
 }
 
-func TestCFG26AServerThatIsDownKeepsItsPods(t *testing.T) {
-	site := newSite(t, plain, body("web 1"))
-	sink := start(t, newHTTP(t, site.URL+"/p?token=secret"))
+func TestCFG26_ServerDown(t *testing.T) {
+	server := newTestServer(t, startPlain, body("web 1"))
+	sink := startSource(t, newHTTP(t, server.URL+"/p?token=secret"))
 	sink.waitPods(t, "web-1")
-	site.Close()
+	server.Close()
 	sink.waitProblem(t, "connection refused")
-	_, pods, problems := sink.told()
-	if pods != "web-1" || strings.Contains(problems, "secret") || !strings.HasPrefix(problems, site.URL+"/p: ") {
-		t.Fatalf("pods %q, problems %q", pods, problems)
+	_, pods, problems := sink.state()
+	if pods != "web-1" || strings.Contains(problems, "secret") || !strings.HasPrefix(problems, server.URL+"/p: ") {
+		t.Fatalf("got pods %q, problems %q; want web-1 and no secret", pods, problems)
 	}
 }
 
-// wire is a connection's way to a server, which can be cut so that neither end is told of it.
-type wire struct {
+// tcpProxy forwards connections to a server. It can drop the data of old connections without closing them.
+type tcpProxy struct {
 	net.Listener
-	to  string
-	cut atomic.Int64 // connections up to this one lead nowhere
+	to        string
+	deadUntil atomic.Int64 // number of the last connection whose data is dropped
 }
 
-func newWire(t *testing.T, to string) *wire {
+func newTCPProxy(t *testing.T, to string) *tcpProxy {
 	t.Helper()
-	ctx, end := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{Listener: listener, to: to}
+	p := &tcpProxy{Listener: listener, to: to}
 	var running sync.WaitGroup
-	running.Go(func() { w.accept(ctx, &running) })
+	running.Go(func() { p.accept(ctx, &running) })
 	t.Cleanup(func() {
-		end()
+		cancel()
 		listener.Close()
 		running.Wait()
 	})
-	return w
+	return p
 }
 
-func (w *wire) accept(ctx context.Context, running *sync.WaitGroup) {
+func (p *tcpProxy) accept(ctx context.Context, running *sync.WaitGroup) {
 	for number := int64(1); ; number++ {
-		near, err := w.Accept()
+		client, err := p.Accept()
 		if err != nil {
 			return
 		}
-		far, err := (&net.Dialer{}).DialContext(ctx, "tcp", w.to)
+		server, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.to)
 		if err != nil {
-			near.Close()
+			client.Close()
 			continue
 		}
-		context.AfterFunc(ctx, func() { near.Close() })
-		running.Go(func() { w.carry(number, near, far) })
-		running.Go(func() { w.carry(number, far, near) })
+		context.AfterFunc(ctx, func() { client.Close() })
+		running.Go(func() { p.forward(number, client, server) })
+		running.Go(func() { p.forward(number, server, client) })
 	}
 }
 
-func (w *wire) carry(number int64, from, to net.Conn) {
+func (p *tcpProxy) forward(number int64, from, to net.Conn) {
 	defer from.Close()
 	defer to.Close()
 	buffer := make([]byte, 32<<10)
@@ -236,7 +236,7 @@ func (w *wire) carry(number int64, from, to net.Conn) {
 		if err != nil {
 			return
 		}
-		if number > w.cut.Load() {
+		if number > p.deadUntil.Load() {
 			if _, err := to.Write(buffer[:n]); err != nil {
 				return
 			}
@@ -244,41 +244,41 @@ func (w *wire) carry(number int64, from, to net.Conn) {
 	}
 }
 
-func TestF3AConnectionThatLeadsNowhereIsNotKept(t *testing.T) {
-	site := newSite(t, func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() }, body("web 1"))
-	wire := newWire(t, site.Listener.Addr().String())
-	sink := start(t, newHTTP(t, "https://"+wire.Addr().String(), func(c *source.HTTPConfig) {
+func TestF3_DeadConnection(t *testing.T) {
+	server := newTestServer(t, func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() }, body("web 1"))
+	proxy := newTCPProxy(t, server.Listener.Addr().String())
+	sink := startSource(t, newHTTP(t, "https://"+proxy.Addr().String(), func(c *source.HTTPConfig) {
 		c.RootCAs, c.Timeout = x509.NewCertPool(), time.Second
-		c.RootCAs.AddCert(site.Certificate())
+		c.RootCAs.AddCert(server.Certificate())
 	}))
 	sink.waitPods(t, "web-1")
-	site.set(body("web 2"))
-	wire.cut.Store(1)
+	server.set(body("web 2"))
+	proxy.deadUntil.Store(1)
 	sink.waitPods(t, "web-2")
 }
 
-func TestCFG28AnUnchangedBodyIsNoNewSet(t *testing.T) {
-	site := newSite(t, plain, body("web 1"))
-	sink := start(t, newHTTP(t, site.URL))
+func TestCFG28_UnchangedBody(t *testing.T) {
+	server := newTestServer(t, startPlain, body("web 1"))
+	sink := startSource(t, newHTTP(t, server.URL))
 	sink.waitReports(t, 5)
-	if sets, _, _ := sink.told(); sets != 1 {
-		t.Fatalf("%d sets", sets)
+	if sets, _, _ := sink.state(); sets != 1 {
+		t.Fatalf("got %d sets, want 1", sets)
 	}
 }
 
-func TestCFG30ABadFirstPayloadSaysNothingUntilAGoodOneComes(t *testing.T) {
-	site := newSite(t, plain, body("garbage"))
-	sink := start(t, newHTTP(t, site.URL))
+func TestCFG30_InvalidFirstBody(t *testing.T) {
+	server := newTestServer(t, startPlain, body("garbage"))
+	sink := startSource(t, newHTTP(t, server.URL))
 	sink.waitProblem(t, "want a name and a version")
-	if sets, _, _ := sink.told(); sets != 0 {
-		t.Fatal("a set was told")
+	if sets, _, _ := sink.state(); sets != 0 {
+		t.Fatal("got a set, want none")
 	}
-	site.set(body("none"))
+	server.set(body("none"))
 	sink.waitPods(t, "")
 	sink.waitNoProblem(t)
 }
 
-func TestBUG21ValidatorsAreThoseOfTheAppliedBody(t *testing.T) {
+func TestBUG21_Validators(t *testing.T) {
 	tagged := func(tag, text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("ETag", tag)
@@ -299,166 +299,182 @@ func TestBUG21ValidatorsAreThoseOfTheAppliedBody(t *testing.T) {
 			send(w, text)
 		}
 	}
-	site := newSite(t, plain, tagged(`"1"`, "web 1"))
-	sink := start(t, newHTTP(t, site.URL))
+	server := newTestServer(t, startPlain, tagged(`"1"`, "web 1"))
+	sink := startSource(t, newHTTP(t, server.URL))
 	sink.waitPods(t, "web-1")
-	site.set(tagged(`"bad"`, "garbage"))
+	server.set(tagged(`"bad"`, "garbage"))
 	sink.waitProblem(t, "want a name")
-	site.set(tagged(`"1"`, "neversent"))
+	server.set(tagged(`"1"`, "neversent"))
 	sink.waitNoProblem(t)
-	site.set(tagged(`"2"`, "web 2"))
+	server.set(tagged(`"2"`, "web 2"))
 	sink.waitPods(t, "web-2")
 	const monday = "Mon, 02 Jan 2006 15:04:05 GMT"
-	site.set(dated(monday, "web 3"))
+	server.set(dated(monday, "web 3"))
 	sink.waitPods(t, "web-3")
-	site.set(status(http.StatusTeapot))
+	server.set(status(http.StatusTeapot))
 	sink.waitProblem(t, "418")
-	site.set(dated(monday, "neversent"))
+	server.set(dated(monday, "neversent"))
 	sink.waitNoProblem(t)
 }
 
-func TestRedirectsWithinTheServerAreFollowed(t *testing.T) {
-	site := newSite(t, plain, func(w http.ResponseWriter, r *http.Request) {
+func TestHTTP_RedirectWithinServer(t *testing.T) {
+	server := newTestServer(t, startPlain, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/old" {
 			http.Redirect(w, r, "/new", http.StatusMovedPermanently)
 			return
 		}
 		send(w, "web 1")
 	})
-	start(t, newHTTP(t, site.URL+"/old")).waitPods(t, "web-1")
+	startSource(t, newHTTP(t, server.URL+"/old")).waitPods(t, "web-1")
 }
 
-func TestRedirectsHaveAnEnd(t *testing.T) {
+func TestHTTP_RedirectLimit(t *testing.T) {
 	var tooLong atomic.Bool
-	site := newSite(t, plain, func(w http.ResponseWriter, r *http.Request) {
+	server := newTestServer(t, startPlain, func(w http.ResponseWriter, r *http.Request) {
 		if strings.Count(r.URL.Path, "/again") > 5 {
 			tooLong.Store(true)
 		}
 		http.Redirect(w, r, r.URL.Path+"/again", http.StatusFound)
 	})
-	start(t, newHTTP(t, site.URL+"/pods")).waitProblem(t, "more than 5 redirects")
+	startSource(t, newHTTP(t, server.URL+"/pods")).waitProblem(t, "more than 5 redirects")
 	if tooLong.Load() {
-		t.Fatal("more than 5 redirects were followed")
+		t.Fatal("got more than 5 redirects, want at most 5")
 	}
 }
 
-func TestTheServersCertificateMustBeVouchedFor(t *testing.T) {
-	site := newSite(t, secure, body("web 1"))
-	stranger := start(t, newHTTP(t, site.URL))
-	stranger.waitProblem(t, "certificate")
+func TestHTTP_ServerCertificate(t *testing.T) {
+	server := newTestServer(t, startTLS, body("web 1"))
+	untrusting := startSource(t, newHTTP(t, server.URL))
+	untrusting.waitProblem(t, "certificate")
 	pool := x509.NewCertPool()
-	pool.AddCert(site.Certificate())
-	start(t, newHTTP(t, site.URL, func(c *source.HTTPConfig) { c.RootCAs = pool })).waitPods(t, "web-1")
+	pool.AddCert(server.Certificate())
+	startSource(t, newHTTP(t, server.URL, func(c *source.HTTPConfig) { c.RootCAs = pool })).waitPods(t, "web-1")
 
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: site.Certificate().Raw})
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	file := filepath.Join(t.TempDir(), "ca.pem")
-	sink := start(t, newHTTP(t, site.URL, func(c *source.HTTPConfig) { c.CAFile = file }))
-	sink.waitProblem(t, "cannot be read without its certificates: open "+file)
-	write(t, file, "nothing")
-	sink.waitProblem(t, file+" holds none in PEM")
+	sink := startSource(t, newHTTP(t, server.URL, func(c *source.HTTPConfig) { c.CAFile = file }))
+	sink.waitProblem(t, "cannot be read without certificates: open "+file)
+	write(t, file, "no certificate")
+	sink.waitProblem(t, file+" contains no PEM certificate")
 	write(t, file, string(authority))
-	sink.waitPods(t, "web-1") // without a restart
-	if sets, _, _ := stranger.told(); sets != 0 {
-		t.Fatal("a stranger was believed")
+	sink.waitPods(t, "web-1") // without restart
+	if sets, _, _ := untrusting.state(); sets != 0 {
+		t.Fatal("unknown CA: got a set, want none")
 	}
 }
 
-func TestTheAgentShowsItsCertificate(t *testing.T) {
-	asking := func(s *httptest.Server) {
+func TestHTTP_ClientCertificate(t *testing.T) {
+	requireCert := func(s *httptest.Server) {
 		s.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
 		s.StartTLS()
 	}
-	site := newSite(t, asking, func(w http.ResponseWriter, r *http.Request) {
+	server := newTestServer(t, requireCert, func(w http.ResponseWriter, r *http.Request) {
 		send(w, fmt.Sprintf("web %d", len(r.TLS.PeerCertificates)))
 	})
-	cert, key := keyPair(t, t.TempDir())
+	cert, key := writeKeyPair(t, t.TempDir())
 	pool := x509.NewCertPool()
-	pool.AddCert(site.Certificate())
-	sink := start(t, newHTTP(t, site.URL, func(c *source.HTTPConfig) {
+	pool.AddCert(server.Certificate())
+	sink := startSource(t, newHTTP(t, server.URL, func(c *source.HTTPConfig) {
 		c.RootCAs, c.CertFile, c.KeyFile = pool, cert, key
 	}))
 	sink.waitPods(t, "web-1")
 	if err := os.WriteFile(key, []byte("not a key"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sink.waitProblem(t, "cannot be read without its certificates: "+cert+" and "+key)
+	sink.waitProblem(t, "cannot be read without certificates: "+cert+" and "+key)
 }
 
-func TestNoProxyFromTheEnvironmentIsUsed(t *testing.T) {
-	sink := start(t, newHTTP(t, "http://192.0.2.1/", func(c *source.HTTPConfig) { // nobody's address
+func TestHTTP_IgnoresProxyEnvironment(t *testing.T) {
+	sink := startSource(t, newHTTP(t, "http://192.0.2.1/", func(c *source.HTTPConfig) { // TEST-NET-1
 		c.AllowInsecure, c.Timeout = true, 100*time.Millisecond
 	}))
 	sink.waitProblem(t, "cannot be read")
-	if _, _, problems := sink.told(); strings.Contains(problems, "127.0.0.1") {
-		t.Fatalf("the proxy was asked: %s", problems)
+	if _, _, problems := sink.state(); strings.Contains(problems, "127.0.0.1") {
+		t.Fatalf("problems: got %q, want no use of the proxy", problems)
 	}
 }
 
-func TestTheSourceEndsWhileTheServerHangs(t *testing.T) {
-	asked := make(chan struct{}, 10)
-	site := newSite(t, plain, func(_ http.ResponseWriter, r *http.Request) {
-		asked <- struct{}{}
+func TestHTTP_StopsDuringRequest(t *testing.T) {
+	requested := make(chan struct{}, 10)
+	server := newTestServer(t, startPlain, func(_ http.ResponseWriter, r *http.Request) {
+		requested <- struct{}{}
 		<-r.Context().Done()
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	sink := newRecorder()
-	go func() { ended <- newHTTP(t, site.URL).Run(ctx, sink) }()
-	<-asked
+	done := make(chan error)
+	sink := newFakeSink()
+	go func() { done <- newHTTP(t, server.URL).Run(ctx, sink) }()
+	<-requested
 	cancel()
-	if err := <-ended; err != nil {
+	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if _, _, problems := sink.told(); problems != "" {
-		t.Fatalf("the agent's end is reported as the server's fault: %s", problems)
+	if _, _, problems := sink.state(); problems != "" {
+		t.Fatalf("problems: got %q, want none", problems)
 	}
 }
 
-func TestTheHTTPSourceSaysWhichFieldOfItsConfigurationIsWrong(t *testing.T) {
-	const suffix = " is plain http to another machine: use https, or set AllowInsecure"
-	https := func(edit func(*source.HTTPConfig)) source.HTTPConfig {
-		config := source.HTTPConfig{URL: "https://h/", NodeName: node}
-		edit(&config)
-		return config
+func TestHTTP_MaximumBody(t *testing.T) {
+	text := "web 1" + strings.Repeat("\n", manifest.MaxBytes-5)
+	startSource(t, newHTTP(t, newTestServer(t, startPlain, body(text)).URL)).waitPods(t, "web-1")
+}
+
+func TestCFG27_CFG29_RealList(t *testing.T) {
+	item := func(name string) string {
+		return "- metadata: {name: " + name + "}\n  spec: {containers: [{name: c, image: registry.example/x:1}]}\n"
 	}
+	const head = "apiVersion: v1\nkind: PodList\nitems:"
+	server := newTestServer(t, startPlain, body(head+"\n"+item("web")+item("db")))
+	sink := startSource(t, newHTTP(t, server.URL, func(c *source.HTTPConfig) { c.Decode = nil }))
+	sink.wait(t, "two pods", func() bool { return len(sink.pods) == 2 })
+	server.set(body(""))
+	sink.waitProblem(t, "items: []")
+	server.set(body(head + "\n" + item("web") + "- {}\n")) // one invalid item rejects the whole list
+	sink.waitProblem(t, "name")
+	if sets, _, _ := sink.state(); sets != 1 {
+		t.Fatalf("got %d sets, want 1", sets)
+	}
+	server.set(body(head + " []\n"))
+	sink.waitPods(t, "")
+}
+
+func TestHTTPConfig_Validation(t *testing.T) {
+	const insecure = " must be https, or AllowInsecure set"
 	tests := map[string]struct {
-		config source.HTTPConfig
-		want   string
+		mutate func(*source.HTTPConfig)
+		want   string // without the prefix; "" if the configuration is valid
 	}{
-		"no URL":           {source.HTTPConfig{}, "URL: required"},
-		"no URL at all":    {source.HTTPConfig{URL: "http://u:secret@h:x/"}, "URL: not a URL"},
-		"no host":          {source.HTTPConfig{URL: "https:///x"}, "URL: has no host"},
-		"another scheme":   {source.HTTPConfig{URL: "ftp://h/"}, `URL: scheme "ftp": want https`},
-		"plain":            {source.HTTPConfig{URL: "http://u:secret@h/x?y=secret"}, "URL: http://h/x" + suffix},
-		"plain by address": {source.HTTPConfig{URL: "http://127.0.0.1.example/"}, "URL: http://127.0.0.1.example/" + suffix},
-		"no node":          {https(func(c *source.HTTPConfig) { c.NodeName = "" }), "Node: required"},
-		"negative period":  {https(func(c *source.HTTPConfig) { c.Period = -1 }), "Period: -1ns is negative"},
-		"negative timeout": {https(func(c *source.HTTPConfig) { c.Timeout = -1 }), "Timeout: -1ns is negative"},
-		"two authorities": {
-			https(func(c *source.HTTPConfig) { c.CAFile, c.RootCAs = "x", x509.NewCertPool() }),
-			"CAFile: not together with RootCAs",
+		"no URL":           {func(c *source.HTTPConfig) { c.URL = "" }, "URL is required"},
+		"invalid URL":      {func(c *source.HTTPConfig) { c.URL = "http://u:secret@h:x/" }, "URL is not valid"},
+		"no host":          {func(c *source.HTTPConfig) { c.URL = "https:///x" }, "URL must have a host"},
+		"other scheme":     {func(c *source.HTTPConfig) { c.URL = "ftp://h/" }, `URL must be https, not "ftp"`},
+		"http":             {func(c *source.HTTPConfig) { c.URL = "http://u:secret@h/x?y=secret" }, "URL http://h/x" + insecure},
+		"http by address":  {func(c *source.HTTPConfig) { c.URL = "http://127.0.0.1.example/" }, "URL http://127.0.0.1.example/" + insecure},
+		"no node name":     {func(c *source.HTTPConfig) { c.NodeName = "" }, "NodeName is required"},
+		"negative period":  {func(c *source.HTTPConfig) { c.Period = -1 }, "Period must not be negative"},
+		"negative timeout": {func(c *source.HTTPConfig) { c.Timeout = -1 }, "Timeout must not be negative"},
+		"two CA pools": {
+			func(c *source.HTTPConfig) { c.CAFile, c.RootCAs = "x", x509.NewCertPool() },
+			"CAFile must not be set with RootCAs",
 		},
-		"half a pair": {
-			https(func(c *source.HTTPConfig) { c.KeyFile = "x" }), "CertFile and KeyFile: one is missing",
+		"key without certificate": {
+			func(c *source.HTTPConfig) { c.KeyFile = "x" }, "CertFile and KeyFile must be set together",
 		},
-		"localhost":        {source.HTTPConfig{URL: "http://localhost:1/", NodeName: node}, ""},
-		"IPv6 loopback":    {source.HTTPConfig{URL: "http://[::1]:1/", NodeName: node}, ""},
-		"plain if allowed": {source.HTTPConfig{URL: "http://h/", NodeName: node, AllowInsecure: true}, ""},
+		"localhost":     {func(c *source.HTTPConfig) { c.URL = "http://localhost:1/" }, ""},
+		"IPv6 loopback": {func(c *source.HTTPConfig) { c.URL = "http://[::1]:1/" }, ""},
+		"allowed http":  {func(c *source.HTTPConfig) { c.URL, c.AllowInsecure = "http://h/", true }, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := source.NewHTTP(test.config)
+			config := source.HTTPConfig{URL: "https://h/", NodeName: node}
+			test.mutate(&config)
+			_, err := source.NewHTTP(config)
 			if test.want == "" && err == nil {
 				return
 			}
-			if err == nil || err.Error() != "source.HTTPConfig."+test.want {
-				t.Fatalf("error %v, want %s", err, test.want)
+			if err == nil || err.Error() != "source.HTTPConfig: "+test.want {
+				t.Fatalf("got error %v, want %s", err, test.want)
 			}
 		})
 	}
-}
-
-func TestABodyOfExactlyTheLimitIsRead(t *testing.T) {
-	text := "web 1" + strings.Repeat("\n", manifest.MaxBytes-5)
-	start(t, newHTTP(t, newSite(t, plain, body(text)).URL)).waitPods(t, "web-1")
 }

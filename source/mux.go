@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -12,47 +13,47 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/event"
+	"github.com/heraldnode/herald/internal/wakeup"
 	"github.com/heraldnode/herald/podid"
 )
 
-// MuxConfig says what a Mux merges.
+// MuxConfig configures a Mux.
 type MuxConfig struct {
-	// Sources to merge, each with a name of its own. Required. A source that is not listed is not waited for (CFG-32).
+	// Sources are merged. Required. Their names must be unique. Sources that are not listed are not waited for (CFG-32).
 	Sources []Source
-	// Events gets an event for each problem. Default: none.
+	// Events receives an event for each problem. Defaults to event.Discard.
 	Events event.Recorder
-	// NodeName is what events are about when a problem is not about a pod. Required with Events.
+	// NodeName is the object of events about problems without a pod. Required with Events.
 	NodeName string
-	// Logger gets problems (Warn), static pods that come, change and go (Info) and API pods likewise (Debug).
-	// Default: silence.
+	// Logger receives problems (Warn), changes of static pods (Info) and changes of API pods (Debug). Defaults to
+	// slog.DiscardHandler.
 	Logger *slog.Logger
-	// Metrics takes herald_manifest_errors_total and herald_manifest_problems while Run runs. Default: none.
+	// Metrics registers herald_manifest_errors_total and herald_manifest_problems while Run runs. Default: none.
 	Metrics prometheus.Registerer
 }
 
-// Mux merges the pods of all sources into one stream of changes.
+// Mux merges the pods of all sources into one stream of updates.
 //
-// Run is called once; its delivery goroutine owns the ledger. All other methods may be called by any goroutine at any
-// time.
+// Run is called once. Its goroutine owns delivered. All other methods are safe for concurrent use.
 type Mux struct {
 	sources    []Source
-	intakes    []*intake // of the sources, in their order
+	states     []*sourceState // in the order of sources
 	updates    chan Update
-	changed    chan struct{} // capacity 1: look again
-	ledger     *ledger
-	problems   *registry
+	changed    wakeup.Signal
+	delivered  *deliveredState
+	problems   *problemSet
 	metrics    *metrics
 	logger     *slog.Logger
 	registerer prometheus.Registerer
 }
 
-// NewMux checks the configuration.
+// NewMux returns a Mux that has not started its sources. It returns an error if the configuration is invalid.
 func NewMux(config MuxConfig) (*Mux, error) {
-	if len(config.Sources) == 0 {
-		return nil, fmt.Errorf("source.MuxConfig.Sources: want at least one")
+	if err := config.validate(); err != nil {
+		return nil, err
 	}
-	if config.Events != nil && config.NodeName == "" {
-		return nil, fmt.Errorf("source.MuxConfig.Node: required with Events")
+	if config.Events == nil {
+		config.Events = event.Discard
 	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
@@ -60,49 +61,68 @@ func NewMux(config MuxConfig) (*Mux, error) {
 	m := &Mux{
 		sources:    config.Sources,
 		updates:    make(chan Update),
-		changed:    make(chan struct{}, 1),
-		ledger:     newLedger(),
+		changed:    wakeup.New(),
+		delivered:  newDeliveredState(),
 		metrics:    newMetrics(config.Sources),
 		logger:     config.Logger,
 		registerer: config.Metrics,
 	}
-	m.problems = newRegistry(config, m.metrics)
+	m.problems = newProblemSet(config, m.metrics)
 	for _, source := range config.Sources {
-		if m.intake(source.Name()) != nil {
-			return nil, fmt.Errorf("source.MuxConfig.Sources: two are named %q", source.Name())
-		}
-		m.intakes = append(m.intakes, newIntake(source.Name(), m.look, m.problems))
+		m.states = append(m.states, newSourceState(source.Name(), m.changed, m.problems))
 	}
 	return m, nil
 }
 
-// Updates delivers the batches in order. Nobody may drop one: each is a difference to those before it. It is closed
-// when Run ends.
+func (c MuxConfig) validate() error {
+	var errs []error
+	if len(c.Sources) == 0 {
+		errs = append(errs, errors.New("source.MuxConfig: Sources is required"))
+	}
+	seen := map[podid.Source]bool{}
+	for _, source := range c.Sources {
+		if seen[source.Name()] {
+			errs = append(errs, fmt.Errorf("source.MuxConfig: Sources contains two sources named %q", source.Name()))
+		}
+		seen[source.Name()] = true
+	}
+	if c.Events != nil && c.NodeName == "" {
+		errs = append(errs, errors.New("source.MuxConfig: NodeName is required with Events"))
+	}
+	return errors.Join(errs...)
+}
+
+// Updates returns the channel that delivers the batches in order. Run closes it. The consumer must not drop a batch: each
+// one is relative to those before it.
 func (m *Mux) Updates() <-chan Update { return m.updates }
 
-// Ready reports whether the consumer knows, and has acted on, a complete set of the source. Until then the source's
-// pods are unknown: what is not wanted by it must not be taken for unwanted. It says nothing about any other source, so
-// that one that cannot be reached stops nobody else's pods from being replaced or removed (BUG-11). A source that is
-// not configured has nothing to tell and is ready.
+// Ready reports whether the consumer has acted on a complete set of the source. Until then a pod that is missing from the
+// source must not be treated as unwanted. Ready does not depend on other sources, so that an unreachable source does not
+// block the replacement or removal of the pods of another (BUG-11). A source that is not configured is ready.
 func (m *Mux) Ready(source podid.Source) bool {
-	in := m.intake(source)
-	return in == nil || in.ready()
+	for _, state := range m.states {
+		if state.source == source {
+			return state.ready()
+		}
+	}
+	return true
 }
 
 // AllReady reports whether every source is ready (CFG-41).
 func (m *Mux) AllReady() bool {
-	for _, in := range m.intakes {
-		if !in.ready() {
+	for _, state := range m.states {
+		if !state.ready() {
 			return false
 		}
 	}
 	return true
 }
 
-// Problems lists all that is wrong with the sources now.
-func (m *Mux) Problems() []Problem { return m.problems.all() }
+// Problems returns the current problems of all sources.
+func (m *Mux) Problems() []Problem { return m.problems.list() }
 
-// Run runs the sources and delivers until ctx ends. It fails only when the metrics cannot be registered.
+// Run runs the sources and delivers updates until ctx is done. It returns an error only if the metrics cannot be
+// registered.
 func (m *Mux) Run(ctx context.Context) error {
 	defer close(m.updates)
 	unregister, err := m.metrics.register(m.registerer)
@@ -112,21 +132,20 @@ func (m *Mux) Run(ctx context.Context) error {
 	defer unregister()
 	var running sync.WaitGroup
 	for i, source := range m.sources {
-		running.Go(func() { m.runSource(ctx, source, m.intakes[i]) })
+		running.Go(func() { m.runSource(ctx, source, m.states[i]) })
 	}
 	m.deliver(ctx)
 	running.Wait()
 	return nil
 }
 
-// runSource keeps the failure of one source from being the end of the others: its pods stay as they are, and the
-// problem is shown.
-func (m *Mux) runSource(ctx context.Context, source Source, in *intake) {
-	err := source.Run(ctx, in)
+// runSource runs one source. If it stops, its pods are kept, the problem is reported and the other sources continue.
+func (m *Mux) runSource(ctx context.Context, source Source, state *sourceState) {
+	err := source.Run(ctx, state)
 	if ctx.Err() != nil {
 		return
 	}
-	in.Report([]Problem{{Message: fmt.Sprintf("source has stopped and its pods are kept; restart the agent: %v", err)}})
+	state.Report([]Problem{{Message: fmt.Sprintf("source stopped; its pods are kept; restart the agent: %v", err)}})
 }
 
 func (m *Mux) deliver(ctx context.Context) {
@@ -136,9 +155,9 @@ func (m *Mux) deliver(ctx context.Context) {
 			return
 		case <-m.changed:
 		}
-		for _, in := range m.intakes {
-			for _, update := range m.step(in) {
-				m.log(ctx, update)
+		for _, state := range m.states {
+			for _, update := range m.step(state) {
+				m.logUpdate(ctx, update)
 				select {
 				case <-ctx.Done():
 					return
@@ -149,41 +168,34 @@ func (m *Mux) deliver(ctx context.Context) {
 	}
 }
 
-// step brings the ledger up to what one source wants now.
-func (m *Mux) step(in *intake) []Update {
-	changes, first := in.take()
-	if len(changes) == 0 && !first {
+// step applies the pending changes of one source to the delivered state and returns the batches to deliver.
+func (m *Mux) step(state *sourceState) []Update {
+	changes, isFirstSet := state.takeChanges()
+	if len(changes) == 0 && !isFirstSet {
 		return nil
 	}
 	now := time.Now()
-	updates := m.ledger.apply(in.source, changes, first, now)
-	if first {
-		in.announce(updates)
+	updates := m.delivered.apply(state.source, changes, isFirstSet, now)
+	if isFirstSet {
+		state.awaitAcks(updates)
 	}
 	m.reportConflicts(now)
 	return updates
 }
 
 func (m *Mux) reportConflicts(now time.Time) {
-	conflicts := map[podid.Source][]complaint{}
-	for _, c := range m.ledger.conflicts() {
-		conflicts[c.Source] = append(conflicts[c.Source], c)
+	conflicts := map[podid.Source][]podProblem{}
+	for _, conflict := range m.delivered.conflicts() {
+		conflicts[conflict.Source] = append(conflicts[conflict.Source], conflict)
 	}
-	for _, in := range m.intakes {
-		m.problems.report(reporter{in.source, "conflicts"}, conflicts[in.source], now)
-	}
-}
-
-// look wakes the delivery; a wake-up that is already pending stands for this one too.
-func (m *Mux) look() {
-	select {
-	case m.changed <- struct{}{}:
-	default:
+	for _, state := range m.states {
+		m.problems.report(reporter{state.source, reportedConflicts}, conflicts[state.source], now)
 	}
 }
 
-// log leaves a trace of every change to a static pod: whoever may write a manifest is root on this node.
-func (m *Mux) log(ctx context.Context, update Update) {
+// logUpdate logs the pods of a batch. Changes of static pods are logged at Info: write access to a manifest is equivalent
+// to root on this node.
+func (m *Mux) logUpdate(ctx context.Context, update Update) {
 	level := slog.LevelInfo
 	if update.Source == podid.API || update.Op == OpReconcile {
 		level = slog.LevelDebug
@@ -192,23 +204,14 @@ func (m *Mux) log(ctx context.Context, update Update) {
 		return
 	}
 	for _, pod := range update.Pods {
-		m.logger.LogAttrs(ctx, level, "pod change from a source", podAttrs(update, pod)...)
+		m.logger.LogAttrs(ctx, level, "Received pod update", updateAttrs(update, pod)...)
 	}
 }
 
-func podAttrs(update Update, pod *v1.Pod) []slog.Attr {
+func updateAttrs(update Update, pod *v1.Pod) []slog.Attr {
 	return []slog.Attr{
 		slog.String("source", string(update.Source)), slog.String("op", update.Op.String()),
-		slog.String("pod", podid.FullNameOf(pod).String()), slog.String("uid", string(pod.UID)),
+		slog.String("pod", podid.FullNameOf(pod).Key()), slog.String("podUID", string(pod.UID)),
 		slog.String("hash", podid.HashOf(pod)),
 	}
-}
-
-func (m *Mux) intake(source podid.Source) *intake {
-	for _, in := range m.intakes {
-		if in.source == source {
-			return in
-		}
-	}
-	return nil
 }

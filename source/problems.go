@@ -3,6 +3,7 @@ package source
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"time"
 	"unicode"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,114 +22,121 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// What bad input may cost: so many problems are kept of each reporter, and so much text of each.
+// Limits against hostile input: problems per reporter, and bytes of each text.
 const (
 	maxProblems     = 1000
 	maxProblemBytes = 1024
 )
 
-// failedValidation is the kubelet's event reason for a pod that a source may not have (CFG-36).
-const failedValidation = "FailedValidation"
+// reasonFailedValidation is the kubelet's event reason for an invalid pod of a source (CFG-36).
+const reasonFailedValidation = "FailedValidation"
 
-// complaint is a problem and, when it is about a pod that is known, that pod.
-type complaint struct {
+// podProblem is a problem with the pod that it concerns, if there is one.
+type podProblem struct {
 	Problem
 	pod *v1.Pod
 }
 
-// reporter tells one list of problems from another: a source's own from what was found when its pods were taken in.
+// reporter identifies a list of problems. A source has several, each replaced independently.
 type reporter struct {
 	source podid.Source
-	part   string
+	kind   reportKind
 }
 
-// registry holds what is wrong now, and speaks once when that changes: a log line, a count, an event. Any goroutine may
-// use it; each reporter is one goroutine at a time.
-type registry struct {
-	logger   *slog.Logger
-	metrics  *metrics
-	recorder event.Recorder // nil: none
-	node     runtime.Object // what events are about when there is no pod
-	mu       sync.Mutex     // guards current
-	current  map[reporter][]Problem
+type reportKind int
+
+const (
+	reportedInput     reportKind = iota // by the source, through Sink.Report
+	reportedSet                         // found in a set passed to Sink.Replace
+	reportedChange                      // found in a change passed to Sink.Apply
+	reportedConflicts                   // found while merging the sources
+)
+
+// problemSet holds the current problems. It logs, counts and records an event once for each problem, and logs when it is
+// resolved. It is safe for concurrent use. Each reporter must be used by one goroutine at a time.
+type problemSet struct {
+	logger  *slog.Logger
+	metrics *metrics
+	events  event.Recorder
+	node    runtime.Object // object of events without a pod
+	mu      sync.Mutex     // guards current
+	current map[reporter][]Problem
 }
 
-func newRegistry(config MuxConfig, metrics *metrics) *registry {
-	return &registry{
-		logger:   config.Logger,
-		metrics:  metrics,
-		recorder: config.Events,
-		node:     &v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: config.NodeName, UID: types.UID(config.NodeName)},
-		current:  map[reporter][]Problem{},
+func newProblemSet(config MuxConfig, metrics *metrics) *problemSet {
+	return &problemSet{
+		logger:  config.Logger,
+		metrics: metrics,
+		events:  config.Events,
+		node:    &v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: config.NodeName, UID: types.UID(config.NodeName)},
+		current: map[reporter][]Problem{},
 	}
 }
 
-// report replaces what is wrong according to one reporter. A problem that stays keeps the time since when it is known.
-func (r *registry) report(by reporter, found []complaint, now time.Time) {
-	found = bound(found)
-	r.mu.Lock()
-	before := r.current[by]
-	if len(before) == 0 && len(found) == 0 {
-		r.mu.Unlock()
+// report replaces the problems of one reporter. A problem that was reported before keeps its Since.
+func (s *problemSet) report(by reporter, problems []podProblem, now time.Time) {
+	problems = limit(problems)
+	s.mu.Lock()
+	previous := s.current[by]
+	if len(previous) == 0 && len(problems) == 0 {
+		s.mu.Unlock()
 		return
 	}
-	known := make(map[Problem]time.Time, len(before))
-	for _, p := range before {
-		known[timeless(p)] = p.Since
+	since := make(map[Problem]time.Time, len(previous))
+	for _, problem := range previous {
+		since[problem.withoutSince()] = problem.Since
 	}
-	var appeared []complaint
-	current := make([]Problem, 0, len(found))
-	for _, c := range found {
-		since, old := known[timeless(c.Problem)]
-		if !old {
-			since = now
-			appeared = append(appeared, c)
+	var added []podProblem
+	current := make([]Problem, 0, len(problems))
+	for _, problem := range problems {
+		key := problem.withoutSince()
+		if _, known := since[key]; !known {
+			since[key] = now
+			added = append(added, problem)
 		}
-		c.Since = since
-		current = append(current, c.Problem)
-		known[timeless(c.Problem)] = since
+		problem.Since = since[key]
+		current = append(current, problem.Problem)
 	}
-	r.current[by] = current
-	r.metrics.problemsChanged(by.source, len(appeared), r.countLocked(by.source))
-	r.mu.Unlock()
-	r.speak(appeared, ended(before, current))
+	s.current[by] = current
+	s.metrics.set(by.source, len(added), s.countLocked(by.source))
+	s.mu.Unlock()
+	s.announce(added, subtract(previous, current))
 }
 
-// speak tells the operator what changed. It holds no lock: handlers and recorders are not ours.
-func (r *registry) speak(appeared []complaint, over []Problem) {
+// announce logs what changed and records events. It must be called without the lock: handlers and recorders are foreign
+// code.
+func (s *problemSet) announce(added []podProblem, resolved []Problem) {
 	ctx := context.Background()
-	for _, c := range appeared {
-		r.logger.LogAttrs(ctx, slog.LevelWarn, "problem with a pod source", problemAttrs(c.Problem)...)
-		if r.recorder != nil {
-			object := r.node
-			if c.pod != nil {
-				object = c.pod
-			}
-			r.recorder.Event(object, v1.EventTypeWarning, failedValidation, c.String())
+	for _, problem := range added {
+		s.logger.LogAttrs(ctx, slog.LevelWarn, "Problem with pod source", problemAttrs(problem.Problem)...)
+		object := s.node
+		if problem.pod != nil {
+			object = problem.pod
 		}
+		s.events.Event(object, v1.EventTypeWarning, reasonFailedValidation, problem.String())
 	}
-	for _, p := range over {
-		r.logger.LogAttrs(ctx, slog.LevelInfo, "problem with a pod source is over", problemAttrs(p)...)
+	for _, problem := range resolved {
+		s.logger.LogAttrs(ctx, slog.LevelInfo, "Problem with pod source resolved", problemAttrs(problem)...)
 	}
 }
 
-func problemAttrs(p Problem) []slog.Attr {
-	attrs := []slog.Attr{slog.String("source", string(p.Source)), slog.String("location", p.Location)}
-	if p.Line != 0 {
-		attrs = append(attrs, slog.Int("line", p.Line))
+func problemAttrs(problem Problem) []slog.Attr {
+	attrs := []slog.Attr{slog.String("source", string(problem.Source)), slog.String("location", problem.Location)}
+	if problem.Line != 0 {
+		attrs = append(attrs, slog.Int("line", problem.Line))
 	}
-	if p.Field != "" {
-		attrs = append(attrs, slog.String("field", p.Field))
+	if problem.Field != "" {
+		attrs = append(attrs, slog.String("field", problem.Field))
 	}
-	return append(attrs, slog.String("problem", p.Message))
+	return append(attrs, slog.String("problem", problem.Message))
 }
 
-// all lists what is wrong now, by source, location and line.
-func (r *registry) all() []Problem {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// list returns the current problems, sorted by source, location and line.
+func (s *problemSet) list() []Problem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var all []Problem
-	for _, problems := range r.current {
+	for _, problems := range s.current {
 		all = append(all, problems...)
 	}
 	slices.SortFunc(all, func(a, b Problem) int {
@@ -136,9 +146,9 @@ func (r *registry) all() []Problem {
 	return all
 }
 
-func (r *registry) countLocked(source podid.Source) int {
+func (s *problemSet) countLocked(source podid.Source) int {
 	count := 0
-	for by, problems := range r.current {
+	for by, problems := range s.current {
 		if by.source == source {
 			count += len(problems)
 		}
@@ -146,37 +156,31 @@ func (r *registry) countLocked(source podid.Source) int {
 	return count
 }
 
-func timeless(p Problem) Problem {
-	p.Since = time.Time{}
-	return p
-}
-
-// ended lists the problems of before that are not among the current ones.
-func ended(before, current []Problem) []Problem {
-	still := make(map[Problem]bool, len(current))
-	for _, p := range current {
-		still[p] = true
+// subtract returns the problems of previous that are not in current.
+func subtract(previous, current []Problem) []Problem {
+	isCurrent := make(map[Problem]bool, len(current))
+	for _, problem := range current {
+		isCurrent[problem] = true
 	}
-	return slices.DeleteFunc(slices.Clone(before), func(p Problem) bool { return still[p] })
+	return slices.DeleteFunc(slices.Clone(previous), func(problem Problem) bool { return isCurrent[problem] })
 }
 
-// bound keeps hostile input from filling memory or a terminal: the list and each text are cut, and what a terminal
-// would obey is replaced.
-func bound(found []complaint) []complaint {
-	bounded := make([]complaint, 0, min(len(found), maxProblems+1))
-	for i, c := range found {
+// limit truncates the list and each text, and replaces characters that are not printable.
+func limit(problems []podProblem) []podProblem {
+	limited := make([]podProblem, 0, min(len(problems), maxProblems+1))
+	for i, problem := range problems {
 		if i == maxProblems {
-			rest := Problem{Source: c.Source, Message: fmt.Sprintf("%d more problems are not listed", len(found)-i)}
-			bounded = append(bounded, complaint{Problem: rest})
+			rest := Problem{Source: problem.Source, Message: fmt.Sprintf("%d more problems are not listed", len(problems)-i)}
+			limited = append(limited, podProblem{Problem: rest})
 			break
 		}
-		c.Location, c.Field, c.Message = printable(c.Location), printable(c.Field), printable(c.Message)
-		bounded = append(bounded, c)
+		problem.Location, problem.Field, problem.Message = sanitize(problem.Location), sanitize(problem.Field), sanitize(problem.Message)
+		limited = append(limited, problem)
 	}
-	return bounded
+	return limited
 }
 
-func printable(text string) string {
+func sanitize(text string) string {
 	if len(text) > maxProblemBytes {
 		text = text[:maxProblemBytes] + "…"
 	}
@@ -190,4 +194,48 @@ func printable(text string) string {
 			return unicode.ReplacementChar
 		}
 	}, text)
+}
+
+// metrics counts problems by source.
+type metrics struct {
+	errors   *prometheus.CounterVec
+	problems *prometheus.GaugeVec
+}
+
+func newMetrics(sources []Source) *metrics {
+	m := &metrics{
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "herald_manifest_errors_total",
+			Help: "Problems that appeared in the input of a pod source. A problem that persists is counted once.",
+		}, []string{"source"}),
+		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "herald_manifest_problems",
+			Help: "Current problems in the input of a pod source.",
+		}, []string{"source"}),
+	}
+	for _, source := range sources {
+		m.set(source.Name(), 0, 0) // alerts need the series before the first problem
+	}
+	return m
+}
+
+func (m *metrics) set(source podid.Source, added, total int) {
+	m.errors.WithLabelValues(string(source)).Add(float64(added))
+	m.problems.WithLabelValues(string(source)).Set(float64(total))
+}
+
+// register registers the metrics until unregister is called.
+func (m *metrics) register(registerer prometheus.Registerer) (unregister func(), err error) {
+	if registerer == nil {
+		return func() {}, nil
+	}
+	unregister = func() {
+		registerer.Unregister(m.errors)
+		registerer.Unregister(m.problems)
+	}
+	if err := errors.Join(registerer.Register(m.errors), registerer.Register(m.problems)); err != nil {
+		unregister()
+		return nil, err
+	}
+	return unregister, nil
 }

@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,48 +10,52 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/source/manifest"
 )
 
-// Source is one place that pods come from.
+// Source provides pods.
 type Source interface {
-	// Name is constant, and unique among the sources of a Mux.
+	// Name returns a constant name, unique among the sources of a Mux.
 	Name() podid.Source
-	// Run tells the sink what the source sees until ctx ends. It returns earlier only when it can never work.
+	// Run reports pods and problems to the sink until ctx is done. It returns earlier only if the source can never work.
 	Run(ctx context.Context, sink Sink) error
 }
 
-// Sink takes what a source sees. Its methods never wait for the consumer. One goroutine of the source calls them at a
-// time; the pods must not be changed afterwards.
+// Sink receives the pods and problems of one source. Its methods never wait for the consumer. A source calls them from one
+// goroutine at a time and must not change the pods afterwards.
 type Sink interface {
-	// Replace tells the complete set. A source is not ready before its first one, which may be empty.
+	// Replace sets the complete set of pods. A source is not ready before its first call. The set may be empty.
 	Replace(pods []*v1.Pod)
-	// Apply tells a change of the set: pods that are new or newer, and the UIDs of pods that are gone.
-	Apply(changed []*v1.Pod, gone []types.UID)
-	// Report tells all that is wrong now; what it no longer lists is over.
+	// Apply changes the set: updated holds new and changed pods, deleted the UIDs of pods that no longer exist.
+	Apply(updated []*v1.Pod, deleted []types.UID)
+	// Report sets the current problems. Problems that are no longer listed are resolved.
 	Report(problems []Problem)
 }
 
-// Op says what happened to the pods of an Update.
+// Decoder decodes a manifest into pods that are ready to run, all or nothing. manifest.Decode is a Decoder.
+type Decoder func(data []byte, origin manifest.Origin) ([]*v1.Pod, error)
+
+// Op is what happened to the pods of an Update.
 type Op int
 
-// The operations, in the order in which the batches of one step are delivered (CFG-35).
+// Operations, in the order in which the batches of one step are delivered (CFG-35).
 const (
-	// OpRemove: the source no longer wants the pods. They carry what was last known of them (CFG-39).
+	// OpRemove: the source no longer has the pods. They are passed as last known (CFG-39).
 	OpRemove Op = iota + 1
-	// OpAdd: pods with a new UID. An empty batch tells that a source has spoken and wants nothing new (CFG-40).
+	// OpAdd: pods with a new UID. An empty batch announces a first set without new pods (CFG-40).
 	OpAdd
-	// OpUpdate: what should run changed: spec, labels or annotations (CFG-37).
+	// OpUpdate: the spec, labels or annotations changed (CFG-37).
 	OpUpdate
-	// OpDelete: as OpUpdate, of pods that are being deleted gracefully: they must end and then be removed.
+	// OpDelete: like OpUpdate, for pods with a deletion timestamp. They must be terminated.
 	OpDelete
-	// OpReconcile: what should run is the same, but the object is newer: its status, or only its metadata, such as the
-	// resourceVersion. The kubelet keeps the old metadata (CFG-38); here a consumer's copy is never older than ours, so
-	// that a writer can tell how new its base is.
+	// OpReconcile: only the status or other metadata changed, such as the resourceVersion. The kubelet keeps the old metadata
+	// (CFG-38). Herald delivers the new metadata, so that a writer knows how old its base is.
 	OpReconcile
 )
 
 const opCount = int(OpReconcile)
 
+// String returns the kubelet's name of the operation.
 func (o Op) String() string {
 	if o < OpRemove || o > OpReconcile {
 		return fmt.Sprintf("Op(%d)", int(o))
@@ -58,39 +63,39 @@ func (o Op) String() string {
 	return [...]string{"REMOVE", "ADD", "UPDATE", "DELETE", "RECONCILE"}[o-OpRemove]
 }
 
-// Update is a batch of pods of one source to which the same happened.
+// Update is a batch of pods of one source with the same operation.
 type Update struct {
 	Source podid.Source
 	Op     Op
 	Pods   []*v1.Pod
 
-	taken func() // nil when nobody waits for it
+	ack func() // nil if no acknowledgement is awaited
 }
 
-// Ack tells that the consumer has acted on the batch. A source is ready only when the batches of its first set were
-// taken (CFG-41): receiving one is not enough, since another goroutine could ask in between and find pods missing. A
-// consumer that forgets to call it sees sources that never become ready, which is the harmless mistake.
+// Ack acknowledges that the consumer has acted on the batch. A source is ready once all batches of its first set are
+// acknowledged (CFG-41). Receiving a batch is not enough: another goroutine could find the source ready and its pods
+// missing. If the consumer never calls Ack, the source never becomes ready.
 func (u Update) Ack() {
-	if u.taken != nil {
-		u.taken()
+	if u.ack != nil {
+		u.ack()
 	}
 }
 
-// Problem is one thing that is wrong with what a source reads.
+// Problem describes a fault in the input of a source.
 type Problem struct {
 	Source podid.Source
-	// Location is a file, a URL without its secrets, or a pod's full name.
+	// Location is a file, a URL without secrets, or the full name of a pod.
 	Location string
-	// Line and Field are where in the manifest, 0 and "" when that is unknown.
+	// Line and Field are the position in the manifest, 0 and "" if unknown.
 	Line  int
 	Field string
-	// Message says what is wrong and, where there is one, what to do about it. It holds printable text only.
+	// Message describes the fault and, if there is one, the remedy. It contains only printable characters.
 	Message string
-	// Since is when the problem was first seen in exactly these words.
+	// Since is when the problem was first reported with this text.
 	Since time.Time
 }
 
-// String is <location>:<line>: <field>: <message>, without the parts that are unknown.
+// String returns "<location>:<line>: <field>: <message>", without the parts that are unknown.
 func (p Problem) String() string {
 	text := p.Message
 	if p.Field != "" {
@@ -104,4 +109,24 @@ func (p Problem) String() string {
 	default:
 		return fmt.Sprintf("%s:%d: %s", p.Location, p.Line, text)
 	}
+}
+
+// withoutSince returns the problem without its time, for comparison.
+func (p Problem) withoutSince() Problem {
+	p.Since = time.Time{}
+	return p
+}
+
+// decodeProblems converts the error of a Decoder, one problem for each error in it.
+func decodeProblems(location string, err error) []Problem {
+	var errs manifest.Errors
+	if !errors.As(err, &errs) {
+		return []Problem{{Location: location, Message: err.Error()}}
+	}
+	problems := make([]Problem, 0, len(errs))
+	for _, e := range errs {
+		message := manifest.Error{Err: e.Err} // without location, line and field
+		problems = append(problems, Problem{Location: location, Line: e.Line, Field: e.Field, Message: message.Error()})
+	}
+	return problems
 }
