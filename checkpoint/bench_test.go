@@ -8,17 +8,17 @@ import (
 	"github.com/heraldnode/herald/checkpoint"
 )
 
-// statusSize is about what a pod of three containers takes as JSON.
+// statusSize is the approximate size in JSON of the status of a pod with three containers.
 const statusSize = 3500
 
-// payloadOf is as large as the statuses of that many pods, and another one for each round.
-func payloadOf(pods, round int) []byte {
+// newPayload returns a payload of the size of that many statuses. Payloads of different rounds differ.
+func newPayload(pods, round int) []byte {
 	payload := bytes.Repeat([]byte("s"), pods*statusSize)
 	copy(payload, fmt.Sprint(round))
 	return payload
 }
 
-func openBench(b *testing.B) *checkpoint.Dir {
+func openBenchDir(b *testing.B) *checkpoint.Dir {
 	b.Helper()
 	dir, err := checkpoint.Open(b.TempDir(), checkpoint.Options{})
 	if err != nil {
@@ -28,16 +28,16 @@ func openBench(b *testing.B) *checkpoint.Dir {
 	return dir
 }
 
-// BenchmarkSave shows that the fsyncs are what a Save costs: the statuses of a whole node cost little more than one.
+// BenchmarkSave shows that the fsyncs dominate: saving the statuses of a whole node costs little more than saving one.
 func BenchmarkSave(b *testing.B) {
 	for _, pods := range []int{1, 100, 1000, 5000} {
 		b.Run(fmt.Sprintf("%dPods", pods), func(b *testing.B) {
-			dir := openBench(b)
-			payloads := [][]byte{payloadOf(pods, 0), payloadOf(pods, 1)}
+			dir := openBenchDir(b)
+			payloads := [][]byte{newPayload(pods, 0), newPayload(pods, 1)}
 			b.SetBytes(int64(len(payloads[0])))
 			b.ReportAllocs()
-			for n := 0; b.Loop(); n++ {
-				if err := dir.Save("status", 1, payloads[n%2]); err != nil {
+			for i := 0; b.Loop(); i++ {
+				if err := dir.Save("status", 1, payloads[i%2]); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -45,11 +45,11 @@ func BenchmarkSave(b *testing.B) {
 	}
 }
 
-// BenchmarkSaveUnchanged is what each resync costs (SM-87).
+// BenchmarkSaveUnchanged measures the cost of a resync (SM-87).
 func BenchmarkSaveUnchanged(b *testing.B) {
 	for _, pods := range []int{1, 100, 5000} {
 		b.Run(fmt.Sprintf("%dPods", pods), func(b *testing.B) {
-			dir, payload := openBench(b), payloadOf(pods, 0)
+			dir, payload := openBenchDir(b), newPayload(pods, 0)
 			b.SetBytes(int64(len(payload)))
 			b.ReportAllocs()
 			for b.Loop() {
@@ -61,13 +61,13 @@ func BenchmarkSaveUnchanged(b *testing.B) {
 	}
 }
 
-// BenchmarkSaveAFilePerPod is the road not taken: 100 pods in as many checkpoints.
-func BenchmarkSaveAFilePerPod(b *testing.B) {
-	dir := openBench(b)
-	payloads := [][]byte{payloadOf(1, 0), payloadOf(1, 1)}
-	for n := 0; b.Loop(); n++ {
+// BenchmarkSaveFilePerPod measures the alternative of one checkpoint per pod, for 100 pods.
+func BenchmarkSaveFilePerPod(b *testing.B) {
+	dir := openBenchDir(b)
+	payloads := [][]byte{newPayload(1, 0), newPayload(1, 1)}
+	for i := 0; b.Loop(); i++ {
 		for pod := range 100 {
-			if err := dir.Save(fmt.Sprint(pod), 1, payloads[n%2]); err != nil {
+			if err := dir.Save(fmt.Sprint(pod), 1, payloads[i%2]); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -77,7 +77,7 @@ func BenchmarkSaveAFilePerPod(b *testing.B) {
 func BenchmarkLoad(b *testing.B) {
 	for _, pods := range []int{1, 5000} {
 		b.Run(fmt.Sprintf("%dPods", pods), func(b *testing.B) {
-			dir, payload := openBench(b), payloadOf(pods, 0)
+			dir, payload := openBenchDir(b), newPayload(pods, 0)
 			if err := dir.Save("status", 1, payload); err != nil {
 				b.Fatal(err)
 			}

@@ -2,74 +2,74 @@ package checkpoint
 
 import "io/fs"
 
-// Step is one use of the disk, as Trace sees it before it happens.
+// Step is a file operation.
 type Step struct {
-	Op   string // lstat, open, create, read, write, sync, close, rename, remove, sync folder
+	Op   string // lstat, open, create, read, write, sync, close, rename, remove, sync dir
 	Name string
 }
 
-// OpenTraced is Open on a disk that calls trace before each step and fails the step with what it returns. A write that
-// fails has written half.
+// OpenTraced opens a directory that calls trace before each step. An error of trace fails the step; a failed write has written
+// half of the data.
 func OpenTraced(path string, options Options, trace func(Step) error) (*Dir, error) {
-	return open(path, options, func(f folder) disk { return tracedDisk{disk: f, trace: trace} })
+	return open(path, options, func(root directory) fileSystem { return tracedFileSystem{fileSystem: root, trace: trace} })
 }
 
-// Encode is a whole file as Save writes it.
+// Encode returns the content of a file as Save writes it.
 func Encode(name string, version int, payload []byte) []byte {
-	return append(encode(name, version, payload), payload...)
+	return append(encodeHeader(name, version, payload), payload...)
 }
 
-// Decode is what Load makes of a whole file.
+// Decode decodes the content of a file like Load.
 func Decode(name string, data []byte) (payload []byte, version int, err error) {
 	return decode(name, data)
 }
 
-type tracedDisk struct {
-	disk  disk
-	trace func(Step) error
+type tracedFileSystem struct {
+	fileSystem fileSystem
+	trace      func(Step) error
 }
 
-func (d tracedDisk) Lstat(name string) (fs.FileInfo, error) {
-	if err := d.trace(Step{"lstat", name}); err != nil {
+func (s tracedFileSystem) Lstat(name string) (fs.FileInfo, error) {
+	if err := s.trace(Step{"lstat", name}); err != nil {
 		return nil, err
 	}
-	return d.disk.Lstat(name)
+	return s.fileSystem.Lstat(name)
 }
 
-func (d tracedDisk) OpenFile(name string, flag int, mode fs.FileMode) (file, error) {
+func (s tracedFileSystem) OpenFile(name string, flag int, mode fs.FileMode) (file, error) {
 	op := "open"
 	if flag != 0 {
 		op = "create"
 	}
-	if err := d.trace(Step{op, name}); err != nil {
+	if err := s.trace(Step{op, name}); err != nil {
 		return nil, err
 	}
-	opened, err := d.disk.OpenFile(name, flag, mode)
+	opened, err := s.fileSystem.OpenFile(name, flag, mode)
 	if err != nil {
 		return nil, err
 	}
-	return tracedFile{file: opened, name: name, trace: d.trace}, nil
+	return tracedFile{file: opened, name: name, trace: s.trace}, nil
 }
 
-func (d tracedDisk) Rename(from, to string) error {
-	if err := d.trace(Step{"rename", from}); err != nil {
+func (s tracedFileSystem) Rename(from, to string) error {
+	if err := s.trace(Step{"rename", from}); err != nil {
 		return err
 	}
-	return d.disk.Rename(from, to)
+	return s.fileSystem.Rename(from, to)
 }
 
-func (d tracedDisk) Remove(name string) error {
-	if err := d.trace(Step{"remove", name}); err != nil {
+func (s tracedFileSystem) Remove(name string) error {
+	if err := s.trace(Step{"remove", name}); err != nil {
 		return err
 	}
-	return d.disk.Remove(name)
+	return s.fileSystem.Remove(name)
 }
 
-func (d tracedDisk) Sync() error {
-	if err := d.trace(Step{"sync folder", "."}); err != nil {
+func (s tracedFileSystem) Sync() error {
+	if err := s.trace(Step{"sync dir", "."}); err != nil {
 		return err
 	}
-	return d.disk.Sync()
+	return s.fileSystem.Sync()
 }
 
 type tracedFile struct {
@@ -78,11 +78,11 @@ type tracedFile struct {
 	trace func(Step) error
 }
 
-func (f tracedFile) Read(into []byte) (int, error) {
+func (f tracedFile) Read(buffer []byte) (int, error) {
 	if err := f.trace(Step{"read", f.name}); err != nil {
 		return 0, err
 	}
-	return f.file.Read(into)
+	return f.file.Read(buffer)
 }
 
 func (f tracedFile) Write(data []byte) (int, error) {
@@ -102,8 +102,8 @@ func (f tracedFile) Sync() error {
 
 func (f tracedFile) Close() error {
 	err := f.trace(Step{"close", f.name})
-	if closing := f.file.Close(); err == nil {
-		err = closing
+	if closeErr := f.file.Close(); err == nil {
+		err = closeErr
 	}
 	return err
 }

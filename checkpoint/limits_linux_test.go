@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
@@ -13,52 +14,52 @@ import (
 	"github.com/heraldnode/herald/checkpoint"
 )
 
-func TestF17AFileSizeLimitLeavesTheCheckpointBefore(t *testing.T) {
-	play(t, "have no room for files", t.TempDir())
+func TestF17_FileSizeLimit(t *testing.T) {
+	runChild(t, "file size limit", t.TempDir())
 }
 
-func TestF17ADescriptorLimitLeavesTheCheckpointBefore(t *testing.T) {
-	play(t, "have no descriptor left", t.TempDir())
+func TestF17_DescriptorLimit(t *testing.T) {
+	runChild(t, "descriptor limit", t.TempDir())
 }
 
-// haveNoRoomForFiles lets the kernel refuse the end of a write.
-func haveNoRoomForFiles(path string) error {
+// testFileSizeLimit makes the kernel reject the end of a write.
+func testFileSizeLimit(path string) error {
 	signal.Ignore(syscall.SIGXFSZ)
 	limit := syscall.Rlimit{Cur: 64 << 10, Max: 64 << 10}
-	return withFolder(path, func(dir *checkpoint.Dir) error {
+	return withDir(path, func(dir *checkpoint.Dir) error {
 		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 			return err
 		}
-		return refused(dir, path, syscall.EFBIG)
+		return checkFailedSave(dir, path, syscall.EFBIG)
 	})
 }
 
-// haveNoDescriptorLeft lets the kernel refuse each open.
-func haveNoDescriptorLeft(path string) error {
-	return withFolder(path, func(dir *checkpoint.Dir) error {
+// testDescriptorLimit makes the kernel reject each open.
+func testDescriptorLimit(path string) error {
+	return withDir(path, func(dir *checkpoint.Dir) error {
 		var before syscall.Rlimit
 		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
 			return err
 		}
-		none := before
-		none.Cur = 0
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		exhausted := before
+		exhausted.Cur = 0
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &exhausted); err != nil {
 			return err
 		}
-		saving := dir.Save("status", 1, []byte("after"))
-		_, _, loading := dir.Load("status")
+		saveErr := dir.Save("status", 1, []byte("after"))
+		_, _, loadErr := dir.Load("status")
 		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
 			return err
 		}
-		if !errors.Is(saving, syscall.EMFILE) || !errors.Is(loading, syscall.EMFILE) {
-			return fmt.Errorf("saving: %w; loading: %w", saving, loading)
+		if !errors.Is(saveErr, syscall.EMFILE) || !errors.Is(loadErr, syscall.EMFILE) {
+			return fmt.Errorf("got save error %w and load error %w, want EMFILE", saveErr, loadErr)
 		}
-		return onlyHolds(dir, path, "before")
+		return checkContent(dir, path, "before")
 	})
 }
 
-// withFolder opens the folder, saves "before" in it and goes on.
-func withFolder(path string, goOn func(*checkpoint.Dir) error) error {
+// withDir opens the directory, saves "before" and calls test.
+func withDir(path string, test func(*checkpoint.Dir) error) error {
 	dir, err := checkpoint.Open(path, checkpoint.Options{})
 	if err != nil {
 		return err
@@ -67,30 +68,89 @@ func withFolder(path string, goOn func(*checkpoint.Dir) error) error {
 	if err := dir.Save("status", 1, []byte("before")); err != nil {
 		return err
 	}
-	return goOn(dir)
+	return test(dir)
 }
 
-// refused saves more than fits, wants that refused and the checkpoint before to be there, and then saves what fits.
-func refused(dir *checkpoint.Dir, path string, fault error) error {
-	if err := dir.Save("status", 1, make([]byte, 1<<20)); !errors.Is(err, fault) {
-		return fmt.Errorf("saving too much: %w", err)
+// checkFailedSave saves more than fits, checks that the previous checkpoint is unchanged, and saves what fits.
+func checkFailedSave(dir *checkpoint.Dir, path string, want error) error {
+	if err := dir.Save("status", 1, make([]byte, 1<<20)); !errors.Is(err, want) {
+		return fmt.Errorf("save too much: got %w, want %w", err, want)
 	}
-	if err := onlyHolds(dir, path, "before"); err != nil {
+	if err := checkContent(dir, path, "before"); err != nil {
 		return err
 	}
 	if err := dir.Save("status", 1, []byte("after")); err != nil {
-		return fmt.Errorf("saving what fits: %w", err)
+		return fmt.Errorf("save what fits: %w", err)
 	}
-	return onlyHolds(dir, path, "after")
+	return checkContent(dir, path, "after")
 }
 
-// onlyHolds wants this checkpoint and no other file.
-func onlyHolds(dir *checkpoint.Dir, path, payload string) error {
-	if have, _, err := dir.Load("status"); err != nil || string(have) != payload {
-		return fmt.Errorf("loaded %q, want %q: %w", have, payload, err)
+// checkContent checks the payload, and that there is no temporary file.
+func checkContent(dir *checkpoint.Dir, path, payload string) error {
+	if got, _, err := dir.Load("status"); err != nil || string(got) != payload {
+		return fmt.Errorf("got %q, want %q: %w", got, payload, err)
 	}
 	if _, err := os.Lstat(filepath.Join(path, ".status.tmp")); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("the temporary file is still there: %w", err)
+		return fmt.Errorf("temporary file exists: %w", err)
 	}
 	return nil
+}
+
+// TestF17_FullAndReadOnlyDisk runs a child process in its own mount namespace, so that nothing has to be unmounted.
+// TestF17_FailedSave covers the same faults without mounts.
+func TestF17_FullAndReadOnlyDisk(t *testing.T) {
+	cmd := newChild(t, "full disk", t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	if os.Getuid() != 0 {
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == exitNoMount ||
+		errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) { // ENOSPC: user namespaces are disabled
+		t.Skipf("needs a mount namespace: %v; run as root, or allow user namespaces", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// exitNoMount is the exit status of a child that may not mount in its namespace.
+const exitNoMount = 77
+
+// testFullDisk saves on a disk of 64 KiB until it is full, and then on a read-only disk.
+func testFullDisk(path string) error {
+	err := syscall.Mount("none", path, "tmpfs", 0, "size=64k")
+	if errors.Is(err, fs.ErrPermission) {
+		os.Exit(exitNoMount)
+	}
+	if err != nil {
+		return fmt.Errorf("mount: %w", err)
+	}
+	err = withDir(path, func(dir *checkpoint.Dir) error {
+		if err := checkFailedSave(dir, path, syscall.ENOSPC); err != nil {
+			return err
+		}
+		if err := syscall.Mount("none", path, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
+			return fmt.Errorf("remount: %w", err)
+		}
+		if err := dir.Save("status", 1, []byte("never")); !errors.Is(err, syscall.EROFS) {
+			return fmt.Errorf("save on a read-only disk: got %w, want EROFS", err)
+		}
+		return checkContent(dir, path, "after")
+	})
+	if err != nil {
+		return err
+	}
+	dir, err := checkpoint.Open(path, checkpoint.Options{})
+	if err != nil {
+		return fmt.Errorf("open a read-only directory: %w", err)
+	}
+	defer dir.Close()
+	if err := dir.Save("status", 1, []byte("after")); err != nil {
+		return fmt.Errorf("save unchanged payload in a read-only directory: %w", err)
+	}
+	return checkContent(dir, path, "after")
 }

@@ -16,119 +16,119 @@ import (
 	"github.com/heraldnode/herald/checkpoint"
 )
 
-var good = checkpoint.Encode("status", 1, []byte(`{"pods":{"a":"Running"}}`))
+// validFile is a file of the checkpoint "status".
+var validFile = checkpoint.Encode("status", 1, []byte(`{"pods":{"a":"Running"}}`))
 
-// TestTheFormatIsTheOneThatWasReleased fails when files of programs before this one cannot be read any more. The file is the
-// one in the package's comment.
-func TestTheFormatIsTheOneThatWasReleased(t *testing.T) {
+// TestLoad_ReleasedFormat fails when released files cannot be read any more. The file is the one in the package comment.
+func TestLoad_ReleasedFormat(t *testing.T) {
 	const released = `{"checkpoint":1,"name":"status","version":1,"length":24,"crc32c":"4f7a559f"}` + "\n" + `{"pods":{"a":"Running"}}`
 	path := t.TempDir()
-	dir := open(t, path)
-	write(t, filepath.Join(path, "status"), []byte(released))
+	dir := openDir(t, path)
+	writeFile(t, filepath.Join(path, "status"), []byte(released))
 	wantLoaded(t, dir, "status", `{"pods":{"a":"Running"}}`)
-	if diff := cmp.Diff(released, string(good)); diff != "" {
-		t.Error(diff)
+	if diff := cmp.Diff(released, string(validFile)); diff != "" {
+		t.Errorf("file (-want +got):\n%s", diff)
 	}
 }
 
-// wantSetAside loads a file that cannot be used, and fails unless the error says why and where its bytes are now.
-func wantSetAside(t *testing.T, dir *checkpoint.Dir, path string, data []byte, reason error) {
+// wantQuarantined loads an invalid file, and checks the error and the content of the renamed file.
+func wantQuarantined(t *testing.T, dir *checkpoint.Dir, path string, data []byte, reason error) {
 	t.Helper()
 	payload, _, err := dir.Load("status")
-	var bad *checkpoint.InvalidFileError
-	if !errors.As(err, &bad) || !errors.Is(err, reason) || payload != nil {
-		t.Fatalf("loaded %q with error %v, want %v", payload, err, reason)
+	var invalid *checkpoint.InvalidFileError
+	if !errors.As(err, &invalid) || !errors.Is(err, reason) || payload != nil {
+		t.Fatalf("got %q, %v, want %v", payload, err, reason)
 	}
-	if bad.Path != filepath.Join(path, "status") || bad.MoveErr != nil || !strings.Contains(err.Error(), bad.MovedTo) {
-		t.Fatalf("the error does not say where the file was put: %v", err)
+	if invalid.Path != filepath.Join(path, "status") || invalid.MoveErr != nil || !strings.Contains(err.Error(), invalid.MovedTo) {
+		t.Fatalf("got %v, want an error with the new path", err)
 	}
-	if kept, err := os.ReadFile(bad.MovedTo); err != nil || !bytes.Equal(kept, data) {
-		t.Fatalf("the file that was set aside has %q: %v", kept, err)
+	if moved, err := os.ReadFile(invalid.MovedTo); err != nil || !bytes.Equal(moved, data) {
+		t.Fatalf("got renamed file %q, %v, want %q", moved, err, data)
 	}
 	if _, _, err := dir.Load("status"); !errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("the bad file is still in place: %v", err)
+		t.Fatalf("got %v after quarantine, want fs.ErrNotExist", err)
 	}
-	if err := os.Remove(bad.MovedTo); err != nil {
+	if err := os.Remove(invalid.MovedTo); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestF18AFileThatWasCutAtAnyByteIsSetAside(t *testing.T) {
+func TestF18_TruncatedFile(t *testing.T) {
 	path := t.TempDir()
-	dir := open(t, path)
-	for size := range good {
-		write(t, filepath.Join(path, "status"), good[:size])
-		wantSetAside(t, dir, path, good[:size], checkpoint.ErrCorrupt)
+	dir := openDir(t, path)
+	for size := range validFile {
+		writeFile(t, filepath.Join(path, "status"), validFile[:size])
+		wantQuarantined(t, dir, path, validFile[:size], checkpoint.ErrCorrupt)
 	}
 }
 
-func TestF18TheErrorSaysHowMuchIsMissing(t *testing.T) {
-	_, _, err := checkpoint.Decode("status", good[:len(good)-1])
+func TestF18_TruncationError(t *testing.T) {
+	_, _, err := checkpoint.Decode("status", validFile[:len(validFile)-1])
 	if err == nil || !strings.Contains(err.Error(), "23 bytes of 24") {
-		t.Fatalf("have %v", err)
+		t.Fatalf("got %v, want 23 bytes of 24", err)
 	}
 }
 
-func TestF18AFlippedBitAnywhereIsFound(t *testing.T) {
-	const formatAt = len(`{"checkpoint":`)
+func TestF18_FlippedBit(t *testing.T) {
+	const formatIndex = len(`{"checkpoint":`)
 	path := t.TempDir()
-	dir := open(t, path)
-	for bit := range len(good) * 8 {
-		flipped := bytes.Clone(good)
+	dir := openDir(t, path)
+	for bit := range len(validFile) * 8 {
+		flipped := bytes.Clone(validFile)
 		flipped[bit/8] ^= 1 << (bit % 8)
 		reason := checkpoint.ErrCorrupt
-		if bit/8 < formatAt {
+		if bit/8 < formatIndex {
 			reason = checkpoint.ErrForeign
-		} else if digit := flipped[formatAt]; digit != '1' && digit >= '0' && digit <= '9' {
+		} else if digit := flipped[formatIndex]; digit != '1' && digit >= '0' && digit <= '9' {
 			reason = checkpoint.ErrVersion
 		}
-		write(t, filepath.Join(path, "status"), flipped)
-		wantSetAside(t, dir, path, flipped, reason)
+		writeFile(t, filepath.Join(path, "status"), flipped)
+		wantQuarantined(t, dir, path, flipped, reason)
 	}
 }
 
-func TestF18WhatSaveCannotHaveWrittenIsSetAside(t *testing.T) {
+func TestF18_InvalidContent(t *testing.T) {
 	tests := map[string]struct {
 		data   string
 		reason error
 	}{
-		"nothing":                         {data: "", reason: checkpoint.ErrCorrupt},
-		"zeros, as after a power cut":     {data: strings.Repeat("\x00", len(good)), reason: checkpoint.ErrForeign},
-		"the kubelet's checkpoint":        {data: `{"data":"{}","checksum":1234}`, reason: checkpoint.ErrForeign},
-		"text":                            {data: "hello\n", reason: checkpoint.ErrForeign},
-		"another checkpoint":              {data: string(checkpoint.Encode("probe", 1, nil)), reason: checkpoint.ErrForeign},
-		"a newer format":                  {data: `{"checkpoint":2,"parts":[1,2],"name":{}}` + "\n", reason: checkpoint.ErrVersion},
-		"two checkpoints in one file":     {data: string(good) + string(good), reason: checkpoint.ErrCorrupt},
-		"a byte more":                     {data: string(good) + "\n", reason: checkpoint.ErrCorrupt},
-		"a first line that never ends":    {data: `{"checkpoint":1,` + strings.Repeat(" ", 10_000), reason: checkpoint.ErrCorrupt},
-		"a first line that is not JSON":   {data: `{"checkpoint":1` + "\n", reason: checkpoint.ErrCorrupt},
-		"a first line with other types":   {data: `{"checkpoint":1,"name":7}` + "\n", reason: checkpoint.ErrCorrupt},
-		"no version":                      {data: string(checkpoint.Encode("status", 0, nil)), reason: checkpoint.ErrCorrupt},
-		"a length below zero":             {data: `{"checkpoint":1,"name":"status","version":1,"length":-1,"crc32c":"00000000"}` + "\n", reason: checkpoint.ErrCorrupt},
-		"a length beyond all memory":      {data: `{"checkpoint":1,"name":"status","version":1,"length":9223372036854775807,"crc32c":""}` + "\n", reason: checkpoint.ErrCorrupt},
-		"the same spelled with a blank":   {data: strings.Replace(string(good), `,"name"`, `, "name"`, 1), reason: checkpoint.ErrCorrupt},
-		"the same with a field twice":     {data: strings.Replace(string(good), `,"name"`, `,"name":"x","name"`, 1), reason: checkpoint.ErrCorrupt},
-		"Windows' idea of the line's end": {data: strings.Replace(string(good), "\n", "\r\n", 1), reason: checkpoint.ErrCorrupt},
+		"empty":                    {data: "", reason: checkpoint.ErrCorrupt},
+		"zeros":                    {data: strings.Repeat("\x00", len(validFile)), reason: checkpoint.ErrForeign},
+		"kubelet checkpoint":       {data: `{"data":"{}","checksum":1234}`, reason: checkpoint.ErrForeign},
+		"text":                     {data: "hello\n", reason: checkpoint.ErrForeign},
+		"other checkpoint":         {data: string(checkpoint.Encode("probe", 1, nil)), reason: checkpoint.ErrForeign},
+		"newer format":             {data: `{"checkpoint":2,"parts":[1,2],"name":{}}` + "\n", reason: checkpoint.ErrVersion},
+		"two checkpoints":          {data: string(validFile) + string(validFile), reason: checkpoint.ErrCorrupt},
+		"trailing byte":            {data: string(validFile) + "\n", reason: checkpoint.ErrCorrupt},
+		"endless header":           {data: `{"checkpoint":1,` + strings.Repeat(" ", 10_000), reason: checkpoint.ErrCorrupt},
+		"header without JSON":      {data: `{"checkpoint":1` + "\n", reason: checkpoint.ErrCorrupt},
+		"header with wrong type":   {data: `{"checkpoint":1,"name":7}` + "\n", reason: checkpoint.ErrCorrupt},
+		"no version":               {data: string(checkpoint.Encode("status", 0, nil)), reason: checkpoint.ErrCorrupt},
+		"negative length":          {data: `{"checkpoint":1,"name":"status","version":1,"length":-1,"crc32c":"00000000"}` + "\n", reason: checkpoint.ErrCorrupt},
+		"huge length":              {data: `{"checkpoint":1,"name":"status","version":1,"length":9223372036854775807,"crc32c":""}` + "\n", reason: checkpoint.ErrCorrupt},
+		"header with space":        {data: strings.Replace(string(validFile), `,"name"`, `, "name"`, 1), reason: checkpoint.ErrCorrupt},
+		"header with double field": {data: strings.Replace(string(validFile), `,"name"`, `,"name":"x","name"`, 1), reason: checkpoint.ErrCorrupt},
+		"header with CRLF":         {data: strings.Replace(string(validFile), "\n", "\r\n", 1), reason: checkpoint.ErrCorrupt},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			path := t.TempDir()
-			write(t, filepath.Join(path, "status"), []byte(test.data))
-			wantSetAside(t, open(t, path), path, []byte(test.data), test.reason)
+			writeFile(t, filepath.Join(path, "status"), []byte(test.data))
+			wantQuarantined(t, openDir(t, path), path, []byte(test.data), test.reason)
 		})
 	}
 }
 
-func TestF18AHugeFileIsSetAsideUnread(t *testing.T) {
+func TestF18_HugeFile(t *testing.T) {
 	path := t.TempDir()
 	huge := filepath.Join(path, "status")
-	write(t, huge, good)
+	writeFile(t, huge, validFile)
 	if err := os.Truncate(huge, 1<<40); err != nil {
 		t.Fatal(err)
 	}
 	dir, err := checkpoint.OpenTraced(path, checkpoint.Options{}, func(step checkpoint.Step) error {
 		if step.Op == "open" {
-			t.Errorf("the file was opened")
+			t.Error("the file was opened")
 		}
 		return nil
 	})
@@ -137,108 +137,130 @@ func TestF18AHugeFileIsSetAsideUnread(t *testing.T) {
 	}
 	defer dir.Close()
 	if _, _, err := dir.Load("status"); !errors.Is(err, checkpoint.ErrTooLarge) {
-		t.Fatalf("have %v", err)
+		t.Fatalf("got %v, want ErrTooLarge", err)
 	}
 	wantFiles(t, path, "status.corrupt")
 }
 
-func TestF18APayloadThatSaveWouldRefuseIsNotLoaded(t *testing.T) {
+func TestF18_PayloadTooLarge(t *testing.T) {
 	path := t.TempDir()
-	write(t, filepath.Join(path, "status"), checkpoint.Encode("status", 1, []byte("12345")))
+	writeFile(t, filepath.Join(path, "status"), checkpoint.Encode("status", 1, []byte("12345")))
 	dir, err := checkpoint.Open(path, checkpoint.Options{MaxSize: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer dir.Close()
 	if payload, _, err := dir.Load("status"); !errors.Is(err, checkpoint.ErrTooLarge) || payload != nil {
-		t.Fatalf("loaded %q: %v", payload, err)
+		t.Fatalf("got %q, %v, want ErrTooLarge", payload, err)
 	}
 	wantFiles(t, path, "status.corrupt")
 }
 
-func TestF18WhatIsNoRegularFileIsSetAsideAndNotFollowed(t *testing.T) {
-	for name, make := range map[string]func(path, elsewhere string) error{
-		"a link to a good checkpoint": func(path, elsewhere string) error { return os.Symlink(elsewhere, path) },
-		"a link inside the folder":    func(path, _ string) error { return os.Symlink("other", path) },
-		"a link to itself":            func(path, _ string) error { return os.Symlink(path, path) },
-		"a folder":                    func(path, _ string) error { return os.Mkdir(path, 0o700) },
-		"a named pipe without writer": func(path, _ string) error { return syscall.Mkfifo(path, 0o600) },
+func TestF18_NotARegularFile(t *testing.T) {
+	for name, create := range map[string]func(path, target string) error{
+		"symlink to a checkpoint":   func(path, target string) error { return os.Symlink(target, path) },
+		"symlink in the directory":  func(path, _ string) error { return os.Symlink("other", path) },
+		"symlink to itself":         func(path, _ string) error { return os.Symlink(path, path) },
+		"directory":                 func(path, _ string) error { return os.Mkdir(path, 0o700) },
+		"named pipe without writer": func(path, _ string) error { return syscall.Mkfifo(path, 0o600) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			path, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "elsewhere")
-			write(t, elsewhere, good)
-			write(t, filepath.Join(path, "other"), good)
-			if err := make(filepath.Join(path, "status"), elsewhere); err != nil {
+			path, target := t.TempDir(), filepath.Join(t.TempDir(), "target")
+			writeFile(t, target, validFile)
+			writeFile(t, filepath.Join(path, "other"), validFile)
+			if err := create(filepath.Join(path, "status"), target); err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := open(t, path).Load("status"); !errors.Is(err, checkpoint.ErrForeign) {
-				t.Fatalf("have %v", err)
+			if _, _, err := openDir(t, path).Load("status"); !errors.Is(err, checkpoint.ErrForeign) {
+				t.Fatalf("got %v, want ErrForeign", err)
 			}
 			wantFiles(t, path, "other", "status.corrupt")
 		})
 	}
 }
 
-func TestF18FilesThatWereSetAsideAreBounded(t *testing.T) {
+func TestF18_QuarantineIsBounded(t *testing.T) {
 	path := t.TempDir()
-	dir := open(t, path)
+	dir := openDir(t, path)
 	for n := range 10 {
-		write(t, filepath.Join(path, "status"), fmt.Append(nil, n))
+		writeFile(t, filepath.Join(path, "status"), fmt.Append(nil, n))
 		if _, _, err := dir.Load("status"); !errors.Is(err, checkpoint.ErrForeign) {
 			t.Fatal(err)
 		}
 	}
-	save(t, dir, "status", "good")
-	have := map[string]string{}
-	for _, name := range filesIn(t, path) {
+	save(t, dir, "status", "valid")
+	got := map[string]string{}
+	for _, name := range listFiles(t, path) {
 		data, err := os.ReadFile(filepath.Join(path, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		have[name] = string(data)
+		got[name] = string(data)
 	}
-	delete(have, "status")
+	delete(got, "status")
 	want := map[string]string{"status.corrupt": "0", "status.corrupt-2": "1", "status.corrupt-3": "2", "status.corrupt-4": "9"}
-	if diff := cmp.Diff(want, have); diff != "" {
-		t.Fatal(diff)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("quarantined files (-want +got):\n%s", diff)
 	}
-	wantLoaded(t, dir, "status", "good")
+	wantLoaded(t, dir, "status", "valid")
 }
 
-func TestF17ABadFileOnAReadOnlyDiskIsReportedAndLeft(t *testing.T) {
+func TestF17_QuarantineOnReadOnlyDisk(t *testing.T) {
 	path := t.TempDir()
-	write(t, filepath.Join(path, "status"), []byte("bad"))
+	writeFile(t, filepath.Join(path, "status"), []byte("bad"))
 	dir := openFailing(t, path, "rename", syscall.EROFS)
 	_, _, err := dir.Load("status")
-	var bad *checkpoint.InvalidFileError
-	if !errors.As(err, &bad) || bad.MovedTo != "" || !errors.Is(err, syscall.EROFS) || !errors.Is(err, checkpoint.ErrForeign) {
-		t.Fatalf("have %v", err)
+	var invalid *checkpoint.InvalidFileError
+	if !errors.As(err, &invalid) || invalid.MovedTo != "" || !errors.Is(err, syscall.EROFS) || !errors.Is(err, checkpoint.ErrForeign) {
+		t.Fatalf("got %v, want ErrForeign and EROFS", err)
 	}
-	if !strings.Contains(err.Error(), "cannot be set aside: read-only file system") {
-		t.Errorf("the error does not say why the file was left: %v", err)
+	if !strings.Contains(err.Error(), "cannot be moved: read-only file system") {
+		t.Errorf("got %v, want the reason why the file was not moved", err)
 	}
 	wantFiles(t, path, "status")
 }
 
-func TestF17AReadThatFailsLeavesTheFile(t *testing.T) {
+func TestF17_ReadError(t *testing.T) {
 	for _, step := range []string{"lstat", "open", "read"} {
 		path := t.TempDir()
-		write(t, filepath.Join(path, "status"), good)
+		writeFile(t, filepath.Join(path, "status"), validFile)
 		dir := openFailing(t, path, step, syscall.EIO)
 		_, _, err := dir.Load("status")
-		if bad := new(checkpoint.InvalidFileError); errors.As(err, &bad) || !errors.Is(err, syscall.EIO) {
-			t.Errorf("%s: have %v", step, err)
+		if invalid := new(checkpoint.InvalidFileError); errors.As(err, &invalid) || !errors.Is(err, syscall.EIO) {
+			t.Errorf("%s: got %v, want EIO", step, err)
 		}
 		wantFiles(t, path, "status")
 	}
 }
 
-func TestAPayloadThatWasReplacedIsNotSetAside(t *testing.T) {
-	dir := open(t, t.TempDir())
+func TestQuarantine_Replaced(t *testing.T) {
+	dir := openDir(t, t.TempDir())
 	save(t, dir, "status", "new")
-	var bad *checkpoint.InvalidFileError
-	if err := dir.Quarantine("status", 1, []byte("old"), checkpoint.ErrVersion); !errors.As(err, &bad) || bad.MoveErr == nil {
-		t.Fatalf("have %v", err)
+	var invalid *checkpoint.InvalidFileError
+	if err := dir.Quarantine("status", 1, []byte("old"), checkpoint.ErrVersion); !errors.As(err, &invalid) || invalid.MoveErr == nil {
+		t.Fatalf("got %v, want an InvalidFileError with MoveErr", err)
 	}
 	wantLoaded(t, dir, "status", "new")
+}
+
+// FuzzDecode checks F18: decode does not panic, and accepts only what Save writes, byte for byte.
+func FuzzDecode(f *testing.F) {
+	f.Add("status", validFile)
+	f.Add("status", validFile[:len(validFile)-1])
+	f.Add("status", checkpoint.Encode("status", 2, nil))
+	f.Add("status", []byte(`{"checkpoint":2}`+"\n"))
+	f.Add("", []byte{})
+	f.Fuzz(func(t *testing.T, name string, data []byte) {
+		payload, version, err := checkpoint.Decode(name, data)
+		if err == nil && (version < 1 || !bytes.Equal(checkpoint.Encode(name, version, payload), data)) {
+			t.Fatalf("invalid file was accepted: %q", data)
+		}
+		encoded := checkpoint.Encode("status", 1, data)
+		if !bytes.HasSuffix(encoded, data) {
+			t.Fatal("the file does not end with the payload")
+		}
+		if payload, _, err := checkpoint.Decode("status", encoded); err != nil || !bytes.Equal(payload, data) {
+			t.Fatalf("got %q, %v, want %q", payload, err, data)
+		}
+	})
 }

@@ -18,66 +18,67 @@ import (
 	"github.com/heraldnode/herald/checkpoint"
 )
 
-// What this binary does instead of testing, when a test starts it again with one of these names in the environment.
+// Environment variables of child processes: the test binary, started with the name of a function to run instead of the tests.
 const (
-	roleVariable = "CHECKPOINT_TEST_ROLE"
-	pathVariable = "CHECKPOINT_TEST_PATH"
-	stepVariable = "CHECKPOINT_TEST_STEP"
+	childEnv = "CHECKPOINT_TEST_CHILD"
+	pathEnv  = "CHECKPOINT_TEST_PATH"
+	stepEnv  = "CHECKPOINT_TEST_STEP"
 )
 
-var roles = map[string]func(path string) error{
-	"hold the folder":         holdFolder,
-	"count":                   countUp,
-	"die at a step":           dieAtStep,
-	"have no room for files":  haveNoRoomForFiles,
-	"have no descriptor left": haveNoDescriptorLeft,
-	"have a full disk":        haveFullDisk,
+// childFunctions are the functions that a child process can run.
+var childFunctions = map[string]func(path string) error{
+	"hold lock":        holdLock,
+	"count":            countUp,
+	"crash at step":    crashAtStep,
+	"file size limit":  testFileSizeLimit,
+	"descriptor limit": testDescriptorLimit,
+	"full disk":        testFullDisk,
 }
 
 func TestMain(m *testing.M) {
-	role := os.Getenv(roleVariable)
-	if role == "" {
+	name := os.Getenv(childEnv)
+	if name == "" {
 		os.Exit(m.Run())
 	}
-	if err := roles[role](os.Getenv(pathVariable)); err != nil {
-		fmt.Fprintln(os.Stderr, role+":", err)
+	if err := childFunctions[name](os.Getenv(pathEnv)); err != nil {
+		fmt.Fprintln(os.Stderr, name+":", err)
 		os.Exit(1)
 	}
 }
 
-// again is this test binary in another role.
-func again(t *testing.T, role, path string) *exec.Cmd {
+// newChild returns a child process that runs one of childFunctions.
+func newChild(t *testing.T, name, path string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	// Without the last, the race detector keeps a process alive for a second after its end.
-	cmd.Env = append(os.Environ(), roleVariable+"="+role, pathVariable+"="+path, "GORACE=atexit_sleep_ms=0")
+	// GORACE: otherwise the race detector delays the exit by a second.
+	cmd.Env = append(os.Environ(), childEnv+"="+name, pathEnv+"="+path, "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	return cmd
 }
 
-// play runs a role to its end.
-func play(t *testing.T, role, path string) {
+// runChild runs a child process until it exits.
+func runChild(t *testing.T, name, path string) {
 	t.Helper()
-	if err := again(t, role, path).Run(); err != nil {
-		t.Fatalf("%s: %v", role, err)
+	if err := newChild(t, name, path).Run(); err != nil {
+		t.Fatalf("%s: %v", name, err)
 	}
 }
 
-// holdFolder keeps the folder until its input ends.
-func holdFolder(path string) error {
+// holdLock keeps the directory open until stdin is closed.
+func holdLock(path string) error {
 	dir, err := checkpoint.Open(path, checkpoint.Options{})
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	fmt.Println("held")
+	fmt.Println("locked")
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }
 
-func TestF30ASecondAgentOnTheFolderIsRefusedUntilTheFirstIsGone(t *testing.T) {
+func TestF30_LockedByOtherProcess(t *testing.T) {
 	path := t.TempDir()
-	cmd := again(t, "hold the folder", path)
+	cmd := newChild(t, "hold lock", path)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -97,11 +98,11 @@ func TestF30ASecondAgentOnTheFolderIsRefusedUntilTheFirstIsGone(t *testing.T) {
 	_, err = checkpoint.Open(path, checkpoint.Options{})
 	var locked *checkpoint.LockedError
 	if !errors.As(err, &locked) || locked.PID != cmd.Process.Pid {
-		t.Fatalf("have %v, want to hear of process %d", err, cmd.Process.Pid)
+		t.Fatalf("got %v, want a LockedError with PID %d", err, cmd.Process.Pid)
 	}
-	for _, part := range []string{path, strconv.Itoa(cmd.Process.Pid)} {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("the message does not name %s: %v", part, err)
+	for _, want := range []string{path, strconv.Itoa(cmd.Process.Pid)} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an error with %s", err, want)
 		}
 	}
 
@@ -109,27 +110,27 @@ func TestF30ASecondAgentOnTheFolderIsRefusedUntilTheFirstIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // the error is the kill
-	open(t, path)
+	openDir(t, path)
 }
 
-func TestF30AFolderIsHeldOnceInOneProcessToo(t *testing.T) {
+func TestF30_LockedBySameProcess(t *testing.T) {
 	path := t.TempDir()
-	dir := open(t, path)
+	dir := openDir(t, path)
 	var locked *checkpoint.LockedError
 	if _, err := checkpoint.Open(path, checkpoint.Options{}); !errors.As(err, &locked) || locked.PID != os.Getpid() {
-		t.Fatalf("have %v", err)
+		t.Fatalf("got %v, want a LockedError with this PID", err)
 	}
-	write(t, filepath.Join(path, ".holder"), nil)
+	writeFile(t, filepath.Join(path, ".holder"), nil)
 	if _, err := checkpoint.Open(path, checkpoint.Options{}); !errors.As(err, &locked) || locked.PID != 0 {
-		t.Fatalf("with no process written down: %v", err)
+		t.Fatalf("got %v without PID file content, want a LockedError without PID", err)
 	}
 	if err := dir.Close(); err != nil {
 		t.Fatal(err)
 	}
-	open(t, path)
+	openDir(t, path)
 }
 
-// numberPayload is large enough for a write to be cut, and is nowhere the same for two numbers.
+// numberPayload returns a payload that is large enough for a partial write. Payloads of different numbers differ in every line.
 func numberPayload(n int) []byte { return []byte(strings.Repeat(fmt.Sprintf("%09d\n", n), 2000)) }
 
 func loadNumber(dir *checkpoint.Dir) (int, error) {
@@ -140,12 +141,12 @@ func loadNumber(dir *checkpoint.Dir) (int, error) {
 	first, _, _ := strings.Cut(string(payload), "\n")
 	n, err := strconv.Atoi(first)
 	if err == nil && string(payload) != string(numberPayload(n)) {
-		err = fmt.Errorf("%d mixed with something else", n)
+		err = fmt.Errorf("payload of %d is mixed with another", n)
 	}
 	return n, err
 }
 
-// countUp saves the next numbers for ever, and says each one after its Save has returned.
+// countUp saves increasing numbers forever, and prints each after its Save has returned.
 func countUp(path string) error {
 	dir, err := checkpoint.Open(path, checkpoint.Options{})
 	if err != nil {
@@ -164,36 +165,36 @@ func countUp(path string) error {
 	}
 }
 
-func TestF15AKillAtAnyMomentLosesNothingThatWasSaved(t *testing.T) {
+func TestF15_KillAtRandomMoment(t *testing.T) {
 	const kills = 50
 	path := t.TempDir()
-	first := open(t, path)
+	first := openDir(t, path)
 	if err := first.Save("number", 1, numberPayload(0)); err != nil {
 		t.Fatal(err)
 	}
 	first.Close()
-	last, cut := 0, 0
+	last, partial := 0, 0
 	for range kills {
-		said := killWhileCounting(t, path, last)
-		if len(filesIn(t, path)) > 1 {
-			cut++
+		printed := killWhileCounting(t, path, last)
+		if len(listFiles(t, path)) > 1 {
+			partial++
 		}
-		dir := open(t, path)
+		dir := openDir(t, path)
 		n, err := loadNumber(dir)
-		if err != nil || n != said && n != said+1 {
-			t.Fatalf("loaded %d after %d was saved: %v", n, said, err)
+		if err != nil || n != printed && n != printed+1 {
+			t.Fatalf("got %d, %v, want %d or the next number", n, err, printed)
 		}
 		wantFiles(t, path, "number")
 		dir.Close()
 		last = n
 	}
-	t.Logf("%d numbers, %d kills, %d of them amid a write", last, kills, cut)
+	t.Logf("%d numbers, %d kills, %d of them during a write", last, kills, partial)
 }
 
-// killWhileCounting kills the counter at a random moment and returns the last number that it said.
+// killWhileCounting kills the counting child at a random moment and returns the last number that it printed.
 func killWhileCounting(t *testing.T, path string, last int) int {
 	t.Helper()
-	cmd := again(t, "count", path)
+	cmd := newChild(t, "count", path)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -202,12 +203,12 @@ func killWhileCounting(t *testing.T, path string, last int) int {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(stdout)
-	alive := rand.IntN(4)
+	remaining := rand.IntN(4)
 	for lines.Scan() {
 		if last, err = strconv.Atoi(lines.Text()); err != nil {
 			t.Fatal(err)
 		}
-		if alive--; alive < 0 {
+		if remaining--; remaining < 0 {
 			spin(rand.IntN(200_000))
 			if err := cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
@@ -218,21 +219,21 @@ func killWhileCounting(t *testing.T, path string, last int) int {
 	return last
 }
 
-// spin lets a part of a Save go by, so that the kill comes at no particular step.
-func spin(turns int) {
-	for range turns {
+// spin delays the kill by a part of a Save.
+func spin(iterations int) {
+	for range iterations {
 		rand.Uint32()
 	}
 }
 
-// dieAtStep kills itself right before the step of a Save whose number is in the environment.
-func dieAtStep(path string) error {
-	left, err := strconv.Atoi(os.Getenv(stepVariable))
+// crashAtStep kills its process before the step of a Save whose number is in the environment.
+func crashAtStep(path string) error {
+	remaining, err := strconv.Atoi(os.Getenv(stepEnv))
 	if err != nil {
 		return err
 	}
 	dir, err := checkpoint.OpenTraced(path, checkpoint.Options{}, func(step checkpoint.Step) error {
-		if left--; left >= 0 {
+		if remaining--; remaining >= 0 {
 			return nil
 		}
 		fmt.Println(step.Op)
@@ -244,44 +245,43 @@ func dieAtStep(path string) error {
 	return dir.Save("number", 1, numberPayload(2))
 }
 
-func TestF15AKillBeforeEachStepOfASaveLeavesTheOldOrTheNew(t *testing.T) {
+func TestF15_KillBeforeEachStep(t *testing.T) {
 	for step := 0; ; step++ {
 		path := t.TempDir()
-		write(t, filepath.Join(path, "number"), checkpoint.Encode("number", 1, numberPayload(1)))
-		cmd := again(t, "die at a step", path)
-		cmd.Env = append(cmd.Env, stepVariable+"="+strconv.Itoa(step))
-		said, dying := cmd.Output()
+		writeFile(t, filepath.Join(path, "number"), checkpoint.Encode("number", 1, numberPayload(1)))
+		cmd := newChild(t, "crash at step", path)
+		cmd.Env = append(cmd.Env, stepEnv+"="+strconv.Itoa(step))
+		output, exitErr := cmd.Output()
 		want := 1
-		if op := strings.TrimSpace(string(said)); op == "sync folder" || dying == nil {
+		if op := strings.TrimSpace(string(output)); op == "sync dir" || exitErr == nil {
 			want = 2
 		}
-		dir := open(t, path)
+		dir := openDir(t, path)
 		if n, err := loadNumber(dir); n != want || err != nil {
-			t.Fatalf("killed before step %d, %s: loaded %d, want %d: %v", step, said, n, want, err)
+			t.Fatalf("killed before step %d, %s: got %d, %v, want %d", step, output, n, err, want)
 		}
 		wantFiles(t, path, "number")
-		if dying == nil {
+		if exitErr == nil {
 			if step < 8 {
-				t.Errorf("only %d steps were seen", step)
+				t.Errorf("got %d steps, want at least 8", step)
 			}
 			return
 		}
 		if step > 50 {
-			t.Fatal("the save never ends")
+			t.Fatal("Save does not end")
 		}
 	}
 }
 
-// A child that was just born has all that its parent had open. If the parent is killed then, the child holds the folder
-// until it becomes another program.
-func TestF15WhatADeadHolderLeftBehindIsWaitedFor(t *testing.T) {
+// TestF15_LockInheritedByChild simulates a child between fork and exec: it has inherited the lock of a parent that was killed.
+func TestF15_LockInheritedByChild(t *testing.T) {
 	path := t.TempDir()
-	child := open(t, path)
-	dead := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
-	if err := dead.Run(); err != nil {
+	inherited := openDir(t, path)
+	exited := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+	if err := exited.Run(); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(path, ".holder"), []byte(strconv.Itoa(dead.Process.Pid)))
-	time.AfterFunc(50*time.Millisecond, func() { _ = child.Close() })
-	open(t, path)
+	writeFile(t, filepath.Join(path, ".holder"), []byte(strconv.Itoa(exited.Process.Pid)))
+	time.AfterFunc(50*time.Millisecond, func() { _ = inherited.Close() })
+	openDir(t, path)
 }

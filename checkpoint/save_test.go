@@ -14,7 +14,7 @@ import (
 	"github.com/heraldnode/herald/checkpoint"
 )
 
-// openFailing opens a folder in which each step of this kind fails.
+// openFailing opens a directory in which each step of this kind fails.
 func openFailing(t *testing.T, path, op string, fault error) *checkpoint.Dir {
 	t.Helper()
 	dir, err := checkpoint.OpenTraced(path, checkpoint.Options{}, func(step checkpoint.Step) error {
@@ -30,15 +30,15 @@ func openFailing(t *testing.T, path, op string, fault error) *checkpoint.Dir {
 	return dir
 }
 
-func TestF17AFailedSaveLeavesTheCheckpointBefore(t *testing.T) {
+func TestF17_FailedSave(t *testing.T) {
 	for _, op := range []string{"create", "write", "sync", "close", "rename"} {
 		for _, fault := range []error{syscall.ENOSPC, syscall.EROFS, syscall.EIO, syscall.EMFILE, syscall.EDQUOT} {
 			t.Run(op+": "+fault.Error(), func(t *testing.T) {
 				path := t.TempDir()
-				write(t, filepath.Join(path, "status"), checkpoint.Encode("status", 1, []byte("before")))
-				broken := true
+				writeFile(t, filepath.Join(path, "status"), checkpoint.Encode("status", 1, []byte("before")))
+				isFailing := true
 				dir, err := checkpoint.OpenTraced(path, checkpoint.Options{}, func(step checkpoint.Step) error {
-					if broken && step.Op == op && step.Name == ".status.tmp" {
+					if isFailing && step.Op == op && step.Name == ".status.tmp" {
 						return fault
 					}
 					return nil
@@ -48,12 +48,12 @@ func TestF17AFailedSaveLeavesTheCheckpointBefore(t *testing.T) {
 				}
 				defer dir.Close()
 				if err := dir.Save("status", 1, []byte("after")); !errors.Is(err, fault) {
-					t.Fatalf("have %v", err)
+					t.Fatalf("got %v, want %v", err, fault)
 				}
 				wantLoaded(t, dir, "status", "before")
 				wantFiles(t, path, "status")
 
-				broken = false
+				isFailing = false
 				save(t, dir, "status", "after")
 				wantLoaded(t, dir, "status", "after")
 			})
@@ -61,11 +61,11 @@ func TestF17AFailedSaveLeavesTheCheckpointBefore(t *testing.T) {
 	}
 }
 
-func TestF17ATemporaryFileThatCouldNotBeRemovedDoesNoHarm(t *testing.T) {
+func TestF17_TempFileRemains(t *testing.T) {
 	path := t.TempDir()
-	broken := true
+	isFailing := true
 	dir, err := checkpoint.OpenTraced(path, checkpoint.Options{}, func(step checkpoint.Step) error {
-		if broken && (step.Op == "write" || step.Op == "remove") {
+		if isFailing && (step.Op == "write" || step.Op == "remove") {
 			return syscall.EIO
 		}
 		return nil
@@ -76,20 +76,20 @@ func TestF17ATemporaryFileThatCouldNotBeRemovedDoesNoHarm(t *testing.T) {
 	defer dir.Close()
 	for range 3 {
 		if err := dir.Save("status", 1, []byte("lost")); err == nil {
-			t.Fatal("saved")
+			t.Fatal("got no error")
 		}
 	}
 	wantFiles(t, path, ".status.tmp")
-	broken = false
-	save(t, dir, "status", "kept")
+	isFailing = false
+	save(t, dir, "status", "saved")
 	wantFiles(t, path, "status")
 }
 
-func TestF17AFolderThatCouldNotBeSyncedIsSyncedByTheNextSave(t *testing.T) {
+func TestF17_FailedSyncIsRepeated(t *testing.T) {
 	fault := error(syscall.EIO)
 	syncs := 0
 	dir, err := checkpoint.OpenTraced(t.TempDir(), checkpoint.Options{}, func(step checkpoint.Step) error {
-		if step.Op != "sync folder" {
+		if step.Op != "sync dir" {
 			return nil
 		}
 		syncs++
@@ -100,7 +100,7 @@ func TestF17AFolderThatCouldNotBeSyncedIsSyncedByTheNextSave(t *testing.T) {
 	}
 	defer dir.Close()
 	if err := dir.Save("status", 1, []byte("new")); !errors.Is(err, syscall.EIO) {
-		t.Fatalf("have %v", err)
+		t.Fatalf("got %v, want EIO", err)
 	}
 	wantLoaded(t, dir, "status", "new")
 	fault = nil
@@ -108,33 +108,33 @@ func TestF17AFolderThatCouldNotBeSyncedIsSyncedByTheNextSave(t *testing.T) {
 		save(t, dir, "status", "new")
 	}
 	if syncs != 2 {
-		t.Errorf("the folder was synced %d times, want the failure and one more", syncs)
+		t.Errorf("got %d syncs, want 2: the failed one and its repetition", syncs)
 	}
 }
 
-func TestF15TheFirstSaveSyncsWhatADeadProcessMayNotHave(t *testing.T) {
+func TestF15_FirstSaveSyncs(t *testing.T) {
 	path := t.TempDir()
-	write(t, filepath.Join(path, "status"), good)
-	dir := openFailing(t, path, "sync folder", syscall.EIO)
+	writeFile(t, filepath.Join(path, "status"), validFile)
+	dir := openFailing(t, path, "sync dir", syscall.EIO)
 	payload, version, err := dir.Load("status")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := dir.Save("status", version, payload); !errors.Is(err, syscall.EIO) {
-		t.Fatalf("an unchanged payload was called saved without a sync: %v", err)
+		t.Fatalf("got %v for an unchanged payload, want EIO from the sync", err)
 	}
 }
 
-func TestAFileSystemThatCannotSyncFoldersIsGoodEnough(t *testing.T) {
-	for _, answer := range []error{syscall.EINVAL, syscall.ENOSYS, syscall.ENOTSUP} {
-		dir := openFailing(t, t.TempDir(), "sync folder", answer)
+func TestSave_SyncNotSupported(t *testing.T) {
+	for _, unsupported := range []error{syscall.EINVAL, syscall.ENOSYS, syscall.ENOTSUP} {
+		dir := openFailing(t, t.TempDir(), "sync dir", unsupported)
 		save(t, dir, "status", "{}")
 	}
 }
 
-// TestF17EachStepOfASaveIsSafeBeforeTheNext is what a power cut needs and no test can cut: the content is on the disk before
-// the name leads to it, and the name is on the disk before Save returns.
-func TestF17EachStepOfASaveIsSafeBeforeTheNext(t *testing.T) {
+// TestF17_SaveSteps checks the order that protects against power failures: the content is synced before the rename, and the
+// directory is synced before Save returns.
+func TestF17_SaveSteps(t *testing.T) {
 	var steps []checkpoint.Step
 	dir, err := checkpoint.OpenTraced(t.TempDir(), checkpoint.Options{}, func(step checkpoint.Step) error {
 		steps = append(steps, step)
@@ -156,26 +156,26 @@ func TestF17EachStepOfASaveIsSafeBeforeTheNext(t *testing.T) {
 		{Op: "sync", Name: ".status.tmp"},
 		{Op: "close", Name: ".status.tmp"},
 		{Op: "rename", Name: ".status.tmp"},
-		{Op: "sync folder", Name: "."},
+		{Op: "sync dir", Name: "."},
 	}
 	if diff := cmp.Diff(want, steps); diff != "" {
-		t.Fatal(diff)
+		t.Fatalf("steps of Save (-want +got):\n%s", diff)
 	}
 
 	steps = nil
 	if err := dir.Remove("status"); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]checkpoint.Step{{Op: "remove", Name: "status"}, {Op: "sync folder", Name: "."}}, steps); diff != "" {
-		t.Fatal(diff)
+	if diff := cmp.Diff([]checkpoint.Step{{Op: "remove", Name: "status"}, {Op: "sync dir", Name: "."}}, steps); diff != "" {
+		t.Fatalf("steps of Remove (-want +got):\n%s", diff)
 	}
 }
 
-func TestSM87AnUnchangedPayloadIsNotWrittenAgain(t *testing.T) {
+func TestSM87_UnchangedPayload(t *testing.T) {
 	path := t.TempDir()
 	writes := 0
 	dir, err := checkpoint.OpenTraced(path, checkpoint.Options{}, func(step checkpoint.Step) error {
-		if slices.Contains([]string{"create", "write", "sync", "rename", "remove", "sync folder"}, step.Op) {
+		if slices.Contains([]string{"create", "write", "sync", "rename", "remove", "sync dir"}, step.Op) {
 			writes++
 		}
 		return nil
@@ -194,17 +194,17 @@ func TestSM87AnUnchangedPayloadIsNotWrittenAgain(t *testing.T) {
 		payload []byte
 		writes  bool
 	}{
-		{name: "the first", version: 1, payload: large, writes: true},
-		{name: "the same", version: 1, payload: large},
-		{name: "its last byte changed", version: 1, payload: changed, writes: true},
-		{name: "another version", version: 2, payload: changed, writes: true},
-		{name: "the same again", version: 2, payload: changed},
+		{name: "first", version: 1, payload: large, writes: true},
+		{name: "unchanged", version: 1, payload: large},
+		{name: "last byte changed", version: 1, payload: changed, writes: true},
+		{name: "version changed", version: 2, payload: changed, writes: true},
+		{name: "unchanged again", version: 2, payload: changed},
 		{
-			name: "somebody deleted it", version: 2, payload: changed, writes: true,
+			name: "file deleted", version: 2, payload: changed, writes: true,
 			before: func() error { return os.Remove(filepath.Join(path, "status")) },
 		},
 		{
-			name: "somebody damaged it", version: 2, payload: changed, writes: true,
+			name: "file damaged", version: 2, payload: changed, writes: true,
 			before: func() error {
 				damaged := checkpoint.Encode("status", 2, changed)
 				damaged[len(damaged)-1]++
@@ -223,47 +223,47 @@ func TestSM87AnUnchangedPayloadIsNotWrittenAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (writes > 0) != test.writes {
-			t.Errorf("%s: %d steps changed the disk", test.name, writes)
+			t.Errorf("%s: got %d writing steps, want some: %v", test.name, writes, test.writes)
 		}
 	}
 }
 
-func TestSaveReplacesALinkAndNotWhatItLeadsTo(t *testing.T) {
-	path, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "elsewhere")
-	write(t, elsewhere, good)
+func TestSave_ReplacesSymlink(t *testing.T) {
+	path, target := t.TempDir(), filepath.Join(t.TempDir(), "target")
+	writeFile(t, target, validFile)
 	for _, name := range []string{"status", ".status.tmp"} {
-		if err := os.Symlink(elsewhere, filepath.Join(path, name)); err != nil {
+		if err := os.Symlink(target, filepath.Join(path, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	dir := open(t, path)
+	dir := openDir(t, path)
 	save(t, dir, "status", "new")
 	wantLoaded(t, dir, "status", "new")
-	if data, err := os.ReadFile(elsewhere); err != nil || string(data) != string(good) {
-		t.Fatalf("the file that the link led to has %q: %v", data, err)
+	if data, err := os.ReadFile(target); err != nil || string(data) != string(validFile) {
+		t.Fatalf("got symlink target %q, %v, want it unchanged", data, err)
 	}
 }
 
-func TestSaveDoesNotWriteThroughALinkThatItCannotRemove(t *testing.T) {
+func TestSave_TempFileIsSymlink(t *testing.T) {
 	path := t.TempDir()
-	write(t, filepath.Join(path, "probe"), good)
+	writeFile(t, filepath.Join(path, "probe"), validFile)
 	if err := os.Symlink("probe", filepath.Join(path, ".status.tmp")); err != nil {
 		t.Fatal(err)
 	}
 	dir := openFailing(t, path, "remove", syscall.EPERM)
 	if err := dir.Save("status", 1, []byte("new")); !errors.Is(err, fs.ErrExist) {
-		t.Fatalf("have %v", err)
+		t.Fatalf("got %v, want fs.ErrExist", err)
 	}
-	if data, err := os.ReadFile(filepath.Join(path, "probe")); err != nil || string(data) != string(good) {
-		t.Fatalf("the file that the link led to has %q: %v", data, err)
+	if data, err := os.ReadFile(filepath.Join(path, "probe")); err != nil || string(data) != string(validFile) {
+		t.Fatalf("got symlink target %q, %v, want it unchanged", data, err)
 	}
 }
 
-func TestOpenRemovesWhatACrashLeftAndNothingElse(t *testing.T) {
+func TestOpen_RemovesTempFiles(t *testing.T) {
 	path := t.TempDir()
 	for _, name := range []string{".status.tmp", ".probe.tmp", ".tmp", "mine.tmp", ".a.b.tmp", "status"} {
-		write(t, filepath.Join(path, name), good)
+		writeFile(t, filepath.Join(path, name), validFile)
 	}
-	open(t, path)
+	openDir(t, path)
 	wantFiles(t, path, ".a.b.tmp", ".tmp", "mine.tmp", "status")
 }
