@@ -3,96 +3,177 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/plan"
+	"github.com/heraldnode/herald/podid"
 )
 
-// maxRejections is how often the time between two questions about a rejected static pod doubles: up to 5 min.
-const maxRejections = 5
+// admission is the decision whether the node runs the pod.
+type admission struct {
+	decided bool
+	err     error // why the pod was rejected; nil if it was admitted
+}
 
-// askAbout has a static pod admitted or not in its own turn, until it is admitted; one that already runs, which must have been
-// looked at, has its place.
-func (w *Workers) askAbout(ctx context.Context, t *turn) error {
-	runs := false
-	if t.life.IsStatic() {
-		seen, err := w.observe(ctx, t)
+// admitAPIPod decides on an API pod in the goroutine of UpdatePod's caller. The pod is not synced before.
+func (w *Workers) admitAPIPod(r *record, pod *v1.Pod) {
+	w.admit(r, pod, false)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.admitting = false
+	w.wakeLocked(r)
+}
+
+// admitStaticPod decides on a static pod in its own goroutine, in each sync until it is admitted. A static pod that is already
+// running is admitted, so the pod must be observed first.
+func (w *Workers) admitStaticPod(ctx context.Context, iter *iteration) error {
+	isRunning := false
+	if iter.lifecycle.IsStatic() {
+		runtimePod, err := w.observe(ctx, iter)
 		if err != nil {
 			return err
 		}
-		runs = seen.Running()
+		isRunning = runtimePod.Running()
 	}
-	t.admission = w.admit(t.record, t.life.Pod, runs)
+	iter.admission = w.admit(iter.record, iter.lifecycle.Pod, isRunning)
 	return nil
 }
 
-// admit asks whether the node runs the pod, unless it has its place already. One pod is asked about at a time, and has its
-// place before the next is: of two that want the last one, exactly one gets it. A static pod waits for a place from before
-// it is asked about, so that none becomes free unseen.
-func (w *Workers) admit(r *record, pod *v1.Pod, placed bool) admission {
-	w.door.Lock()
-	defer w.door.Unlock()
-	got := admission{asked: true}
-	if !placed {
-		w.await(r)
-		got.err = w.config.Admit(pod)
+// admit decides whether the node runs the pod. A running pod is always admitted.
+//
+// One pod is decided at a time and its decision is stored before the next one, so that exactly one of two pods gets the last
+// resources. A static pod is registered for a retry before the decision, so that resources that are freed meanwhile are
+// not missed.
+func (w *Workers) admit(r *record, pod *v1.Pod, isRunning bool) admission {
+	w.admitMu.Lock()
+	defer w.admitMu.Unlock()
+	decision := admission{decided: true}
+	if !isRunning {
+		w.registerForRetry(r)
+		decision.err = w.config.Admit(pod)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if got.err == nil {
-		delete(w.waiting, r.uid)
+	if decision.err == nil {
+		delete(w.awaitingAdmission, r.uid)
 	}
-	if got.err == nil || !r.life.IsStatic() { // a static pod is asked about again
-		r.admission = got
+	if decision.err == nil || !r.lifecycle.IsStatic() { // the rejection of a static pod is not final
+		r.admission = decision
 	}
-	return got
+	return decision
 }
 
-// await has a static pod asked about again when a place becomes free.
-func (w *Workers) await(r *record) {
+func (w *Workers) registerForRetry(r *record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if r.life.IsStatic() {
-		w.waiting[r.uid] = true
+	if r.lifecycle.IsStatic() {
+		w.awaitingAdmission[r.uid] = true
 	}
 }
 
-// wakeWaitingLocked has those static pods asked about again for which there was no place: one has become free (BUG-29).
-func (w *Workers) wakeWaitingLocked() {
-	for uid := range w.waiting {
-		if r, known := w.records[uid]; known {
-			r.hurried = true
+// retryAdmissionsLocked wakes the rejected static pods because resources were freed (BUG-29).
+func (w *Workers) retryAdmissionsLocked() {
+	for uid := range w.awaitingAdmission {
+		if r, found := w.records[uid]; found {
+			r.urgent = true
 			w.wakeLocked(r)
 		}
 	}
-	clear(w.waiting)
+	clear(w.awaitingAdmission)
 }
 
-// reject tells that the node will not run the pod (PH-49). A static pod has nobody who would make it anew: it waits, and
-// is asked about again (BUG-29). Any other goes the way of all pods that end, at once (BUG-33).
-func (w *Workers) reject(t *turn) result {
-	reason, message := rejectionReason(t.admission.err), t.admission.err.Error()
-	status := derive.RejectedStatus(t.life.Pod, reason, message)
-	w.metrics.rejected(reason)
-	w.config.Events.Event(t.life.Pod, v1.EventTypeWarning, reason, message)
-	if !t.life.IsStatic() {
-		w.config.Statuses.SetPodStatus(t.life.Pod, status)
-		w.move(t, plan.Lifecycle.Reject)
+// maxRejectionDoublings limits the backoff of a rejected static pod to about 5m.
+const maxRejectionDoublings = 5
+
+// reject publishes that the node does not run the pod (PH-49). A static pod stays Pending and is retried because no
+// controller would replace it (BUG-29). Any other pod is terminated at once (BUG-33).
+func (w *Workers) reject(iter *iteration) result {
+	pod, err := iter.lifecycle.Pod, iter.admission.err
+	reason := rejectionReason(err)
+	status := derive.RejectedStatus(pod, reason, err.Error())
+	w.metrics.rejections.WithLabelValues(reason).Inc()
+	w.config.Events.Event(pod, v1.EventTypeWarning, reason, err.Error())
+	if !iter.lifecycle.IsStatic() {
+		w.config.Statuses.SetPodStatus(pod, status)
+		w.transition(iter, plan.Lifecycle.Reject)
 		return result{}
 	}
 	status.Phase = v1.PodPending
-	w.config.Statuses.SetPodStatus(t.life.Pod, status)
-	after := jittered(w.config.Backoff << min(t.memory.rejections, maxRejections))
-	t.memory.rejections++
-	return result{after: after, rest: after, err: t.admission.err, known: t.memory.rejections > 1}
+	w.config.Statuses.SetPodStatus(pod, status)
+	backoff := withJitter(w.config.Backoff << min(iter.state.consecutiveRejections, maxRejectionDoublings))
+	iter.state.consecutiveRejections++
+	return result{requeueAfter: backoff, backoff: backoff, err: err, reported: iter.state.consecutiveRejections > 1}
 }
 
 func rejectionReason(err error) string {
-	var said interface{ RejectionReason() string }
-	if errors.As(err, &said) {
-		return said.RejectionReason()
+	var typed interface{ RejectionReason() string }
+	if errors.As(err, &typed) {
+		return typed.RejectionReason()
 	}
 	return "UnexpectedAdmissionError"
+}
+
+// staticPodQueue ensures that only one of the static pods with the same full name is started, in the order of their arrival:
+// two generations of etcd must never overlap (PW-15). Workers.mu guards it.
+type staticPodQueue struct {
+	started map[podid.FullName]podid.UID
+	waiting map[podid.FullName][]podid.UID // in order of arrival
+}
+
+func newStaticPodQueue() staticPodQueue {
+	return staticPodQueue{started: map[podid.FullName]podid.UID{}, waiting: map[podid.FullName][]podid.UID{}}
+}
+
+// enqueue adds a pod behind those that wait for the same name.
+func (q staticPodQueue) enqueue(name podid.FullName, uid podid.UID) {
+	if !slices.Contains(q.waiting[name], uid) {
+		q.waiting[name] = append(q.waiting[name], uid)
+	}
+}
+
+// moveToFront moves a waiting pod before all others. It reports whether the order changed.
+func (q staticPodQueue) moveToFront(name podid.FullName, uid podid.UID) bool {
+	i := slices.Index(q.waiting[name], uid)
+	if i > 0 {
+		q.waiting[name] = slices.Insert(slices.Delete(q.waiting[name], i, i+1), 0, uid)
+	}
+	return i > 0
+}
+
+// first returns the pod that is started when the name is free.
+func (q staticPodQueue) first(name podid.FullName) (podid.UID, bool) {
+	if len(q.waiting[name]) == 0 {
+		return "", false
+	}
+	return q.waiting[name][0], true
+}
+
+// start reserves the name for the pod. It returns false if the name is not free or another pod is first.
+func (q staticPodQueue) start(name podid.FullName, uid podid.UID) bool {
+	if _, taken := q.started[name]; taken || len(q.waiting[name]) == 0 || q.waiting[name][0] != uid {
+		return false
+	}
+	q.dequeue(name, uid)
+	q.started[name] = uid
+	return true
+}
+
+// dequeue removes a waiting pod.
+func (q staticPodQueue) dequeue(name podid.FullName, uid podid.UID) {
+	waiting := slices.DeleteFunc(q.waiting[name], func(other podid.UID) bool { return other == uid })
+	if len(waiting) == 0 {
+		delete(q.waiting, name)
+	} else {
+		q.waiting[name] = waiting
+	}
+}
+
+// release frees the name if the pod holds it (PW-18).
+func (q staticPodQueue) release(name podid.FullName, uid podid.UID) {
+	if q.started[name] == uid {
+		delete(q.started, name)
+	}
 }

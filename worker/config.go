@@ -1,8 +1,10 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -18,140 +20,157 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// Runtime is what makes pods run. Every call returns as soon as its context ends, whatever becomes of what it began.
+// Runtime runs pods. Every call returns as soon as its context ends, even if the operation continues in the runtime.
 type Runtime interface {
-	// StartSandbox makes the environment for the pod's containers and returns its ID. Asked again after a lost answer, it
-	// finds the first.
+	// StartSandbox creates the environment for the pod's containers and returns its ID. It is idempotent for one attempt:
+	// called again after a lost response, it returns the same sandbox.
 	StartSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (string, error)
-	// StartContainer pulls the image as the policy asks, makes and starts the container and runs its postStart hook.
-	StartContainer(ctx context.Context, pod *v1.Pod, sandbox string, start plan.Start) error
-	// StopContainer runs the preStop hook, asks the container to end and kills it when the grace is over. pod is nil when
-	// nobody knows its spec.
+	// StartContainer pulls the image as its policy requires, creates and starts the container, and runs its postStart hook.
+	StartContainer(ctx context.Context, pod *v1.Pod, sandboxID string, start plan.Start) error
+	// StopContainer runs the preStop hook, signals the container and kills it when its grace period ends. pod is nil if its
+	// spec is unknown.
 	StopContainer(ctx context.Context, pod *v1.Pod, stop plan.Stop) error
-	// StopSandbox ends what still runs in it and releases its network. It may be called again.
+	// StopSandbox stops what still runs in the sandbox and releases its network. It is idempotent.
 	StopSandbox(ctx context.Context, id string) error
-	// RemovePod removes all that the runtime holds of a pod whose containers have ended.
+	// RemovePod removes everything that the runtime holds of a pod whose containers have exited.
 	RemovePod(ctx context.Context, uid podid.UID) error
 }
 
-// PodCache is what the runtime was seen to hold. Nobody changes what it returns.
+// PodCache provides the state of pods in the runtime. Callers do not modify the pods that it returns.
 type PodCache interface {
-	// Get is what was last seen of the pod, never nil. Its time is zero when nobody has looked yet.
+	// Get returns the cached state of the pod, never nil. Its time is zero if the pod was not observed yet.
 	Get(uid podid.UID) *observed.Pod
-	// GetNewerThan waits for a look at the pod that began after t.
-	GetNewerThan(ctx context.Context, uid podid.UID, t time.Time) (*observed.Pod, error)
-	// Refresh asks for a look at the pod as soon as possible. It does not block.
+	// GetNewerThan waits for an observation of the pod that began after minTime.
+	GetNewerThan(ctx context.Context, uid podid.UID, minTime time.Time) (*observed.Pod, error)
+	// Refresh requests an observation of the pod as soon as possible. It does not block.
 	Refresh(uid podid.UID)
-	// Pods is the newest complete list, and when it was taken; zero: never.
+	// Pods returns the last complete list and when it was taken. The time is zero if there was none yet.
 	Pods() ([]*observed.Pod, time.Time)
 }
 
-// Statuses is the node's logbook.
+// Statuses is the status cache.
 type Statuses interface {
-	// GetPodStatus is the newest status of the pod that was set.
+	// GetPodStatus returns the newest cached status of the pod.
 	GetPodStatus(uid types.UID) (v1.PodStatus, bool)
-	// SetPodStatus proposes a status and returns the one that is now kept.
+	// SetPodStatus proposes a status and returns the one that is now cached.
 	SetPodStatus(pod *v1.Pod, status v1.PodStatus) (v1.PodStatus, bool)
-	// TerminatePod tells that the pod holds nothing on the node any more.
+	// TerminatePod reports that the pod no longer holds resources on the node.
 	TerminatePod(pod *v1.Pod)
 }
 
-// Volumes are what pods find mounted.
+// Volumes mounts and unmounts the volumes of pods.
 type Volumes interface {
-	// Mount sees to it that all volumes of the pod are there and up to date. It is called at each sync.
+	// Mount ensures that all volumes of the pod are mounted and up to date. It is called in each sync.
 	Mount(ctx context.Context, pod *v1.Pod) error
-	// Unmount sees to it that nothing of the pod is left. It may be called again.
+	// Unmount ensures that nothing of the pod is mounted. It is idempotent.
 	Unmount(ctx context.Context, uid podid.UID) error
 }
 
-// Probes look after running containers. No method blocks.
+// Probes runs the probes of containers. No method blocks.
 type Probes interface {
-	// AddPod probes the containers of the pod from now on. It is called at each sync.
+	// AddPod starts probing the containers of the pod. It is called in each sync.
 	AddPod(pod *v1.Pod)
-	// StopLivenessAndStartup ends what could ask for a restart; readiness goes on (BUG-25).
+	// StopLivenessAndStartup stops the probes that could request a restart. Readiness probes continue (BUG-25).
 	StopLivenessAndStartup(pod *v1.Pod)
-	// RemovePod ends all probing of the pod.
+	// RemovePod stops all probes of the pod.
 	RemovePod(uid podid.UID)
-	// Results are the newest verdicts, and of containers whose liveness or startup probe gave up the message.
+	// Results returns the newest results, and a message for each container whose liveness or startup probe failed for good.
 	Results(uid podid.UID) (derive.ProbeResults, map[observed.ContainerID]string)
 }
 
-// Config is what Workers need. Fields without a default are required.
+// Config configures Workers.
 type Config struct {
-	Runtime  Runtime
+	// Runtime is required.
+	Runtime Runtime
+	// PodCache is required.
 	PodCache PodCache
+	// Statuses is required.
 	Statuses Statuses
-	// Volumes. Default: pods have none.
+	// Volumes mounts the volumes of pods. Defaults to none.
 	Volumes Volumes
-	// Probes. Default: nothing is probed.
+	// Probes probes running containers. Defaults to none.
 	Probes Probes
 
-	// Admit says whether the node will run the pod; an error may name its reason by RejectionReason() string. It must not
-	// block. Pods of the API server are asked about inside UpdatePod, so that those win that come first (CFG-43). A static
-	// pod is asked about when its name is free, and again and again until it is admitted (BUG-29). Default: every pod.
+	// Admit decides whether the node runs the pod. An error may provide its reason by RejectionReason() string. It must not
+	// block. It is called for an API pod inside UpdatePod, so that the first pod wins (CFG-43). It is called for a static
+	// pod once the pod's name is free, and repeatedly until it is admitted (BUG-29). Defaults to admitting every pod.
 	Admit func(pod *v1.Pod) error
-	// Allocated is the pod with the resources that it was allocated, not those that it wants since (PW-13). It is asked in the
-	// pod's own turn. Default: the pod as it is.
+	// Allocated returns the pod with its allocated resources instead of the desired ones (PW-13). It is called by the pod's
+	// own goroutine. Defaults to the pod as it is.
 	Allocated func(pod *v1.Pod) *v1.Pod
-	// ResizeState returns the state of the pod's resize. It must not block. Default: no pod is resized.
+	// ResizeState returns the state of the pod's resize. It must not block. Defaults to no resize.
 	ResizeState func(uid podid.UID) derive.Resize
-	// NodeInfo is what a status says about the machine. It must not block. Default: nothing.
+	// NodeInfo returns the node's part of a pod status. It must not block. Defaults to none.
 	NodeInfo func() derive.NodeInfo
-	// NetworkReady says what keeps pods from getting a network, or nil. It must not block. Default: nothing.
+	// NetworkReady returns an error while pods cannot get a network. It must not block. Defaults to nil.
 	NetworkReady func() error
-	// OnPodStopped hears that all containers of the pod of that name have stopped: its mirror may go (PW-43). It must not
-	// block. Default: nobody.
+	// OnPodStopped is called when all containers of the named pod have stopped, so that its mirror pod may be deleted
+	// (PW-43). It must not block. Defaults to a no-op.
 	OnPodStopped func(podid.FullName)
-	// Events. Default: nobody hears them.
+	// Events records events. Defaults to event.Discard.
 	Events event.Recorder
-	// State is where it is written down, before it is done, what must not be done twice (BUG-41). Default: nothing is.
+	// State stores the run-once journal (BUG-41). Defaults to none: the journal is lost on restart.
 	State *checkpoint.Dir
 
-	// Resync is how often a pod is looked at although nothing happened; up to half of it is added (PW-32). Default: 1 min.
+	// Resync is the interval between syncs of an unchanged pod. Up to half of it is added as jitter (PW-32). Defaults to 1m.
 	Resync time.Duration
-	// Backoff is how long a pod rests after a failed step; up to half of it is added (PW-31). Default: 10 s.
+	// Backoff is the time until a failed sync is retried. Up to half of it is added as jitter (PW-31). Defaults to 10s.
 	Backoff time.Duration
-	// ObserveTimeout bounds the wait for a look at the runtime, after which the pod's trouble is told (BUG-31). Default: 2 min.
+	// ObserveTimeout bounds the wait for an observation of the pod, after which an event is recorded (BUG-31). Defaults to
+	// 2m.
 	ObserveTimeout time.Duration
-	// VolumeTimeout bounds one attempt to mount or unmount (BUG-31). Default: 2 min.
+	// VolumeTimeout bounds one attempt to mount or unmount volumes (BUG-31). Defaults to 2m.
 	VolumeTimeout time.Duration
-	// StopTimeout is added to the grace to bound one attempt to stop a pod. Default: 2 min.
+	// StopTimeout is added to the grace period to bound one attempt to stop a pod. Defaults to 2m.
 	StopTimeout time.Duration
 
-	// Logger. Default: silence.
+	// Logger receives log messages. Defaults to slog.DiscardHandler.
 	Logger *slog.Logger
-	// Metrics. Default: none.
+	// Metrics registers the metrics. Defaults to none.
 	Metrics prometheus.Registerer
 }
 
 func (c Config) withDefaults() (Config, error) {
-	var err error
-	require := func(field string, given bool) {
-		if !given {
-			err = errors.Join(err, errors.New("worker: Config."+field+" is required"))
-		}
+	if err := c.validate(); err != nil {
+		return c, err
 	}
-	limit := func(field string, d *time.Duration, otherwise time.Duration) {
-		if *d < 0 {
-			err = errors.Join(err, errors.New("worker: Config."+field+" must not be negative"))
-		}
-		if *d == 0 {
-			*d = otherwise
-		}
-	}
-	require("Runtime", c.Runtime != nil)
-	require("PodCache", c.PodCache != nil)
-	require("Statuses", c.Statuses != nil)
-	limit("Resync", &c.Resync, time.Minute)
-	limit("Backoff", &c.Backoff, 10*time.Second)
-	limit("ObserveTimeout", &c.ObserveTimeout, 2*time.Minute)
-	limit("VolumeTimeout", &c.VolumeTimeout, 2*time.Minute)
-	limit("StopTimeout", &c.StopTimeout, 2*time.Minute)
-	return c.withSilence(), err
+	c.Resync = cmp.Or(c.Resync, time.Minute)
+	c.Backoff = cmp.Or(c.Backoff, 10*time.Second)
+	c.ObserveTimeout = cmp.Or(c.ObserveTimeout, 2*time.Minute)
+	c.VolumeTimeout = cmp.Or(c.VolumeTimeout, 2*time.Minute)
+	c.StopTimeout = cmp.Or(c.StopTimeout, 2*time.Minute)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return c.withNoOps(), nil
 }
 
-// withSilence puts something in the place of what is not there, so that nobody has to ask.
-func (c Config) withSilence() Config {
+func (c Config) validate() error {
+	var errs []error
+	for _, field := range []struct {
+		name      string
+		isMissing bool
+	}{
+		{"Runtime", c.Runtime == nil}, {"PodCache", c.PodCache == nil}, {"Statuses", c.Statuses == nil},
+	} {
+		if field.isMissing {
+			errs = append(errs, fmt.Errorf("worker.Config: %s is required", field.name))
+		}
+	}
+	for _, field := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"Resync", c.Resync}, {"Backoff", c.Backoff}, {"ObserveTimeout", c.ObserveTimeout}, {"VolumeTimeout", c.VolumeTimeout},
+		{"StopTimeout", c.StopTimeout},
+	} {
+		if field.value < 0 {
+			errs = append(errs, fmt.Errorf("worker.Config: %s must not be negative", field.name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// withNoOps fills optional dependencies with no-ops.
+func (c Config) withNoOps() Config {
 	if c.Volumes == nil {
 		c.Volumes = noVolumes{}
 	}
@@ -179,8 +198,19 @@ func (c Config) withSilence() Config {
 	if c.Events == nil {
 		c.Events = event.Discard
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
 	return c
+}
+
+type noVolumes struct{}
+
+func (noVolumes) Mount(context.Context, *v1.Pod) error     { return nil }
+func (noVolumes) Unmount(context.Context, podid.UID) error { return nil }
+
+type noProbes struct{}
+
+func (noProbes) AddPod(*v1.Pod)                 {}
+func (noProbes) StopLivenessAndStartup(*v1.Pod) {}
+func (noProbes) RemovePod(podid.UID)            {}
+func (noProbes) Results(podid.UID) (derive.ProbeResults, map[observed.ContainerID]string) {
+	return nil, nil
 }

@@ -1,17 +1,19 @@
-// Package worker drives each pod of the node through its life: one ordered stream of steps per pod, and no pod waits for
-// another but a static one for its predecessor of the same name.
+// Package worker implements the pod workers: it drives each pod of the node through its lifecycle. Each pod has its own
+// goroutine and waits for no other pod, except that a static pod waits for its predecessor of the same name.
 //
-//	UpdatePod ──┐   ┌──────────── one goroutine per live pod ────────────┐
-//	Wake ───────┼─> │ Lifecycle (plan) ─> sync        ─> plan.ComputeActions ──────┼──> Runtime, Volumes
-//	KillPod ────┤   │                     terminating ─> plan.TerminationOrder   │
-//	Housekeep ──┘   │                     terminated                     ├──> Statuses (derive.Status)
-//	                └───────────────^────────────────────────────────────┘
-//	                    PodCache: newer than the last thing that we did
+//	UpdatePod ──┐   ┌──────────────── one goroutine per active pod ──────────────────┐
+//	Wake ───────┼─> │ plan.Lifecycle ─> sync        ─> plan.ComputeActions ──────────┼──> Runtime, Volumes
+//	KillPod ────┤   │                   terminating ─> plan.TerminationOrder         │
+//	Housekeep ──┘   │                   terminated                                   ├──> Statuses (derive.Status)
+//	                └───────────────^────────────────────────────────────────────────┘
+//	                    PodCache: newer than the last action
 //
-// A step looks at the pod, publishes what it saw, and then acts; whatever it did it looks at again before it acts the next
-// time. Each call that a step makes ends when the step is no longer wanted: a deletion never waits behind a pull, a hook
-// or a volume (BUG-27). Between its steps a pod's goroutine waits for a timer or a wake-up, and it ends with the pod.
+// A sync iteration observes the pod, publishes its status and then acts. The next iteration acts only on an observation that
+// is newer than the last action. Every call that an iteration makes is canceled as soon as the iteration is obsolete: a
+// deletion never waits for an image pull, a hook or a volume (BUG-27). Between iterations the goroutine waits for a timer
+// or a wake-up. It ends with the pod.
 //
-// Nothing is remembered over a restart of the agent. Every pod comes as new then, and what runs is found by UID and
-// adopted (PW-53).
+// Only the run-once journal survives a restart of the agent: it lists the containers that were started and must not be
+// started a second time (Config.State, BUG-41). Everything else is rebuilt. After a restart every pod arrives as new, and
+// its running containers are found by UID and adopted (PW-53).
 package worker

@@ -18,78 +18,80 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// journal remembers which containers were begun that must not run twice, before they are (BUG-41). It is asked only when the
-// runtime has lost the very sandbox that they were begun in: as long as that is known, the runtime tells what came of them.
+// journal is the run-once journal: it records the start of containers that must not run twice, before they are started
+// (BUG-41). It is consulted only when the runtime has lost the sandbox of such a container. As long as the sandbox is known,
+// the runtime reports the container's outcome.
 //
-// Static pods are not in it: a manifest that is put back asks for another run.
+// Static pods are not recorded: a manifest that is re-added requests another run.
 //
-// Any goroutine may call the methods. saving is held while the file is written: who waits for it finds the own entry written
-// along with the neighbour's.
+// All methods are safe for concurrent use. saveMu is held during a write, so that concurrent saves are batched into one write.
 type journal struct {
-	store *checkpoint.Store[entries] // nil: nothing outlives the agent
+	store *checkpoint.Store[journalEntries] // nil if nothing is persisted
 
-	saving sync.Mutex // guards saved
-	saved  uint64     // the newest change that is on disk
+	saveMu sync.Mutex // guards saved
+	saved  uint64     // version that is on disk
 
-	mu      sync.Mutex // guards all below
-	pods    entries
-	changes uint64
+	mu      sync.Mutex // guards the fields below
+	entries journalEntries
+	version uint64
 }
 
-type entries map[podid.UID]map[string]begun
+// journalEntries holds the last start of each container by pod UID and container name. Inner maps are copied on write because
+// a save may be reading them.
+type journalEntries map[podid.UID]map[string]journalEntry
 
-// begun is the instance of a container that was last begun.
-type begun struct {
+type journalEntry struct {
 	Sandbox      string    `json:"sandbox"`
 	RestartCount int       `json:"restartCount,omitzero"`
 	At           time.Time `json:"at"`
 }
 
-// openJournal reads what earlier agents have begun. A file that cannot be read is set aside by its store and told by err; the
-// journal is empty then.
+// openJournal reads the journal. The returned journal is usable even with an error: the store has set a corrupt file aside, and
+// the journal is empty.
 func openJournal(dir *checkpoint.Dir) (j *journal, err error) {
-	j = &journal{pods: entries{}}
+	j = &journal{entries: journalEntries{}}
 	if dir == nil {
 		return j, nil
 	}
-	if j.store, err = checkpoint.NewStore[entries](dir, "begun", 1); err != nil {
+	if j.store, err = checkpoint.NewStore[journalEntries](dir, "begun", 1); err != nil {
 		return j, err
 	}
-	pods, err := j.store.Load()
+	entries, err := j.store.Load()
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	if pods != nil {
-		j.pods = pods
+	if entries != nil {
+		j.entries = entries
 	}
 	return j, err
 }
 
-// begin writes down that the container is about to be started, if it must not run twice.
-func (j *journal) begin(pod *v1.Pod, sandbox string, start plan.Start, now time.Time) error {
+// recordStart persists that the container is about to be started, if it must not run twice.
+func (j *journal) recordStart(pod *v1.Pod, sandboxID string, start plan.Start, now time.Time) error {
 	if !plan.RunsOnce(pod, start) || podid.IsStatic(pod) {
 		return nil
 	}
+	uid := podid.UID(pod.UID)
 	j.mu.Lock()
-	of := maps.Clone(j.pods[podid.UID(pod.UID)]) // the map that is there may be being written
-	if of == nil {
-		of = map[string]begun{}
+	containers := maps.Clone(j.entries[uid])
+	if containers == nil {
+		containers = map[string]journalEntry{}
 	}
-	of[start.Container.Name] = begun{Sandbox: sandbox, RestartCount: start.RestartCount, At: now}
-	j.pods[podid.UID(pod.UID)] = of
+	containers[start.Container.Name] = journalEntry{Sandbox: sandboxID, RestartCount: start.RestartCount, At: now}
+	j.entries[uid] = containers
 	j.mu.Unlock()
 	if err := j.save(); err != nil {
-		return fmt.Errorf("write down that container %s is begun: %w", start.Container.Name, err)
+		return fmt.Errorf("record start of container %s: %w", start.Container.Name, err)
 	}
 	return nil
 }
 
-// keep forgets all pods but those.
-func (j *journal) keep(wanted func(podid.UID) bool) error {
+// prune deletes the entries of all pods for which keep returns false.
+func (j *journal) prune(keep func(podid.UID) bool) error {
 	j.mu.Lock()
-	before := len(j.pods)
-	maps.DeleteFunc(j.pods, func(uid podid.UID, _ map[string]begun) bool { return !wanted(uid) })
-	pruned := len(j.pods) < before
+	before := len(j.entries)
+	maps.DeleteFunc(j.entries, func(uid podid.UID, _ map[string]journalEntry) bool { return !keep(uid) })
+	pruned := len(j.entries) < before
 	j.mu.Unlock()
 	if !pruned {
 		return nil
@@ -100,65 +102,66 @@ func (j *journal) keep(wanted func(podid.UID) bool) error {
 // save returns when all changes that were made before the call are on disk.
 func (j *journal) save() error {
 	j.mu.Lock()
-	j.changes++
-	mine := j.changes
+	j.version++
+	wanted := j.version
 	j.mu.Unlock()
-	j.saving.Lock()
-	defer j.saving.Unlock()
-	if j.store == nil || j.saved >= mine {
+	j.saveMu.Lock()
+	defer j.saveMu.Unlock()
+	if j.store == nil || j.saved >= wanted {
 		return nil
 	}
 	j.mu.Lock()
-	newest, pods := j.changes, maps.Clone(j.pods)
+	version, entries := j.version, maps.Clone(j.entries)
 	j.mu.Unlock()
-	if err := j.store.Save(pods); err != nil {
+	if err := j.store.Save(entries); err != nil {
 		return err
 	}
-	j.saved = newest
+	j.saved = version
 	return nil
 }
 
-// recall is the pod's status with the containers that were begun and of which nobody can tell any more: as if they had been
-// seen running, for that they are gone now is all that is left to see. It is the same status if there are none.
-func (j *journal) recall(pod *v1.Pod, status *v1.PodStatus, seen *observed.Pod) *v1.PodStatus {
+// restore returns the status with the containers that were started and then lost by the runtime. They are added as running,
+// so that their disappearance counts as an exit. It returns the same pointer if there are none.
+func (j *journal) restore(pod *v1.Pod, status *v1.PodStatus, runtimePod *observed.Pod) *v1.PodStatus {
+	uid := podid.UID(pod.UID)
 	j.mu.Lock()
-	of := j.pods[podid.UID(pod.UID)]
+	containers := j.entries[uid]
 	j.mu.Unlock()
-	for name, b := range of {
+	for name, entry := range containers {
 		switch {
-		case slices.ContainsFunc(seen.Containers, func(c observed.Container) bool { return c.Name == name }):
-		case slices.ContainsFunc(seen.Sandboxes, func(s observed.Sandbox) bool { return s.ID == b.Sandbox }):
-			j.retract(podid.UID(pod.UID), name) // it came to nothing
-		case !wasTold(status, name):
-			status = withRunning(status, name, b)
+		case slices.ContainsFunc(runtimePod.Containers, func(c observed.Container) bool { return c.Name == name }):
+		case slices.ContainsFunc(runtimePod.Sandboxes, func(s observed.Sandbox) bool { return s.ID == entry.Sandbox }):
+			j.forget(uid, name) // the container was never created
+		case !hasRun(status, name):
+			status = withRunning(status, name, entry)
 		}
 	}
 	return status
 }
 
-// retract forgets a container. The file follows with the next change: until then it says of a container that could run what
-// nobody asks for while its sandbox is known.
-func (j *journal) retract(uid podid.UID, name string) {
+// forget deletes the entry of a container. The change is persisted with the next save; until then the entry has no effect
+// because the sandbox is known.
+func (j *journal) forget(uid podid.UID, name string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	of := maps.Clone(j.pods[uid])
-	delete(of, name)
-	j.pods[uid] = of
+	containers := maps.Clone(j.entries[uid])
+	delete(containers, name)
+	j.entries[uid] = containers
 }
 
-// wasTold reports whether the status already says that the container ran.
-func wasTold(status *v1.PodStatus, name string) bool {
+// hasRun reports whether the status shows that the container ran.
+func hasRun(status *v1.PodStatus, name string) bool {
 	return slices.ContainsFunc(status.ContainerStatuses, func(c v1.ContainerStatus) bool {
 		return c.Name == name && (c.State.Waiting == nil || c.LastTerminationState.Terminated != nil)
 	})
 }
 
-func withRunning(status *v1.PodStatus, name string, b begun) *v1.PodStatus {
+func withRunning(status *v1.PodStatus, name string, entry journalEntry) *v1.PodStatus {
 	status = status.DeepCopy()
 	status.ContainerStatuses = slices.DeleteFunc(status.ContainerStatuses, func(c v1.ContainerStatus) bool { return c.Name == name })
 	status.ContainerStatuses = append(status.ContainerStatuses, v1.ContainerStatus{
-		Name: name, RestartCount: int32(b.RestartCount),
-		State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(b.At)}},
+		Name: name, RestartCount: int32(entry.RestartCount),
+		State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(entry.At)}},
 	})
 	return status
 }

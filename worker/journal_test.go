@@ -12,99 +12,99 @@ import (
 	"github.com/heraldnode/herald/worker"
 )
 
-// inDurableWorld is inWorld with a folder that outlives agents.
-func inDurableWorld(t *testing.T, story func(*world)) {
+// runWithState is run with a state directory that survives agent restarts.
+func runWithState(t *testing.T, test func(*harness)) {
 	t.Helper()
 	state, err := checkpoint.Open(t.TempDir(), checkpoint.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer state.Close()
-	inWorldWith(t, func(c *worker.Config) { c.State = state }, story)
+	runWith(t, func(config *worker.Config) { config.State = state }, test)
 }
 
-// loseEverything ends the agent before anybody has heard what it knows, and takes away all that the runtime knew.
-func (w *world) loseEverything() {
-	w.stop()
-	w.engine = engine.New()
-	w.boot()
+// loseEverything restarts the agent with an empty runtime, before any status was sent.
+func (h *harness) loseEverything() {
+	h.stop()
+	h.engine = engine.New()
+	h.start()
 }
 
-func TestBUG41ARunOncePodDoesNotRunTwiceThoughAllRecordsAreLost(t *testing.T) {
-	inDurableWorld(t, func(w *world) {
-		job := apiPod("job", policy(v1.RestartPolicyNever))
-		w.create(job)
-		w.wantPhase(job, v1.PodRunning)
-		w.loseEverything()
-		w.create(job)
-		w.wantPhase(job, v1.PodFailed)
-		if starts := w.engine.Calls("StartContainer"); starts != 0 {
-			w.Errorf("it was started %d times again", starts)
+func TestBUG41_RunOncePod(t *testing.T) {
+	runWithState(t, func(h *harness) {
+		job := newAPIPod("job", withRestartPolicy(v1.RestartPolicyNever))
+		h.create(job)
+		h.wantPhase(job, v1.PodRunning)
+		h.loseEverything()
+		h.create(job)
+		h.wantPhase(job, v1.PodFailed)
+		if starts := h.engine.Calls("StartContainer"); starts != 0 {
+			h.Errorf("got %d starts, want 0", starts)
 		}
-		status, _ := w.statuses.GetPodStatus(job.UID)
+		status := h.status(job)
 		if end := status.ContainerStatuses[0].LastTerminationState.Terminated; end == nil || end.Reason != "ContainerStatusUnknown" {
-			w.Errorf("its end is told as %+v", end)
+			h.Errorf("got %+v, want ContainerStatusUnknown", end)
 		}
 	})
 }
 
-func TestBUG41OtherPodsRunAgain(t *testing.T) {
-	for _, again := range []v1.RestartPolicy{v1.RestartPolicyOnFailure, v1.RestartPolicyAlways} {
-		t.Run(string(again), func(t *testing.T) {
-			inDurableWorld(t, func(w *world) {
-				web := apiPod("web", policy(again))
-				w.create(web)
-				w.loseEverything()
-				w.create(web)
-				w.wantPhase(web, v1.PodRunning)
+func TestBUG41_RestartablePods(t *testing.T) {
+	for _, policy := range []v1.RestartPolicy{v1.RestartPolicyOnFailure, v1.RestartPolicyAlways} {
+		t.Run(string(policy), func(t *testing.T) {
+			runWithState(t, func(h *harness) {
+				web := newAPIPod("web", withRestartPolicy(policy))
+				h.create(web)
+				h.loseEverything()
+				h.create(web)
+				h.wantPhase(web, v1.PodRunning)
 			})
 		})
 	}
 }
 
-func TestBUG41AStartThatCameToNothingIsNoRun(t *testing.T) {
-	inDurableWorld(t, func(w *world) {
-		heal := w.engine.Break(engine.Method("StartContainer"), engine.Fault{Err: errors.New("no such image")})
-		job := apiPod("job", policy(v1.RestartPolicyNever))
-		w.create(job)
+func TestBUG41_FailedStart(t *testing.T) {
+	runWithState(t, func(h *harness) {
+		heal := h.engine.Break(engine.Method("StartContainer"), engine.Fault{Err: errors.New("no such image")})
+		job := newAPIPod("job", withRestartPolicy(v1.RestartPolicyNever))
+		h.create(job)
 		heal()
-		w.restartAgent()
-		w.create(job)
-		w.wantPhase(job, v1.PodRunning)
+		h.restartAgent()
+		h.create(job)
+		h.wantPhase(job, v1.PodRunning)
 	})
 }
 
-func TestBUG41WhatWasBegunOfAPodThatIsGoneIsForgotten(t *testing.T) {
-	inDurableWorld(t, func(w *world) {
-		job, other := apiPod("job", policy(v1.RestartPolicyNever)), apiPod("other", policy(v1.RestartPolicyNever))
-		w.create(job)
-		w.loseEverything()
-		w.housekeep() // nobody wants it any more
-		w.create(other)
-		w.loseEverything()
-		w.create(job)
-		w.wantPhase(job, v1.PodRunning)
-		w.create(other)
-		w.wantPhase(other, v1.PodFailed)
+func TestBUG41_JournalPruned(t *testing.T) {
+	runWithState(t, func(h *harness) {
+		job, other := newAPIPod("job", withRestartPolicy(v1.RestartPolicyNever)), newAPIPod("other", withRestartPolicy(v1.RestartPolicyNever))
+		h.create(job)
+		h.loseEverything()
+		h.housekeep() // the pod is no longer desired
+		h.create(other)
+		h.loseEverything()
+		h.create(job)
+		h.wantPhase(job, v1.PodRunning)
+		h.create(other)
+		h.wantPhase(other, v1.PodFailed)
 	})
 }
 
-func TestF18AnUnreadableJournalIsToldAndSetAside(t *testing.T) {
+func TestF18_CorruptJournal(t *testing.T) {
 	dir := t.TempDir()
 	state, err := checkpoint.Open(dir, checkpoint.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer state.Close()
-	if err := state.Save("begun", 1, []byte(`["no map"]`)); err != nil {
+	if err := state.Save("begun", 1, []byte(`["not a map"]`)); err != nil {
 		t.Fatal(err)
 	}
-	inWorldWith(t, func(c *worker.Config) { c.State = state }, func(w *world) {
-		job := apiPod("job", policy(v1.RestartPolicyNever))
-		w.create(job)
-		w.wantPhase(job, v1.PodRunning)
+	runWith(t, func(config *worker.Config) { config.State = state }, func(h *harness) {
+		job := newAPIPod("job", withRestartPolicy(v1.RestartPolicyNever))
+		h.create(job)
+		h.wantPhase(job, v1.PodRunning)
 	})
-	if aside, err := filepath.Glob(filepath.Join(dir, "begun.corrupt*")); err != nil || len(aside) != 1 {
-		t.Errorf("set aside is %q, %v", aside, err)
+	if files, err := filepath.Glob(filepath.Join(dir, "begun.corrupt*")); err != nil || len(files) != 1 {
+		t.Errorf("got corrupt files %q, %v, want one", files, err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// metrics are the kubelet's series about pod workers.
+// metrics holds the kubelet's pod worker metrics under the kubelet's names.
 type metrics struct {
 	duration      *prometheus.HistogramVec
 	startDuration prometheus.Histogram
@@ -25,56 +25,51 @@ type metrics struct {
 func newMetrics(registry prometheus.Registerer, w *Workers) (*metrics, error) {
 	m := &metrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_pod_worker_duration_seconds", Help: "Time that one step of a pod took, by what asked for it.",
+			Name: "kubelet_pod_worker_duration_seconds", Help: "Duration of one sync iteration, by operation type.",
 		}, []string{"operation_type"}),
 		startDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kubelet_pod_worker_start_duration_seconds", Help: "Time from a pod's first update to its first step.",
+			Name: "kubelet_pod_worker_start_duration_seconds", Help: "Duration from the first update of a pod to its first sync.",
 		}),
 		podStart: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kubelet_pod_start_duration_seconds", Help: "Time from a pod's first update until it was seen to run.",
+			Name: "kubelet_pod_start_duration_seconds", Help: "Duration from the first update of a pod until it is running.",
 			Buckets: []float64{
 				.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600,
 			},
 		}),
 		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_restarted_pods_total", Help: "Pods that were begun again under the same UID, or found to be missing.",
+			Name: "kubelet_restarted_pods_total", Help: "Number of pods that were re-created under the same UID or found missing.",
 		}, []string{"static"}),
 		orphans: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubelet_orphaned_runtime_pods_total", Help: "Pods that were found in the runtime and that nobody wants.",
+			Name: "kubelet_orphaned_runtime_pods_total", Help: "Number of pods found in the runtime that are not desired.",
 		}),
 		rejections: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_admission_rejections_total", Help: "Pods that the node refused to run, by reason.",
+			Name: "kubelet_admission_rejections_total", Help: "Number of rejected pods, by reason.",
 		}, []string{"reason"}),
 	}
 	if registry == nil {
 		return m, nil
 	}
-	var err error
-	for _, c := range []prometheus.Collector{
-		m.duration, m.startDuration, m.podStart, m.restarts, m.orphans, m.rejections, newCensus(w),
+	var errs []error
+	for _, collector := range []prometheus.Collector{
+		m.duration, m.startDuration, m.podStart, m.restarts, m.orphans, m.rejections, newPodCollector(w),
 	} {
-		err = errors.Join(err, registry.Register(c))
+		errs = append(errs, registry.Register(collector))
 	}
-	if err != nil {
-		return nil, fmt.Errorf("worker: Config.Metrics: %w", err)
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("worker: register metrics: %w", err)
 	}
 	return m, nil
 }
 
-// took measures a step by what asked for it. A pod that ends takes every update for a kill (PW-8).
-func (m *metrics) took(life plan.Lifecycle, d time.Duration) {
-	op := life.Op
-	if life.Stage != plan.Syncing {
+// observeIteration observes the duration of an iteration by operation. Once a pod terminates, every update counts as a kill
+// (PW-8).
+func (m *metrics) observeIteration(lifecycle plan.Lifecycle, duration time.Duration) {
+	op := lifecycle.Op
+	if lifecycle.Stage != plan.Syncing {
 		op = plan.OpKill
 	}
-	m.duration.WithLabelValues(op.String()).Observe(d.Seconds())
+	m.duration.WithLabelValues(op.String()).Observe(duration.Seconds())
 }
-
-func (m *metrics) begun(d time.Duration)      { m.startDuration.Observe(d.Seconds()) }
-func (m *metrics) podStarted(d time.Duration) { m.podStart.Observe(d.Seconds()) }
-func (m *metrics) restarted(pod *v1.Pod)      { m.restarts.WithLabelValues(staticLabel(pod)).Inc() }
-func (m *metrics) orphaned()                  { m.orphans.Inc() }
-func (m *metrics) rejected(reason string)     { m.rejections.WithLabelValues(reason).Inc() }
 
 func staticLabel(pod *v1.Pod) string {
 	switch {
@@ -87,37 +82,37 @@ func staticLabel(pod *v1.Pod) string {
 	}
 }
 
-// census counts the records at the moment of the scrape, so that no number can drift from what it counts.
-type census struct {
-	of      *Workers
-	working *prometheus.Desc
+// podCollector counts the pods at scrape time, so its values never go stale.
+type podCollector struct {
+	workers *Workers
+	desc    *prometheus.Desc
 }
 
-func newCensus(w *Workers) census {
-	return census{of: w, working: prometheus.NewDesc("kubelet_working_pods",
-		"Pods that the workers know, by where they stand, whether a source wants them, and whether they are static.",
+func newPodCollector(w *Workers) podCollector {
+	return podCollector{workers: w, desc: prometheus.NewDesc("kubelet_working_pods",
+		"Number of pods with a worker, by lifecycle stage, whether a source wants them, and whether they are static.",
 		[]string{"lifecycle", "config", "static"}, nil)}
 }
 
 // Describe implements prometheus.Collector.
-func (c census) Describe(into chan<- *prometheus.Desc) { into <- c.working }
+func (c podCollector) Describe(descs chan<- *prometheus.Desc) { descs <- c.desc }
 
 // Collect implements prometheus.Collector.
-func (c census) Collect(into chan<- prometheus.Metric) {
+func (c podCollector) Collect(metrics chan<- prometheus.Metric) {
 	counts := map[[3]string]int{}
-	c.of.mu.Lock()
-	for _, r := range c.of.records {
+	c.workers.mu.Lock()
+	for _, r := range c.workers.records {
 		config := "desired"
 		switch {
-		case r.life.Pod == nil:
+		case r.lifecycle.Pod == nil:
 			config = "runtime_only"
-		case r.orphan:
+		case r.orphaned:
 			config = "orphan"
 		}
-		counts[[3]string{min(r.life.Stage, plan.Terminated).String(), config, staticLabel(r.life.Pod)}]++
+		counts[[3]string{min(r.lifecycle.Stage, plan.Terminated).String(), config, staticLabel(r.lifecycle.Pod)}]++
 	}
-	c.of.mu.Unlock()
-	for labels, n := range counts {
-		into <- prometheus.MustNewConstMetric(c.working, prometheus.GaugeValue, float64(n), labels[:]...)
+	c.workers.mu.Unlock()
+	for labels, count := range counts {
+		metrics <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(count), labels[:]...)
 	}
 }
