@@ -46,6 +46,13 @@ func newFakeRuntime() *fakeRuntime {
 	}
 }
 
+// newEventRuntime returns a runtime with an event stream.
+func newEventRuntime() *fakeRuntime {
+	r := newFakeRuntime()
+	r.events, r.streamFailures = make(chan podid.UID), make(chan struct{})
+	return r
+}
+
 func (r *fakeRuntime) ListPods(ctx context.Context) ([]*observed.Pod, error) {
 	r.mu.Lock()
 	hangs := r.hangingLists

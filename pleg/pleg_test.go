@@ -374,11 +374,7 @@ func TestPLEG16_OlderList(t *testing.T) {
 }
 
 func TestPLEG19_BUG39_EventsAreHints(t *testing.T) {
-	run(t, func() *fakeRuntime {
-		r := newFakeRuntime()
-		r.events, r.streamFailures = make(chan podid.UID), make(chan struct{})
-		return r
-	}, func(h *harness) {
+	run(t, newEventRuntime, func(h *harness) {
 		h.runtime.setPod("a", observed.Running)
 		h.runtime.events <- "a"
 		h.wantChanges("a")
@@ -396,8 +392,7 @@ func TestPLEG19_BUG39_EventsAreHints(t *testing.T) {
 
 func TestPLEG19_StreamBackoff(t *testing.T) {
 	run(t, func() *fakeRuntime {
-		r := newFakeRuntime()
-		r.events, r.streamFailures = make(chan podid.UID), make(chan struct{})
+		r := newEventRuntime()
 		close(r.streamFailures)
 		return r
 	}, func(h *harness) {
@@ -412,11 +407,7 @@ func TestPLEG19_StreamBackoff(t *testing.T) {
 }
 
 func TestPLEG20_F23_LostEvents(t *testing.T) {
-	run(t, func() *fakeRuntime {
-		r := newFakeRuntime()
-		r.events = make(chan podid.UID)
-		return r
-	}, func(h *harness) {
+	run(t, newEventRuntime, func(h *harness) {
 		h.runtime.setPod("a", observed.Running)
 		h.relist()
 		h.runtime.setPod("a", observed.Exited)
@@ -494,9 +485,9 @@ func TestPLEG_ManyWaiters(t *testing.T) {
 }
 
 func TestConfig_Invalid(t *testing.T) {
-	if _, err := pleg.New(pleg.Config{RelistPeriod: -1}); err == nil ||
-		!strings.Contains(err.Error(), "pleg.Config: Runtime is required") ||
-		!strings.Contains(err.Error(), "pleg.Config: RelistPeriod must not be negative") {
-		t.Errorf("got %v, want an error that names Runtime and RelistPeriod", err)
+	_, err := pleg.New(pleg.Config{RelistPeriod: -1})
+	want := "pleg.Config: Runtime is required\npleg.Config: RelistPeriod must not be negative"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }

@@ -18,15 +18,15 @@ import (
 	"github.com/heraldnode/herald/worker"
 )
 
-// outOfMemory is a rejection with a reason.
-type outOfMemory struct{}
+// outOfMemoryError is a rejection with a reason.
+type outOfMemoryError struct{}
 
-func (outOfMemory) Error() string { return "Node didn't have enough resource: memory" }
+func (outOfMemoryError) Error() string { return "Node didn't have enough resource: memory" }
 
-func (outOfMemory) RejectionReason() string { return "OutOfmemory" }
+func (outOfMemoryError) RejectionReason() string { return "OutOfmemory" }
 
 func TestPH49_APIPodRejected(t *testing.T) { // BUG-33, SM-77, CFG-43
-	reject := func(config *worker.Config) { config.Admit = func(*v1.Pod) error { return outOfMemory{} } }
+	reject := func(config *worker.Config) { config.Admit = func(*v1.Pod) error { return outOfMemoryError{} } }
 	runWith(t, reject, func(h *harness) {
 		web := newAPIPod("web")
 		h.create(web)
@@ -54,7 +54,7 @@ func TestBUG29_StaticPodRejected(t *testing.T) {
 			if admit.Load() {
 				return nil
 			}
-			return outOfMemory{}
+			return outOfMemoryError{}
 		}
 	}
 	runWith(t, config, func(h *harness) {
@@ -91,7 +91,7 @@ func runWithCapacity(t *testing.T, capacity int, test func(*harness)) {
 				}
 			}
 			if admitted >= capacity {
-				return outOfMemory{}
+				return outOfMemoryError{}
 			}
 			return nil
 		}

@@ -72,7 +72,7 @@ func (sim *simulation) checkStart(pod *v1.Pod) {
 
 func (sim *simulation) admit(pod *v1.Pod) error {
 	if sim.countAdmitted(podid.UID(pod.UID)) >= sim.capacity {
-		return outOfMemory{}
+		return outOfMemoryError{}
 	}
 	return nil
 }
@@ -301,7 +301,7 @@ func (sim *simulation) checkDesired(pod *v1.Pod) {
 	switch {
 	case pod.DeletionTimestamp != nil:
 		sim.report("%s was deleted and still exists in stage %s", pod.UID, sim.stage(pod))
-	case !isTerminal && status.Reason == (outOfMemory{}).RejectionReason():
+	case !isTerminal && status.Reason == (outOfMemoryError{}).RejectionReason():
 		if admitted := sim.countAdmitted(podid.UID(pod.UID)); admitted < sim.capacity {
 			sim.report("%s is rejected with %d of %d pods admitted", pod.UID, admitted, sim.capacity)
 		}
