@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Class is what an error means for the object of the request. The classes follow the answers of a real kube-apiserver.
+// Class is what an error means for the object of the request. The classes follow the responses of a real kube-apiserver.
 type Class int
 
 const (
@@ -58,7 +58,7 @@ func Classify(err error) Class {
 	case isTooLarge(err):
 		return TooLarge
 	case apierrors.IsUnexpectedServerError(err):
-		// Not the API server's words: a proxy's 404 does not mean that the object is gone.
+		// Not a response of the API server: a proxy's 404 does not mean that the object is gone.
 		return Ambiguous
 	case apierrors.IsNotFound(err):
 		return NotFound
@@ -71,12 +71,12 @@ func Classify(err error) Class {
 	case isClientError(int(status.Status().Code)):
 		return Rejected
 	default:
-		// 5xx: the server may have stored the object before it failed to answer.
+		// 5xx: the server may have stored the object before it failed.
 		return Ambiguous
 	}
 }
 
-// classifyTransport classifies an error that is not an answer of the server.
+// classifyTransport classifies an error that is not a response of the server.
 func classifyTransport(err error) Class {
 	var unknownHost *net.DNSError
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &unknownHost) {
@@ -85,15 +85,15 @@ func classifyTransport(err error) Class {
 	return Ambiguous
 }
 
-// isTooLarge recognises the three limits that a large object can exceed: the API server's on a request, etcd's on an
-// object, and that of the API server's connection to etcd (F32). The latter two are known by their text only.
+// isTooLarge reports whether the object exceeds one of three limits: the API server's for a request, etcd's for an object, or
+// that of the connection between them (F32). The latter two can only be recognized by their text.
 func isTooLarge(err error) bool {
 	return apierrors.IsRequestEntityTooLargeError(err) ||
 		strings.Contains(err.Error(), "etcdserver: request is too large") ||
 		strings.Contains(err.Error(), "trying to send message larger than max")
 }
 
-// isReplaced recognises the two answers for a UID that does not match: 422 with metadata.uid as the cause or, if the new
+// isReplaced recognizes the two responses to a UID that does not match: 422 with metadata.uid as the cause or, if the new
 // object is bound to another node, 403 from NodeRestriction.
 func isReplaced(err error) bool {
 	if apierrors.IsForbidden(err) {
@@ -113,7 +113,7 @@ func isClientError(code int) bool {
 	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout
 }
 
-// IsInvalidRequest reports whether the server refused the request for what it contains or for who sent it.
+// IsInvalidRequest reports whether the server rejected the request because of its content or its sender.
 func IsInvalidRequest(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
 		apierrors.IsRequestEntityTooLargeError(err)

@@ -50,13 +50,39 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-func TestF4_RetryAfterIsCapped(t *testing.T) {
+func TestF4_RetryAfter(t *testing.T) {
 	for seconds, want := range map[int]time.Duration{0: 0, 7: 7 * time.Second, 86400: 5 * time.Minute} {
 		if got := apierror.RetryAfter(apierrors.NewTooManyRequests("busy", seconds)); got != want {
 			t.Errorf("Retry-After %d: got %v, want %v", seconds, got, want)
 		}
 	}
-	if got := apierror.RetryAfter(errors.New("no answer")); got != 0 {
-		t.Errorf("no answer: got %v, want 0", got)
+	if got := apierror.RetryAfter(errors.New("no response")); got != 0 {
+		t.Errorf("no response: got %v, want 0", got)
+	}
+}
+
+func TestIsInvalidRequest(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	tests := map[string]struct {
+		err  error
+		want bool
+	}{
+		"nil":         {nil, false},
+		"403":         {apierrors.NewForbidden(pods, "web", errors.New("no")), true},
+		"422":         {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web", nil), true},
+		"400":         {apierrors.NewBadRequest("syntax"), true},
+		"413":         {apierrors.NewRequestEntityTooLargeError("limit is 3145728"), true},
+		"404":         {apierrors.NewNotFound(pods, "web"), false},
+		"409":         {apierrors.NewConflict(pods, "web", errors.New("newer")), false},
+		"500":         {apierrors.NewInternalError(errors.New("oops")), false},
+		"no response": {errors.New("connection reset"), false},
+		"wrapped":     {fmt.Errorf("create pod: %w", apierrors.NewBadRequest("syntax")), true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := apierror.IsInvalidRequest(test.err); got != test.want {
+				t.Fatalf("got %v, want %v", got, test.want)
+			}
+		})
 	}
 }

@@ -1,8 +1,8 @@
 // Package wakeup provides a level-triggered wake-up signal.
 package wakeup
 
-// Signal tells one receiver that there is work. Any number of sets before a receive collapse into one, and a set is never
-// lost. Receive from it like from any channel.
+// Signal wakes one receiver when there is work. Calls of Set before a receive are coalesced, and none is lost. Receive from it
+// like from any channel.
 type Signal chan struct{}
 
 // New returns a signal that is not set.
