@@ -12,47 +12,50 @@ import (
 )
 
 const (
-	firstDelay = 10 * time.Second
-	maxDelay   = 300 * time.Second
-	// healthyRun is how long an instance must have run for its crash loop to be forgotten.
+	initialDelay = 10 * time.Second
+	maxDelay     = 300 * time.Second
+	// healthyRun is how long an instance must run to reset its crash loop.
 	healthyRun = 2 * maxDelay
 )
 
-// Backoff remembers crash loops. Next never changes the one that it is given. It is bounded by the pod's containers.
+// Backoff holds the crash loops of a pod's containers. ComputeActions never modifies the one that it is given. Its size is
+// bounded by the pod's containers.
 //
-// It is only needed where the runtime's own records end. What it says is otherwise computed from the instances that are
-// seen: how long each ran and how often the container was restarted. So an agent that starts with an empty Backoff
-// neither restarts a crash-looping container early, as the kubelet does, nor lets it wait longer than the rule.
+// It only matters where the runtime's records end: otherwise back-off is computed from the observed instances, how long each
+// ran and how often the container restarted. An agent that starts with an empty Backoff therefore neither restarts a
+// crash-looping container early, as the kubelet does, nor delays it longer than the rule.
 type Backoff map[BackoffKey]CrashLoop
 
-// BackoffKey names a version of a container: one that was edited starts afresh.
+// BackoffKey identifies a version of a container: an edited container starts without back-off.
 type BackoffKey struct {
 	Name string
 	Hash uint64
 }
 
-func keyOf(c *v1.Container) BackoffKey { return BackoffKey{c.Name, HashContainer(c)} }
+func newBackoffKey(container *v1.Container) BackoffKey {
+	return BackoffKey{container.Name, HashContainer(container)}
+}
 
-// CrashLoop is what is remembered of one version of a container. Counting ends, and not attempts to start, makes the
-// same observation give the same loop however often it is looked at.
+// CrashLoop is the crash loop of one version of a container. It counts exits, not start attempts, so that the same
+// observation yields the same crash loop however often it is made.
 type CrashLoop struct {
-	// Counted is the newest instance that is accounted for. All that are newer are not, nor, when it is gone, are those that
-	// are left: a runtime forgets the oldest first.
+	// LastCounted is the newest instance that is counted. Newer ones are not. If its record is gone, neither are the
+	// remaining ones: a runtime removes the oldest records first.
 	LastCounted observed.ContainerID
-	// Runs is how many instances in a row ended before they had run for 10 minutes, the last one aside: it counts always.
+	// Runs is how many instances in a row ran for less than 10 minutes. The last one always counts.
 	Runs int
-	// Ended is when the last of them ended.
+	// LastExit is when the last of them exited.
 	LastExit time.Time
-	// Owed is the instance that was last stopped to be started again, whatever its exit code says.
+	// PendingRestart is the instance that was last stopped in order to restart, whatever its exit code.
 	PendingRestart observed.ContainerID
 }
 
-// Delay is how long a start waits after Ended: not at all after the first run, then 10 s, doubling to 5 minutes.
+// Delay returns how long a start waits after LastExit: not at all after the first run, then 10s, doubling up to 5 minutes.
 func (l CrashLoop) Delay() time.Duration {
 	if l.Runs < 2 {
 		return 0
 	}
-	delay := firstDelay
+	delay := initialDelay
 	for range l.Runs - 2 {
 		if delay *= 2; delay >= maxDelay {
 			return maxDelay
@@ -61,112 +64,113 @@ func (l CrashLoop) Delay() time.Duration {
 	return delay
 }
 
-// Until is when the delay is over.
+// RetryAt returns when the delay is over.
 func (l CrashLoop) RetryAt() time.Time { return l.LastExit.Add(l.Delay()) }
 
-// after is the loop with one more run.
-func (l CrashLoop) after(ran time.Duration) CrashLoop {
-	if ran > healthyRun {
+// withRun returns the crash loop with one more run.
+func (l CrashLoop) withRun(duration time.Duration) CrashLoop {
+	if duration > healthyRun {
 		l.Runs = 0
 	}
 	l.Runs++
 	return l
 }
 
-// remember is the memory with what is seen now, for exactly the containers that can be restarted.
-func (d *decision) remember() Backoff {
-	memory := Backoff{}
-	note := func(specs []v1.Container) {
-		for i := range specs {
-			key := keyOf(&specs[i])
-			if loop := d.loopOf(key); loop != (CrashLoop{}) {
-				memory[key] = loop
+// updateBackoff returns the back-off including the observed instances, for exactly the containers that can restart.
+func (p *planner) updateBackoff() Backoff {
+	backoff := Backoff{}
+	add := func(containers []v1.Container) {
+		for i := range containers {
+			key := newBackoffKey(&containers[i])
+			if loop := p.crashLoop(key); loop != (CrashLoop{}) {
+				backoff[key] = loop
 			}
 		}
 	}
-	note(d.Pod.Spec.InitContainers)
-	note(d.Pod.Spec.Containers)
-	return memory
+	add(p.Pod.Spec.InitContainers)
+	add(p.Pod.Spec.Containers)
+	return backoff
 }
 
-func (d *decision) loopOf(key BackoffKey) CrashLoop {
-	loop := d.Backoff[key]
-	loop.LastExit = d.past(loop.LastExit)
-	instances := d.seen.Instances(key.Name)
-	uncounted := slices.IndexFunc(instances, func(c observed.Container) bool { return c.ID == loop.LastCounted })
+func (p *planner) crashLoop(key BackoffKey) CrashLoop {
+	loop := p.Backoff[key]
+	loop.LastExit = p.notAfterNow(loop.LastExit)
+	instances := p.runtimePod.Instances(key.Name)
+	uncounted := slices.IndexFunc(instances, func(instance observed.Container) bool {
+		return instance.ID == loop.LastCounted
+	})
 	if uncounted < 0 {
 		uncounted = len(instances)
 	}
 	for i := uncounted - 1; i >= 0; i-- {
-		c := &instances[i]
+		instance := &instances[i]
 		switch {
-		case c.SpecHash != 0 && c.SpecHash != key.Hash:
-			loop = CrashLoop{LastCounted: c.ID}
-		case stateOf(c) == observed.Exited:
-			loop = d.counted(loop, c)
+		case instance.SpecHash != 0 && instance.SpecHash != key.Hash:
+			loop = CrashLoop{LastCounted: instance.ID}
+		case derive.ContainerState(instance) == observed.Exited:
+			loop = p.countExit(loop, instance)
 		}
 	}
 	return loop
 }
 
-// counted is the loop with an instance that ended. Where nothing is known of those before it, they are taken for as short
-// as this one.
-func (d *decision) counted(loop CrashLoop, c *observed.Container) CrashLoop {
+// countExit adds an exited instance. If nothing is known about the earlier ones, they count as short as this one.
+func (p *planner) countExit(loop CrashLoop, instance *observed.Container) CrashLoop {
 	if loop.LastCounted == (observed.ContainerID{}) {
-		loop.Runs = c.RestartCount
+		loop.Runs = instance.RestartCount
 	}
-	end := c.Exit.FinishedAt
-	if end.Before(c.CreatedAt) {
-		end = c.CreatedAt
+	exit := instance.Exit.FinishedAt
+	if exit.Before(instance.CreatedAt) {
+		exit = instance.CreatedAt
 	}
-	end = d.past(end)
-	loop = loop.after(ranFor(c, end))
-	loop.LastCounted, loop.LastExit = c.ID, end
+	exit = p.notAfterNow(exit)
+	loop = loop.withRun(runDuration(instance, exit))
+	loop.LastCounted, loop.LastExit = instance.ID, exit
 	return loop
 }
 
-// past is when something happened. What a clock that was set back has made the future is taken for now (F14).
-func (d *decision) past(at time.Time) time.Time {
-	if at.After(d.Now) {
-		return d.Now
+// notAfterNow clamps a time to now: it lies in the future if the clock was set back (F14).
+func (p *planner) notAfterNow(at time.Time) time.Time {
+	if at.After(p.Now) {
+		return p.Now
 	}
 	return at
 }
 
-func ranFor(c *observed.Container, end time.Time) time.Duration {
-	if c.StartedAt.IsZero() {
+func runDuration(instance *observed.Container, end time.Time) time.Duration {
+	if instance.StartedAt.IsZero() {
 		return 0
 	}
-	return end.Sub(c.StartedAt)
+	return end.Sub(instance.StartedAt)
 }
 
-// waitOf is why the container may not be started now, if it may not. running is the instance that is stopped for it, or
-// nil. The run of one that is stopped counts as waiting, as in the kubelet: a container that fails its liveness probe
-// after minutes is replaced at once.
-func (d *decision) waitOf(c *v1.Container, running *observed.Container) (derive.Waiting, bool) {
-	loop := d.out.Backoff[keyOf(c)]
-	if running != nil {
-		loop = loop.after(ranFor(running, d.Now))
+// backoffOf returns why the container must not start now, if it must not. stopped is the instance that it replaces, or nil.
+// As in the kubelet, the run of a stopped instance counts as waiting: a container that fails its liveness probe after minutes
+// is replaced at once.
+func (p *planner) backoffOf(container *v1.Container, stopped *observed.Container) (waiting derive.Waiting, isWaiting bool) {
+	loop := p.actions.Backoff[newBackoffKey(container)]
+	if stopped != nil {
+		loop = loop.withRun(runDuration(stopped, p.Now))
 	}
-	if !d.Now.Before(loop.RetryAt()) {
+	if !p.Now.Before(loop.RetryAt()) {
 		return derive.Waiting{}, false
 	}
 	return derive.Waiting{
 		Reason: ReasonCrashLoopBackOff,
 		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
-			loop.Delay(), c.Name, d.Pod.Name, d.Pod.Namespace, d.Pod.UID),
+			loop.Delay(), container.Name, p.Pod.Name, p.Pod.Namespace, p.Pod.UID),
 		Until: loop.RetryAt(),
 	}, true
 }
 
-// owe notes that the instance is stopped to be started again.
-func (d *decision) owe(c *v1.Container, instance *observed.Container) {
-	key := keyOf(c)
-	loop := d.out.Backoff[key]
+// setPendingRestart records that the instance is stopped in order to restart.
+func (p *planner) setPendingRestart(container *v1.Container, instance *observed.Container) {
+	key := newBackoffKey(container)
+	loop := p.actions.Backoff[key]
 	loop.PendingRestart = instance.ID
-	d.out.Backoff[key] = loop
+	p.actions.Backoff[key] = loop
 }
 
-func (d *decision) isOwed(c *v1.Container, instance *observed.Container) bool {
-	return d.out.Backoff[keyOf(c)].PendingRestart == instance.ID
+func (p *planner) isPendingRestart(container *v1.Container, instance *observed.Container) bool {
+	return p.actions.Backoff[newBackoffKey(container)].PendingRestart == instance.ID
 }

@@ -78,8 +78,8 @@ func TestRegularContainersAreKeptUpIndependently(t *testing.T) {
 		"both done":                      {never, saw(ready, exited("a", 0), exited("b", 1)), "done"},
 		"unknown, the other is done":     {never, saw(ready, unknown, exited("b", 1)), "done"},
 		"two containers have one name":   {twins, saw(ready, unknown), "stop a#0 Unknown, start regular a#1"},
-		"two instances run":              {pod, saw(ready, newer, running("a"), running("b")), "stop a#0 Surplus"},
-		"one runs that is not the pod's": {pod, saw(ready, running("a"), running("b"), running("c")), "stop c#0 Surplus"},
+		"two instances run":              {pod, saw(ready, newer, running("a"), running("b")), "stop a#0 Stale"},
+		"one runs that is not the pod's": {pod, saw(ready, running("a"), running("b"), running("c")), "stop c#0 Stale"},
 	})
 }
 

@@ -5,67 +5,79 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 )
 
-// usableSandbox is the one in which containers can be started: the newest, if it is the only ready one, has the network
-// mode that the pod asks for, and got its network (GEN-24 to GEN-29).
-func usableSandbox(pod *v1.Pod, seen *observed.Pod) (id string, ok bool) {
-	newest, exists := seen.NewestSandbox()
-	if !exists || !newest.Ready || seen.ReadySandboxes() > 1 || newest.HostNetwork != pod.Spec.HostNetwork {
+// usableSandbox returns the ID of the sandbox in which containers can start (GEN-24 to GEN-29).
+func usableSandbox(pod *v1.Pod, runtimePod *observed.Pod) (id string, ok bool) {
+	if derive.NewSandboxReason(pod, runtimePod) != "" {
 		return "", false
 	}
-	if !pod.Spec.HostNetwork && newest.Network != nil && len(newest.Network.IPs) == 0 {
-		return "", false
-	}
+	newest, _ := runtimePod.NewestSandbox()
 	return newest.ID, true
 }
 
-// replaceSandbox asks for a new sandbox, after the end of all that is left of the old ones. Containers that still run
-// there are started again in the new one.
-func (d *decision) replaceSandbox() {
-	anyAlive := slices.ContainsFunc(d.seen.Containers, func(c observed.Container) bool { return isAlive(&c) })
-	d.out.KillPod = anyAlive || len(d.seen.Sandboxes) > 0
+// replaceSandbox requests a new sandbox after everything in the old ones is stopped. Containers that still run there restart
+// in the new one.
+func (p *planner) replaceSandbox() {
+	anyRunning := slices.ContainsFunc(p.runtimePod.Containers, func(instance observed.Container) bool {
+		return mayBeRunning(&instance)
+	})
+	p.actions.KillPod = anyRunning || len(p.runtimePod.Sandboxes) > 0
 	var attempt uint32
-	for i := range d.seen.Sandboxes {
-		attempt = max(attempt, d.seen.Sandboxes[i].Attempt+1)
+	for i := range p.runtimePod.Sandboxes {
+		attempt = max(attempt, p.runtimePod.Sandboxes[i].Attempt+1)
 	}
-	d.out.Sandbox = &NewSandbox{Attempt: attempt}
-	for i := range d.Pod.Spec.Containers {
-		c := &d.Pod.Spec.Containers[i]
-		if instance := d.newest(c.Name); instance != nil && isAlive(instance) && d.mayRunAgain(c, instance) {
-			d.owe(c, instance)
+	p.actions.Sandbox = &NewSandbox{Attempt: attempt}
+	for i := range p.Pod.Spec.Containers {
+		container := &p.Pod.Spec.Containers[i]
+		instance := p.runtimePod.Newest(container.Name)
+		if instance != nil && mayBeRunning(instance) && p.canRestart(container, instance) {
+			p.setPendingRestart(container, instance)
 		}
 	}
 }
 
-// isOver reports whether nothing of the pod is to run again: it is deleted (PH-33), or its work is done or has failed. Such
-// a pod gets no new sandbox either.
-func (d *decision) isOver() bool {
-	return d.Pod.DeletionTimestamp != nil || d.regularIsOver() || d.initFailed()
+// isBeforeRestartAll reports whether the instance was created before the last restart of all containers. The kubelet removes
+// such instances. Here they are replaced, not deleted, so that their logs and exit codes survive and a crashed agent can
+// continue.
+func (p *planner) isBeforeRestartAll(instance *observed.Container) bool {
+	return !p.restartAllAt.IsZero() && !instance.CreatedAt.After(p.restartAllAt)
 }
 
-func (d *decision) regularIsOver() bool {
-	for i := range d.Pod.Spec.Containers {
-		c := &d.Pod.Spec.Containers[i]
-		instance := d.newest(c.Name)
-		if instance == nil || !d.endedForGood(c, instance) {
-			return false
+// stopForRestartAll stops the instances from before a restart of all containers, sidecars after all others (PW-25). It
+// reports whether there were any. Nothing starts until they have stopped.
+func (p *planner) stopForRestartAll() bool {
+	for _, sidecars := range []bool{false, true} {
+		for i := range p.runtimePod.Containers {
+			instance := &p.runtimePod.Containers[i]
+			if instance.State != observed.Running || !p.isBeforeRestartAll(instance) {
+				continue
+			}
+			container, kind := FindContainer(p.Pod, instance.Name)
+			if container != nil && kind != derive.EphemeralContainer && sidecars == (kind == derive.SidecarContainer) {
+				p.stop(container, instance, StopRestartAll, true)
+			}
+		}
+		if len(p.actions.Stop) > 0 {
+			return true
 		}
 	}
-	return true
+	return false
 }
 
-// endedForGood reports whether the container's newest instance was its last. One that was created and never started has
-// not run (BUG-40). One that runs ends with a sandbox that cannot be used. One that nobody knows is taken for ended, so
-// that what may run once only is not run twice (PH-28).
-func (d *decision) endedForGood(c *v1.Container, instance *observed.Container) bool {
-	switch stateOf(instance) {
-	case observed.Created:
-		return false
-	case observed.Running:
-		return !d.hasSandbox && !d.mayRunAgain(c, instance)
-	default:
-		return !d.mayRunAgain(c, instance)
+// stopStale stops instances that run next to the newest one of the same name, or under a name that the pod does not have: two
+// instances of a container never run at the same time on purpose.
+func (p *planner) stopStale() {
+	for i := range p.runtimePod.Containers {
+		instance := &p.runtimePod.Containers[i]
+		if instance.State != observed.Running {
+			continue
+		}
+		container, _ := FindContainer(p.Pod, instance.Name)
+		if container == nil || p.runtimePod.Newest(instance.Name) != instance {
+			p.stop(container, instance, StopStale, false)
+		}
 	}
 }

@@ -98,7 +98,7 @@ func TestInANewSandboxAllBeginsAgain(t *testing.T) {
 		},
 		"what still runs in an old one is stopped": {
 			newPod(v1.RestartPolicyAlways, container("a")), saw(ready, running("a", in("old"))),
-			"stop a#0 Surplus, start regular a#1",
+			"stop a#0 Stale, start regular a#1",
 		},
 	})
 }
