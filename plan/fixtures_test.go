@@ -34,18 +34,18 @@ func withInit(pod *v1.Pod, containers ...v1.Container) *v1.Pod {
 	return pod
 }
 
-func container(name string) v1.Container { return v1.Container{Name: name, Image: name + ":1"} }
+func newContainer(name string) v1.Container { return v1.Container{Name: name, Image: name + ":1"} }
 
 func withPolicy(name string, policy v1.ContainerRestartPolicy) v1.Container {
-	c := container(name)
+	c := newContainer(name)
 	c.RestartPolicy = &policy
 	return c
 }
 
-func sidecar(name string) v1.Container { return withPolicy(name, v1.ContainerRestartPolicyAlways) }
+func newSidecar(name string) v1.Container { return withPolicy(name, v1.ContainerRestartPolicyAlways) }
 
-// ruled is a container that is never restarted but for exit code 42, when its rule acts.
-func ruled(name string, action v1.ContainerRestartRuleAction) v1.Container {
+// withRule returns a container that restarts only by its rule for exit code 42.
+func withRule(name string, action v1.ContainerRestartRuleAction) v1.Container {
 	c := withPolicy(name, v1.ContainerRestartPolicyNever)
 	c.RestartPolicyRules = []v1.ContainerRestartRule{{
 		Action:    action,
@@ -59,10 +59,12 @@ func withStartupProbe(c v1.Container) v1.Container {
 	return c
 }
 
-func id(raw string) observed.ContainerID { return observed.ContainerID{Runtime: "test", ID: raw} }
+func containerID(raw string) observed.ContainerID {
+	return observed.ContainerID{Runtime: "test", ID: raw}
+}
 
-// instance is one that was created, and started, 20 minutes ago in the sandbox s0. Its ID is its name and restart count.
-func instance(name string, state observed.State, changes ...func(*observed.Container)) observed.Container {
+// newInstance returns an instance that was created and started 20 minutes ago in sandbox s0. Its ID is its name and restart count.
+func newInstance(name string, state observed.State, changes ...func(*observed.Container)) observed.Container {
 	c := observed.Container{
 		Name: name, SandboxID: "s0", State: state, CreatedAt: now.Add(-20 * time.Minute), Image: observed.Image{Name: name + ":1"},
 	}
@@ -73,24 +75,24 @@ func instance(name string, state observed.State, changes ...func(*observed.Conta
 		change(&c)
 	}
 	if c.ID.ID == "" {
-		c.ID = id(fmt.Sprintf("%s#%d", name, c.RestartCount))
+		c.ID = containerID(fmt.Sprintf("%s#%d", name, c.RestartCount))
 	}
 	return c
 }
 
-func running(name string, changes ...func(*observed.Container)) observed.Container {
-	return instance(name, observed.Running, changes...)
+func newRunning(name string, changes ...func(*observed.Container)) observed.Container {
+	return newInstance(name, observed.Running, changes...)
 }
 
-// exited is an instance that ended an hour ago after a minute.
-func exited(name string, code int, changes ...func(*observed.Container)) observed.Container {
-	return instance(name, observed.Exited, append([]func(*observed.Container){func(c *observed.Container) {
+// newExited returns an instance that exited an hour ago after a minute.
+func newExited(name string, code int, changes ...func(*observed.Container)) observed.Container {
+	return newInstance(name, observed.Exited, append([]func(*observed.Container){func(c *observed.Container) {
 		c.Exit = &observed.Exit{Code: code}
 		ran(time.Minute, time.Hour)(c)
 	}}, changes...)...)
 }
 
-// ran sets how long an instance ran and how long ago it ended.
+// ran sets how long an instance ran and how long ago it exited.
 func ran(length, ago time.Duration) func(*observed.Container) {
 	return func(c *observed.Container) {
 		c.Exit.FinishedAt = now.Add(-ago)
@@ -99,15 +101,15 @@ func ran(length, ago time.Duration) func(*observed.Container) {
 	}
 }
 
-func count(n int) func(*observed.Container) {
+func restartCount(n int) func(*observed.Container) {
 	return func(c *observed.Container) { c.RestartCount = n }
 }
 
-func in(sandbox string) func(*observed.Container) {
+func inSandbox(sandbox string) func(*observed.Container) {
 	return func(c *observed.Container) { c.SandboxID = sandbox }
 }
 
-func hashed(hash uint64) func(*observed.Container) {
+func withHash(hash uint64) func(*observed.Container) {
 	return func(c *observed.Container) { c.SpecHash = hash }
 }
 
@@ -115,73 +117,73 @@ func createdAgo(ago time.Duration) func(*observed.Container) {
 	return func(c *observed.Container) { c.CreatedAt = now.Add(-ago) }
 }
 
-func because(reason string) func(*observed.Container) {
+func withReason(reason string) func(*observed.Container) {
 	return func(c *observed.Container) { c.Exit.Reason = reason }
 }
 
-var ready = observed.Sandbox{
+var readySandbox = observed.Sandbox{
 	ID: "s0", Ready: true, CreatedAt: now.Add(-2 * time.Hour),
 	Network: &observed.Network{IPs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
 }
 
-func dead(attempt uint32) observed.Sandbox {
-	return observed.Sandbox{ID: fmt.Sprintf("s%d", attempt), Attempt: attempt, CreatedAt: ready.CreatedAt}
+func deadSandbox(attempt uint32) observed.Sandbox {
+	return observed.Sandbox{ID: fmt.Sprintf("s%d", attempt), Attempt: attempt, CreatedAt: readySandbox.CreatedAt}
 }
 
-// saw is a pod as a runtime shows it.
-func saw(sandbox observed.Sandbox, containers ...observed.Container) *observed.Pod {
+// newRuntimePod returns a pod with this sandbox and these containers.
+func newRuntimePod(sandbox observed.Sandbox, containers ...observed.Container) *observed.Pod {
 	pod := &observed.Pod{UID: "u1", Sandboxes: []observed.Sandbox{sandbox}, Containers: containers}
 	pod.Sort()
 	return pod
 }
 
-// told writes actions as one line, empty when there are none.
-func told(a plan.Actions) string {
+// describe returns the actions as one line, empty if there are none.
+func describe(a plan.Actions) string {
 	var words []string
-	say := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
+	add := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
 	if a.Evict != nil {
-		say("fail %s", a.Evict.Reason)
+		add("evict %s", a.Evict.Reason)
 	}
 	if a.Done {
-		say("done")
+		add("done")
 	}
 	if a.KillPod {
-		say("kill")
+		add("kill")
 	}
 	if a.Sandbox != nil {
-		say("sandbox %d", a.Sandbox.Attempt)
+		add("sandbox %d", a.Sandbox.Attempt)
 	}
 	for _, s := range a.Stop {
-		say("stop %s %s", s.ID.ID, s.Reason)
+		add("stop %s %s", s.ID.ID, s.Reason)
 	}
 	for _, s := range a.Start {
-		say("start %s %s#%d", s.Kind, s.Container.Name, s.RestartCount)
+		add("start %s %s#%d", s.Kind, s.Container.Name, s.RestartCount)
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.Waiting)) {
-		say("%s waits %s", name, a.Waiting[name].Until.Sub(now))
+		add("%s waits %s", name, a.Waiting[name].Until.Sub(now))
 	}
 	return strings.Join(words, ", ")
 }
 
-// decision is what is seen of a pod, and what is to be done.
-type decision struct {
-	pod  *v1.Pod
-	seen *observed.Pod
-	want string
+// actionTest is the observed state of a pod and the expected actions.
+type actionTest struct {
+	pod        *v1.Pod
+	runtimePod *observed.Pod
+	want       string
 }
 
-func check(t *testing.T, tests map[string]decision) {
+func runActionTests(t *testing.T, tests map[string]actionTest) {
 	t.Helper()
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := plan.ComputeActions(plan.Input{Pod: test.pod, Observed: test.seen, Now: now})
-			if diff := cmp.Diff(test.want, told(got)); diff != "" {
+			got := plan.ComputeActions(plan.Input{Pod: test.pod, Observed: test.runtimePod, Now: now})
+			if diff := cmp.Diff(test.want, describe(got)); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
 }
 
-func next(pod *v1.Pod, seen *observed.Pod, memory plan.Backoff) plan.Actions {
-	return plan.ComputeActions(plan.Input{Pod: pod, Observed: seen, Backoff: memory, Now: now})
+func compute(pod *v1.Pod, runtimePod *observed.Pod, backoff plan.Backoff) plan.Actions {
+	return plan.ComputeActions(plan.Input{Pod: pod, Observed: runtimePod, Backoff: backoff, Now: now})
 }

@@ -7,29 +7,30 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
 
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
 )
 
-// lifeOf is a pod's life after these updates, of which nothing was in the runtime.
-func lifeOf(updates ...plan.Update) plan.Lifecycle {
-	var life plan.Lifecycle
+// newLifecycle returns the lifecycle after these updates of a pod that is not in the runtime.
+func newLifecycle(updates ...plan.Update) plan.Lifecycle {
+	var lifecycle plan.Lifecycle
 	for _, u := range updates {
-		life, _ = life.Apply(u, nothingSeen())
+		lifecycle, _ = lifecycle.Apply(u, stoppedPod())
 	}
-	return life
+	return lifecycle
 }
 
-func nothingSeen() *observed.Pod { return &observed.Pod{At: time.Unix(1, 0)} }
+func stoppedPod() *observed.Pod { return &observed.Pod{At: time.Unix(1, 0)} }
 
-func runningSeen() *observed.Pod {
+func runningPod() *observed.Pod {
 	return &observed.Pod{At: time.Unix(1, 0), Containers: []observed.Container{{Name: "app", State: observed.Running}}}
 }
 
-// mortal is a pod of the API server, or a static one, with a grace of 30 s.
-func mortal(source podid.Source, shapes ...func(*v1.Pod)) *v1.Pod {
+// newSourcePod returns a pod from this source with a grace period of 30s.
+func newSourcePod(source podid.Source, shapes ...func(*v1.Pod)) *v1.Pod {
 	grace := int64(30)
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -43,14 +44,14 @@ func mortal(source podid.Source, shapes ...func(*v1.Pod)) *v1.Pod {
 	return p
 }
 
-func deleted(seconds int64) func(*v1.Pod) {
+func withDeletion(seconds int64) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		at := metav1.Unix(1, 0)
 		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, &seconds
 	}
 }
 
-func phased(phase v1.PodPhase) func(*v1.Pod) { return func(p *v1.Pod) { p.Status.Phase = phase } }
+func withPhase(phase v1.PodPhase) func(*v1.Pod) { return func(p *v1.Pod) { p.Status.Phase = phase } }
 
 func kill(p *v1.Pod, grace ...time.Duration) plan.Update {
 	u := plan.Update{Op: plan.OpKill, Pod: p}
@@ -65,258 +66,359 @@ func evict(p *v1.Pod) plan.Update {
 }
 
 func create(p *v1.Pod) plan.Update { return plan.Update{Op: plan.OpCreate, Pod: p} }
-func edit(p *v1.Pod) plan.Update   { return plan.Update{Op: plan.OpUpdate, Pod: p} }
+func update(p *v1.Pod) plan.Update { return plan.Update{Op: plan.OpUpdate, Pod: p} }
 
-func TestPW7APodEndsByTheFirstCauseThatComes(t *testing.T) {
-	web := mortal(podid.API)
+func TestPW7_FirstCause(t *testing.T) {
+	web := newSourcePod(podid.API)
 	tests := map[string]struct {
-		life             plan.Lifecycle
+		lifecycle        plan.Lifecycle
 		stage            plan.Stage
 		deleted, evicted bool
 	}{
-		"wanted":                       {life: lifeOf(create(web)), stage: plan.Syncing},
-		"deleted by the API server":    {life: lifeOf(create(web), edit(mortal(podid.API, deleted(5)))), stage: plan.Terminating, deleted: true},
-		"ended, says the API server":   {life: lifeOf(create(web), edit(mortal(podid.API, phased(v1.PodFailed)))), stage: plan.Terminating},
-		"removed from its source":      {life: lifeOf(create(web), kill(web)), stage: plan.Terminating, deleted: true},
-		"evicted":                      {life: lifeOf(create(web), evict(web)), stage: plan.Terminating, evicted: true},
-		"evicted, then deleted":        {life: lifeOf(create(web), evict(web), kill(web)), stage: plan.Terminating, deleted: true, evicted: true},
-		"deleted, then evicted":        {life: lifeOf(create(web), kill(web), evict(web)), stage: plan.Terminating, deleted: true},
-		"only known to the runtime":    {life: lifeOf(plan.Update{Op: plan.OpKill, RunningPod: runningSeen()}), stage: plan.Terminating, deleted: true},
-		"its outcome is found":         {life: lifeOf(create(web)).CompleteSync(), stage: plan.Terminating},
-		"rejected":                     {life: lifeOf(create(web)).Reject(), stage: plan.Terminating},
-		"an update changes no mind":    {life: lifeOf(create(web), evict(web), edit(web)), stage: plan.Terminating, evicted: true},
-		"already deleted when it came": {life: lifeOf(create(mortal(podid.API, deleted(1)))), stage: plan.Terminating, deleted: true},
+		"running":                         {lifecycle: newLifecycle(create(web)), stage: plan.Syncing},
+		"deleted in the API":              {lifecycle: newLifecycle(create(web), update(newSourcePod(podid.API, withDeletion(5)))), stage: plan.Terminating, deleted: true},
+		"terminal phase in the API":       {lifecycle: newLifecycle(create(web), update(newSourcePod(podid.API, withPhase(v1.PodFailed)))), stage: plan.Terminating},
+		"removed from its source":         {lifecycle: newLifecycle(create(web), kill(web)), stage: plan.Terminating, deleted: true},
+		"evicted":                         {lifecycle: newLifecycle(create(web), evict(web)), stage: plan.Terminating, evicted: true},
+		"evicted, then deleted":           {lifecycle: newLifecycle(create(web), evict(web), kill(web)), stage: plan.Terminating, deleted: true, evicted: true},
+		"deleted, then evicted":           {lifecycle: newLifecycle(create(web), kill(web), evict(web)), stage: plan.Terminating, deleted: true},
+		"known to the runtime only":       {lifecycle: newLifecycle(plan.Update{Op: plan.OpKill, RunningPod: runningPod()}), stage: plan.Terminating, deleted: true},
+		"sync completed":                  {lifecycle: newLifecycle(create(web)).CompleteSync(), stage: plan.Terminating},
+		"rejected":                        {lifecycle: newLifecycle(create(web)).Reject(), stage: plan.Terminating},
+		"updated after eviction":          {lifecycle: newLifecycle(create(web), evict(web), update(web)), stage: plan.Terminating, evicted: true},
+		"deleted before the first update": {lifecycle: newLifecycle(create(newSourcePod(podid.API, withDeletion(1)))), stage: plan.Terminating, deleted: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			l := test.life
+			l := test.lifecycle
 			if l.Stage != test.stage || l.Deleted != test.deleted || l.Evicted != test.evicted {
-				t.Fatalf("%s, deleted %v, evicted %v", l.Stage, l.Deleted, l.Evicted)
+				t.Fatalf("got %s, deleted %v, evicted %v, want %s, %v, %v", l.Stage, l.Deleted, l.Evicted, test.stage, test.deleted, test.evicted)
 			}
 			if (l.Stage == plan.Syncing) != (l.GracePeriod == 0) {
-				t.Fatalf("%s with a grace of %v", l.Stage, l.GracePeriod)
+				t.Fatalf("got %s with a grace period of %v", l.Stage, l.GracePeriod)
 			}
 		})
 	}
 }
 
-func TestPW20TheGraceIsTheLeastThatWasEverAllowed(t *testing.T) {
+func TestPW20_GracePeriod(t *testing.T) {
 	second := time.Second
 	tests := map[string]struct {
 		updates []plan.Update
 		want    time.Duration
 	}{
-		"the spec's":                          {[]plan.Update{kill(mortal(podid.API))}, 30 * second},
-		"the deletion's, also if longer":      {[]plan.Update{edit(mortal(podid.API, deleted(60)))}, 60 * second},
-		"a forced deletion's is 1 s":          {[]plan.Update{edit(mortal(podid.API, deleted(0)))}, second},
-		"a kill does not undo a forced one":   {[]plan.Update{kill(mortal(podid.API, deleted(0)), 30*second)}, second},
-		"a kill's":                            {[]plan.Update{kill(mortal(podid.API), 5*second)}, 5 * second},
-		"a kill's of nothing":                 {[]plan.Update{kill(mortal(podid.API), 0)}, second},
-		"a kill's below nothing":              {[]plan.Update{kill(mortal(podid.API), -second)}, second},
-		"a kill's may be longer":              {[]plan.Update{kill(mortal(podid.API), 50*second)}, 50 * second},
-		"never longer than it was":            {[]plan.Update{kill(mortal(podid.API), 5*second), kill(mortal(podid.API), 9*second)}, 5 * second},
-		"not by the spec either":              {[]plan.Update{kill(mortal(podid.API), 50*second), edit(mortal(podid.API))}, 50 * second},
-		"shorter later":                       {[]plan.Update{edit(mortal(podid.API, deleted(60))), edit(mortal(podid.API, deleted(3)))}, 3 * second},
-		"only a kill's options count":         {[]plan.Update{{Op: plan.OpUpdate, Pod: mortal(podid.API, deleted(9)), Kill: kill(nil, second).Kill}}, 9 * second}, // PW-10
-		"1 s without a spec":                  {[]plan.Update{{Op: plan.OpKill, RunningPod: runningSeen()}}, second},
-		"1 s where the spec says nothing":     {[]plan.Update{kill(mortal(podid.API, func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = nil }))}, second},
-		"one that never ends is no short one": {[]plan.Update{edit(mortal(podid.API, deleted(math.MaxInt64)))}, 1 << 31 * second},
-		"a leftover's kill keeps the spec's":  {[]plan.Update{create(mortal(podid.API)), {Op: plan.OpKill, RunningPod: runningSeen()}}, 30 * second},
+		"spec":                        {[]plan.Update{kill(newSourcePod(podid.API))}, 30 * second},
+		"longer deletion":             {[]plan.Update{update(newSourcePod(podid.API, withDeletion(60)))}, 60 * second},
+		"forced deletion":             {[]plan.Update{update(newSourcePod(podid.API, withDeletion(0)))}, second},
+		"kill after forced deletion":  {[]plan.Update{kill(newSourcePod(podid.API, withDeletion(0)), 30*second)}, second},
+		"kill":                        {[]plan.Update{kill(newSourcePod(podid.API), 5*second)}, 5 * second},
+		"kill with 0":                 {[]plan.Update{kill(newSourcePod(podid.API), 0)}, second},
+		"kill with negative":          {[]plan.Update{kill(newSourcePod(podid.API), -second)}, second},
+		"longer kill":                 {[]plan.Update{kill(newSourcePod(podid.API), 50*second)}, 50 * second},
+		"never increases":             {[]plan.Update{kill(newSourcePod(podid.API), 5*second), kill(newSourcePod(podid.API), 9*second)}, 5 * second},
+		"never increases by the spec": {[]plan.Update{kill(newSourcePod(podid.API), 50*second), update(newSourcePod(podid.API))}, 50 * second},
+		"shortened later":             {[]plan.Update{update(newSourcePod(podid.API, withDeletion(60))), update(newSourcePod(podid.API, withDeletion(3)))}, 3 * second},
+		"options without kill":        {[]plan.Update{{Op: plan.OpUpdate, Pod: newSourcePod(podid.API, withDeletion(9)), Kill: kill(nil, second).Kill}}, 9 * second}, // PW-10
+		"no spec":                     {[]plan.Update{{Op: plan.OpKill, RunningPod: runningPod()}}, second},
+		"no grace period in the spec": {[]plan.Update{kill(newSourcePod(podid.API, func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = nil }))}, second},
+		"overflow":                    {[]plan.Update{update(newSourcePod(podid.API, withDeletion(math.MaxInt64)))}, 1 << 31 * second},
+		"kill of a running pod":       {[]plan.Update{create(newSourcePod(podid.API)), {Op: plan.OpKill, RunningPod: runningPod()}}, 30 * second},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := lifeOf(test.updates...).GracePeriod; got != test.want {
-				t.Fatalf("%v, want %v", got, test.want)
+			if got := newLifecycle(test.updates...).GracePeriod; got != test.want {
+				t.Fatalf("got %v, want %v", got, test.want)
 			}
 		})
 	}
 }
 
-func TestPW12AStepIsInterruptedWhenItIsNoLongerWanted(t *testing.T) { // PW-21
-	web := mortal(podid.API)
+func TestPW12_Interrupt(t *testing.T) { // PW-21
+	web := newSourcePod(podid.API)
 	tests := map[string]struct {
 		before plan.Lifecycle
 		update plan.Update
 		want   bool
 	}{
-		"the pod must end":            {lifeOf(create(web)), kill(web), true},
-		"it must end sooner":          {lifeOf(create(web), kill(web)), kill(web, time.Second), true},
-		"it must end, once more":      {lifeOf(create(web), kill(web)), kill(web), false},
-		"it must end later":           {lifeOf(create(web), kill(web)), kill(web, time.Hour), false},
-		"it changed":                  {lifeOf(create(web)), edit(web), false},
-		"it has stopped":              {lifeOf(create(web), kill(web)).CompleteTerminating(), kill(web, 0), false},
-		"it is finished":              {lifeOf(create(web), kill(web)).CompleteTerminating().CompleteTerminated(true), kill(web, 0), false},
-		"an API pod comes once more":  {lifeOf(create(web), kill(web)), create(web), false},
-		"only the runtime speaks":     {lifeOf(create(web)), plan.Update{Op: plan.OpSync, RunningPod: runningSeen()}, false},
-		"the runtime's word is known": {lifeOf(create(web)), plan.Update{Op: plan.OpKill, RunningPod: runningSeen()}, true},
+		"kill":                  {newLifecycle(create(web)), kill(web), true},
+		"shorter kill":          {newLifecycle(create(web), kill(web)), kill(web, time.Second), true},
+		"second kill":           {newLifecycle(create(web), kill(web)), kill(web), false},
+		"longer kill":           {newLifecycle(create(web), kill(web)), kill(web, time.Hour), false},
+		"update":                {newLifecycle(create(web)), update(web), false},
+		"stopped pod":           {newLifecycle(create(web), kill(web)).CompleteTerminating(), kill(web, 0), false},
+		"finished pod":          {newLifecycle(create(web), kill(web)).CompleteTerminating().CompleteTerminated(true), kill(web, 0), false},
+		"API pod created again": {newLifecycle(create(web), kill(web)), create(web), false},
+		"sync of a runtime pod": {newLifecycle(create(web)), plan.Update{Op: plan.OpSync, RunningPod: runningPod()}, false},
+		"kill of a runtime pod": {newLifecycle(create(web)), plan.Update{Op: plan.OpKill, RunningPod: runningPod()}, true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			if _, effects := test.before.Apply(test.update, nil); effects.Interrupt != test.want {
-				t.Fatalf("interrupts: %v", effects.Interrupt)
+				t.Fatalf("got interrupt %v, want %v", effects.Interrupt, test.want)
 			}
 		})
 	}
 }
 
-func TestPW2APodThatEndedIsOnlyCleanedUpIfSomebodyHasLooked(t *testing.T) {
-	ended := create(mortal(podid.API, phased(v1.PodSucceeded)))
+func TestPW2_TerminalFirstUpdate(t *testing.T) {
+	ended := create(newSourcePod(podid.API, withPhase(v1.PodSucceeded)))
 	tests := map[string]struct {
-		seen *observed.Pod
-		want plan.Step
+		runtimePod *observed.Pod
+		want       plan.Step
 	}{
-		"nothing runs":        {nothingSeen(), plan.StepCleanUp},
-		"something runs":      {runningSeen(), plan.StepTerminate},
-		"nobody has looked":   {&observed.Pod{}, plan.StepTerminate},
-		"a sandbox is ready":  {&observed.Pod{At: time.Unix(1, 0), Sandboxes: []observed.Sandbox{{Ready: true}}}, plan.StepTerminate},
-		"a sandbox was there": {&observed.Pod{At: time.Unix(1, 0), Sandboxes: []observed.Sandbox{{}}}, plan.StepCleanUp},
+		"nothing runs":      {stoppedPod(), plan.StepCleanUp},
+		"container runs":    {runningPod(), plan.StepTerminate},
+		"not inspected":     {&observed.Pod{}, plan.StepTerminate},
+		"sandbox ready":     {&observed.Pod{At: time.Unix(1, 0), Sandboxes: []observed.Sandbox{{Ready: true}}}, plan.StepTerminate},
+		"sandbox not ready": {&observed.Pod{At: time.Unix(1, 0), Sandboxes: []observed.Sandbox{{}}}, plan.StepCleanUp},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			life, _ := plan.Lifecycle{}.Apply(ended, test.seen)
-			if got := life.Step(); got != test.want {
-				t.Fatalf("step %v, want %v", got, test.want)
+			lifecycle, _ := plan.Lifecycle{}.Apply(ended, test.runtimePod)
+			if got := lifecycle.Step(); got != test.want {
+				t.Fatalf("got step %v, want %v", got, test.want)
 			}
 		})
 	}
 }
 
-func TestPW3AndPW4ASpecIsBetterThanTheRuntimesWord(t *testing.T) {
-	web := mortal(podid.API)
+// PW-3, PW-4: a spec takes precedence over the runtime pod.
+func TestPW3_PW4_RunningPod(t *testing.T) {
+	web := newSourcePod(podid.API)
 	for _, op := range []plan.Op{plan.OpCreate, plan.OpUpdate, plan.OpSync} {
-		if life, effects := (plan.Lifecycle{}).Apply(plan.Update{Op: op, RunningPod: runningSeen()}, nil); !effects.Ignored || life.Op != 0 {
-			t.Errorf("%s of a pod without a spec was accepted", op)
+		if lifecycle, effects := (plan.Lifecycle{}).Apply(plan.Update{Op: op, RunningPod: runningPod()}, nil); !effects.Ignored || lifecycle.Op != 0 {
+			t.Errorf("%s without a spec: got applied, want ignored", op)
 		}
 	}
-	life := lifeOf(create(web), plan.Update{Op: plan.OpKill, RunningPod: runningSeen()})
-	if life.Pod != web || !life.MayExistInRuntime {
-		t.Fatalf("the spec was forgotten: %+v", life)
+	lifecycle := newLifecycle(create(web), plan.Update{Op: plan.OpKill, RunningPod: runningPod()})
+	if lifecycle.Pod != web || !lifecycle.MayExistInRuntime {
+		t.Fatalf("got %+v, want the spec", lifecycle)
 	}
-	both := lifeOf(plan.Update{Op: plan.OpKill, Pod: web, RunningPod: runningSeen()})
+	both := newLifecycle(plan.Update{Op: plan.OpKill, Pod: web, RunningPod: runningPod()})
 	if both.Pod != web || both.MayExistInRuntime {
-		t.Fatalf("the runtime's word was taken beside the spec: %+v", both)
+		t.Fatalf("got %+v, want the spec only", both)
 	}
 }
 
-func TestPW5OnlyAStaticPodThatWasRemovedComesBack(t *testing.T) {
-	static, api := mortal(podid.File), mortal(podid.API)
+func TestPW5_StaticPodRecreated(t *testing.T) {
+	static, api := newSourcePod(podid.File), newSourcePod(podid.API)
 	finish := func(l plan.Lifecycle) plan.Lifecycle { return l.CompleteTerminating().CompleteTerminated(true) }
 	tests := map[string]struct {
-		life plan.Lifecycle
-		want bool
+		lifecycle plan.Lifecycle
+		want      bool
 	}{
-		"while it ends":                {finish(lifeOf(create(static), kill(static), create(static))), true},
-		"after it has finished":        {lifeAfter(finish(lifeOf(create(static), kill(static))), create(static)), true},
-		"and is removed again":         {finish(lifeOf(create(static), kill(static), create(static), kill(static))), false},
-		"and is removed again later":   {lifeAfter(finish(lifeOf(create(static), kill(static), create(static))), kill(static)), false},
-		"and is sent away once more":   {finish(lifeOf(create(static), kill(static), create(static), evict(static))), true},
-		"one that completed":           {lifeAfter(finish(lifeOf(create(static)).CompleteSync()), create(static)), false},
-		"one of the API server":        {finish(lifeOf(create(api), kill(api), create(api))), false},
-		"by anything but its creation": {finish(lifeOf(create(static), kill(static), edit(static))), false},
+		"while terminating":               {finish(newLifecycle(create(static), kill(static), create(static))), true},
+		"after it finished":               {applyUpdates(finish(newLifecycle(create(static), kill(static))), create(static)), true},
+		"removed again":                   {finish(newLifecycle(create(static), kill(static), create(static), kill(static))), false},
+		"removed again after it finished": {applyUpdates(finish(newLifecycle(create(static), kill(static), create(static))), kill(static)), false},
+		"evicted again":                   {finish(newLifecycle(create(static), kill(static), create(static), evict(static))), true},
+		"completed pod":                   {applyUpdates(finish(newLifecycle(create(static)).CompleteSync()), create(static)), false},
+		"API pod":                         {finish(newLifecycle(create(api), kill(api), create(api))), false},
+		"update instead of create":        {finish(newLifecycle(create(static), kill(static), update(static))), false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := test.life.Step() == plan.StepRestart; got != test.want {
-				t.Fatalf("restarts: %v", got)
+			if got := test.lifecycle.Step() == plan.StepRestart; got != test.want {
+				t.Fatalf("got restart %v, want %v", got, test.want)
 			}
 			if !test.want {
 				return
 			}
-			if again := test.life.Restart(); again.Stage != plan.Syncing || again.Started || again.Deleted || again.GracePeriod != 0 {
-				t.Fatalf("its new life is %+v", again)
+			if again := test.lifecycle.Restart(); again.Stage != plan.Syncing || again.Started || again.Deleted || again.GracePeriod != 0 {
+				t.Fatalf("got %+v, want a new lifecycle", again)
 			}
 		})
 	}
 }
 
-func TestPW5OfAllVersionsThatComeBackTheNewestDoes(t *testing.T) { // PW-11
-	first, second, third := mortal(podid.File), mortal(podid.File), mortal(podid.File, func(p *v1.Pod) { p.Name = "shop" })
-	sync := plan.Update{Op: plan.OpSync, Pod: third, Mirror: mortal(podid.API)}
-	ending := lifeOf(create(first), kill(first), create(second))
-	for stage, life := range map[string]plan.Lifecycle{
-		"stopping": ending, "stopped": ending.CompleteTerminating(), "finished": ending.CompleteTerminating().CompleteTerminated(true),
+func TestPW5_PW11_NewestVersion(t *testing.T) { // PW-11
+	first, second, third := newSourcePod(podid.File), newSourcePod(podid.File), newSourcePod(podid.File, func(p *v1.Pod) { p.Name = "shop" })
+	sync := plan.Update{Op: plan.OpSync, Pod: third, Mirror: newSourcePod(podid.API)}
+	terminating := newLifecycle(create(first), kill(first), create(second))
+	for stage, lifecycle := range map[string]plan.Lifecycle{
+		"terminating": terminating, "terminated": terminating.CompleteTerminating(), "finished": terminating.CompleteTerminating().CompleteTerminated(true),
 	} {
-		for what, update := range map[string]plan.Update{"is edited": edit(third), "has a mirror": sync} {
-			life := lifeAfter(life, update)
-			if life.Pod != first || life.Name != podid.FullNameOf(first) {
-				t.Errorf("%s when it %s: what ends is %v", stage, what, life.Name)
+		for what, update := range map[string]plan.Update{"update": update(third), "mirror": sync} {
+			lifecycle := applyUpdates(lifecycle, update)
+			if lifecycle.Pod != first || lifecycle.Name != podid.FullNameOf(first) {
+				t.Errorf("%s, %s: got name %v, want the first", stage, what, lifecycle.Name)
 			}
-			if again := life.Restart(); again.Pod != third || again.Mirror != update.Mirror {
-				t.Errorf("%s when it %s: what begins is %v, with the mirror %v", stage, what, again.Name, again.Mirror)
+			if again := lifecycle.Restart(); again.Pod != third || again.Mirror != update.Mirror {
+				t.Errorf("%s, %s: got %v with mirror %v, want the newest", stage, what, again.Name, again.Mirror)
 			}
 		}
 	}
 }
 
-func TestPW18ALifeKeepsItsNameWhateverWasToComeAfterIt(t *testing.T) {
-	first, renamed := mortal(podid.File), mortal(podid.File, func(p *v1.Pod) { p.Name = "shop" })
-	ending := lifeOf(create(first), kill(first), create(renamed))
-	for stage, life := range map[string]plan.Lifecycle{
-		"stopping": ending, "stopped": ending.CompleteTerminating(), "finished": ending.CompleteTerminating().CompleteTerminated(true),
+func TestPW18_NameIsKept(t *testing.T) {
+	first, renamed := newSourcePod(podid.File), newSourcePod(podid.File, func(p *v1.Pod) { p.Name = "shop" })
+	terminating := newLifecycle(create(first), kill(first), create(renamed))
+	for stage, lifecycle := range map[string]plan.Lifecycle{
+		"terminating": terminating, "terminated": terminating.CompleteTerminating(), "finished": terminating.CompleteTerminating().CompleteTerminated(true),
 	} {
-		if life := lifeAfter(life, kill(renamed)); life.Name != podid.FullNameOf(first) || life.Recreated != nil {
-			t.Errorf("%s when the other is removed: what ends is %v, and after it comes %v", stage, life.Name, life.Recreated)
+		if lifecycle := applyUpdates(lifecycle, kill(renamed)); lifecycle.Name != podid.FullNameOf(first) || lifecycle.Recreated != nil {
+			t.Errorf("%s: got name %v and recreated %v, want the first and none", stage, lifecycle.Name, lifecycle.Recreated)
 		}
 	}
 }
 
-func lifeAfter(life plan.Lifecycle, updates ...plan.Update) plan.Lifecycle {
+func applyUpdates(lifecycle plan.Lifecycle, updates ...plan.Update) plan.Lifecycle {
 	for _, u := range updates {
-		life, _ = life.Apply(u, nil)
+		lifecycle, _ = lifecycle.Apply(u, nil)
 	}
-	return life
+	return lifecycle
 }
 
-func TestPW17OnlyAStaticPodOfWhichNothingIsThereIsForgotten(t *testing.T) {
-	static, api := mortal(podid.File), mortal(podid.API)
-	first := func(u plan.Update, seen *observed.Pod) plan.Lifecycle {
-		life, _ := plan.Lifecycle{}.Apply(u, seen)
-		return lifeAfter(life, kill(u.Pod))
+func TestPW17_NeverStarted(t *testing.T) {
+	static, api := newSourcePod(podid.File), newSourcePod(podid.API)
+	first := func(u plan.Update, runtimePod *observed.Pod) plan.Lifecycle {
+		lifecycle, _ := plan.Lifecycle{}.Apply(u, runtimePod)
+		return applyUpdates(lifecycle, kill(u.Pod))
 	}
 	tests := map[string]struct {
-		life plan.Lifecycle
-		want bool
+		lifecycle plan.Lifecycle
+		want      bool
 	}{
-		"it never began":                     {first(create(static), nothingSeen()), true},
-		"it began":                           {lifeAfter(lifeOf(create(static)).Start(), kill(static)), false},
-		"it is one of the API server":        {first(create(api), nothingSeen()), false},
-		"it runs since before the agent did": {first(create(static), runningSeen()), false},
-		"nobody has looked":                  {first(create(static), &observed.Pod{}), false},
-		"it is to run":                       {lifeOf(create(static)), false},
+		"never started":            {first(create(static), stoppedPod()), true},
+		"started":                  {applyUpdates(newLifecycle(create(static)).Start(), kill(static)), false},
+		"API pod":                  {first(create(api), stoppedPod()), false},
+		"running before the agent": {first(create(static), runningPod()), false},
+		"not inspected":            {first(create(static), &observed.Pod{}), false},
+		"syncing":                  {newLifecycle(create(static)), false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := test.life.NeverStarted(); got != test.want {
-				t.Fatalf("NeverBegan is %v", got)
+			if got := test.lifecycle.NeverStarted(); got != test.want {
+				t.Fatalf("got %v, want %v", got, test.want)
 			}
-			if test.want && test.life.FinishUnstarted().Step() != plan.StepIdle {
-				t.Fatal("something is left to do for it")
+			if test.want && test.lifecycle.FinishUnstarted().Step() != plan.StepIdle {
+				t.Fatal("got a step left, want idle")
 			}
 		})
 	}
 }
 
-func TestPW42ContentIsRemovedOfWhatNobodyWantsAnyMore(t *testing.T) { // PW-6
-	web := mortal(podid.API)
+// PW-6: only a deletion changes a finished pod.
+func TestPW42_ShouldRemoveContent(t *testing.T) { // PW-6
+	web := newSourcePod(podid.API)
 	stopped := func(l plan.Lifecycle) plan.Lifecycle { return l.CompleteTerminating() }
-	if stopped(lifeOf(create(web)).CompleteSync()).ShouldRemoveContent() {
-		t.Error("a pod that completed loses its logs")
+	if stopped(newLifecycle(create(web)).CompleteSync()).ShouldRemoveContent() {
+		t.Error("completed pod: got content removed, want kept")
 	}
-	if lifeOf(create(web), kill(web)).ShouldRemoveContent() {
-		t.Error("a pod loses its content before it has stopped")
+	if newLifecycle(create(web), kill(web)).ShouldRemoveContent() {
+		t.Error("terminating pod: got content removed, want kept")
 	}
-	if !stopped(lifeOf(create(web), evict(web))).ShouldRemoveContent() || !stopped(lifeOf(create(web), kill(web))).ShouldRemoveContent() {
-		t.Error("an evicted or deleted pod keeps its content")
+	if !stopped(newLifecycle(create(web), evict(web))).ShouldRemoveContent() || !stopped(newLifecycle(create(web), kill(web))).ShouldRemoveContent() {
+		t.Error("evicted or deleted pod: got content kept, want removed")
 	}
-	late := lifeAfter(stopped(lifeOf(create(web)).CompleteSync()).CompleteTerminated(false), kill(web))
+	late := applyUpdates(stopped(newLifecycle(create(web)).CompleteSync()).CompleteTerminated(false), kill(web))
 	if late.Step() != plan.StepRemove || late.CompleteTerminated(true).Step() != plan.StepIdle {
-		t.Error("a completed pod that is deleted later keeps its content")
+		t.Error("completed pod deleted later: got content kept, want removed")
 	}
 }
 
-func TestPW30WhatOnlyTheRuntimeKnewIsFinishedWhenItHasStopped(t *testing.T) {
-	life := lifeOf(plan.Update{Op: plan.OpKill, RunningPod: runningSeen()}).CompleteTerminating()
-	if life.Stage != plan.Finished || life.Step() != plan.StepIdle {
-		t.Fatalf("%s, step %v", life.Stage, life.Step())
+func TestPW30_RunningPodStopped(t *testing.T) {
+	lifecycle := newLifecycle(plan.Update{Op: plan.OpKill, RunningPod: runningPod()}).CompleteTerminating()
+	if lifecycle.Stage != plan.Finished || lifecycle.Step() != plan.StepIdle {
+		t.Fatalf("got %s, step %v, want finished and idle", lifecycle.Stage, lifecycle.Step())
 	}
+}
+
+func drawUpdate(t *rapid.T) plan.Update {
+	u := plan.Update{Op: rapid.SampledFrom([]plan.Op{plan.OpCreate, plan.OpUpdate, plan.OpSync, plan.OpKill}).Draw(t, "op")}
+	if rapid.IntRange(0, 9).Draw(t, "kind") == 0 {
+		u.RunningPod = runningPod()
+		return u
+	}
+	u.Pod = newSourcePod(rapid.SampledFrom([]podid.Source{podid.API, podid.File}).Draw(t, "source"))
+	if rapid.IntRange(0, 3).Draw(t, "deleted") == 0 {
+		withDeletion(rapid.Int64Range(0, 100).Draw(t, "grace"))(u.Pod)
+	}
+	if rapid.IntRange(0, 5).Draw(t, "ended") == 0 {
+		u.Pod.Status.Phase = v1.PodFailed
+	}
+	if u.Op == plan.OpKill {
+		u.Kill.Evict = rapid.Bool().Draw(t, "evict")
+		if rapid.Bool().Draw(t, "shortens") {
+			grace := time.Duration(rapid.IntRange(-1, 100).Draw(t, "seconds")) * time.Second
+			u.Kill.GracePeriod = &grace
+		}
+	}
+	return u
+}
+
+// completeStep applies a random outcome of the lifecycle's current step.
+func completeStep(t *rapid.T, l plan.Lifecycle) plan.Lifecycle {
+	switch l.Step() {
+	case plan.StepSync:
+		return rapid.SampledFrom([]func() plan.Lifecycle{l.Start, l.CompleteSync, l.Reject}).Draw(t, "sync")()
+	case plan.StepTerminate:
+		if l.NeverStarted() {
+			return l.FinishUnstarted()
+		}
+		return rapid.SampledFrom([]func() plan.Lifecycle{l.StartTerminating, l.CompleteTerminating}).Draw(t, "terminate")()
+	case plan.StepCleanUp:
+		return l.CompleteTerminated(l.ShouldRemoveContent())
+	case plan.StepRemove:
+		return l.CompleteTerminated(true)
+	default:
+		return l
+	}
+}
+
+func TestPW7_LifecycleForward(t *testing.T) { // PW-6, PW-8, PW-20
+	rapid.Check(t, func(t *rapid.T) {
+		runtimePod := rapid.SampledFrom([]*observed.Pod{nil, {}, stoppedPod(), runningPod()}).Draw(t, "runtimePod")
+		var lifecycle plan.Lifecycle
+		for range rapid.IntRange(1, 30).Draw(t, "length") {
+			before, effects := lifecycle, plan.Effects{}
+			if rapid.Bool().Draw(t, "update") {
+				lifecycle, effects = lifecycle.Apply(drawUpdate(t), runtimePod)
+			} else if lifecycle.Op != 0 {
+				lifecycle = completeStep(t, lifecycle)
+			}
+			requireForward(t, before, lifecycle, effects)
+		}
+	})
+}
+
+func requireForward(t *rapid.T, before, after plan.Lifecycle, effects plan.Effects) {
+	switch {
+	case after.Stage < before.Stage:
+		t.Fatalf("got %s after %s", after.Stage, before.Stage)
+	case before.GracePeriod > 0 && after.GracePeriod > before.GracePeriod:
+		t.Fatalf("got grace period %v after %v", after.GracePeriod, before.GracePeriod)
+	case after.Stage == plan.Terminating && after.GracePeriod < time.Second:
+		t.Fatalf("got grace period %v, want at least 1s", after.GracePeriod)
+	case before.Deleted && !after.Deleted, before.StartedTerminating && !after.StartedTerminating, before.Started && !after.Started:
+		t.Fatalf("got %+v after %+v", after, before)
+	case before.Stage == plan.Syncing && before.Op != 0 && after.Stage == plan.Terminating && after.Op != before.Op && !effects.Interrupt:
+		t.Fatal("got no interrupt of a terminating pod")
+	case before.Pod != nil && after.Pod == nil:
+		t.Fatal("got no spec, want it kept")
+	}
+}
+
+func TestLifecycle_Terminates(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		lifecycle, effects := plan.Lifecycle{}.Apply(drawUpdate(t), stoppedPod())
+		if effects.Ignored {
+			return
+		}
+		lifecycle, _ = lifecycle.Orphan()
+		for range 5 {
+			if lifecycle.NeverStarted() {
+				lifecycle = lifecycle.FinishUnstarted()
+			}
+			switch lifecycle.Step() {
+			case plan.StepTerminate:
+				lifecycle = lifecycle.StartTerminating().CompleteTerminating()
+			case plan.StepCleanUp, plan.StepRemove:
+				lifecycle = lifecycle.CompleteTerminated(true)
+			case plan.StepIdle:
+				return
+			}
+		}
+		t.Fatalf("got stage %s and step %v, want idle", lifecycle.Stage, lifecycle.Step())
+	})
 }
