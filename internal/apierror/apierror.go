@@ -28,9 +28,9 @@ const (
 	Conflict
 	// TooLarge means that the object exceeds a size limit of the API server or etcd.
 	TooLarge
-	// Rejected means that the server refuses the request, and would refuse it again.
+	// Rejected means that the server rejects the request and would reject it again.
 	Rejected
-	// Throttled means that the server asks for a pause.
+	// Throttled means that the server asks the client to retry later.
 	Throttled
 	// Failed means that the request was not executed.
 	Failed
