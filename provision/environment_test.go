@@ -44,20 +44,20 @@ func allOfSecret(name string, optional bool) v1.EnvFromSource {
 	return v1.EnvFromSource{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: name}, Optional: &optional}}
 }
 
-func withoutLinks(container v1.Container) *v1.Pod {
+func podWithoutLinks(container v1.Container) *v1.Pod {
 	pod := newPod("web")
-	pod.Spec.EnableServiceLinks = pointer(false)
+	pod.Spec.EnableServiceLinks = new(false)
 	pod.Spec.NodeName = "n1"
 	container.Name = "main"
 	pod.Spec.Containers = []v1.Container{container}
 	return pod
 }
 
-// environment is the container's, a line for each variable.
-func (w *world) environment(pod *v1.Pod) ([]string, error) {
-	w.t.Helper()
+// environment returns the variables as NAME=value.
+func (h *harness) environment(pod *v1.Pod) ([]string, error) {
+	h.t.Helper()
 	ips := []netip.Addr{netip.MustParseAddr("10.1.0.7"), netip.MustParseAddr("fd00::7")}
-	variables, err := w.Environment(w.t.Context(), pod, &pod.Spec.Containers[0], ips)
+	variables, err := h.Environment(h.t.Context(), pod, &pod.Spec.Containers[0], ips)
 	var lines []string
 	for _, variable := range variables {
 		lines = append(lines, variable.Name+"="+variable.Value)
@@ -65,25 +65,25 @@ func (w *world) environment(pod *v1.Pod) ([]string, error) {
 	return lines, err
 }
 
-func facts() provision.NodeInfo {
+func nodeInfo() provision.NodeInfo {
 	return provision.NodeInfo{
 		HostIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Allocatable: v1.ResourceList{"cpu": resource.MustParse("4")},
 	}
 }
 
-func TestVariablesAreResolvedInOrder(t *testing.T) {
-	w := newWorld(t, func(c *provision.Config) { c.NodeInfo = facts })
-	w.putConfigMap("web", "colour", "red", "size", "big")
-	w.putSecret("keys", "key", "s3cret", "colour", "black")
-	for name, tc := range map[string]struct {
+func TestEnvironment_Resolve(t *testing.T) {
+	h := newHarness(t, func(c *provision.Config) { c.NodeInfo = nodeInfo })
+	h.putConfigMap("web", "colour", "red", "size", "big")
+	h.putSecret("keys", "key", "s3cret", "colour", "black")
+	for name, test := range map[string]struct {
 		container v1.Container
 		want      []string
 	}{
-		"values, which refer to what came before": {
+		"references": {
 			v1.Container{Env: []v1.EnvVar{{Name: "A", Value: "$(B)"}, {Name: "B", Value: "b"}, {Name: "C", Value: "$(B)$$(B)$(A)"}}},
 			[]string{"A=$(B)", "B=b", "C=b$(B)$(B)"},
 		},
-		"a name that comes twice": {
+		"duplicate name": {
 			v1.Container{Env: []v1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "x"}, {Name: "A", Value: "$(A)2"}}},
 			[]string{"A=12", "B=x"},
 		},
@@ -96,7 +96,7 @@ func TestVariablesAreResolvedInOrder(t *testing.T) {
 			}},
 			[]string{"A=web", "B=n1", "C=192.0.2.1", "D=10.1.0.7", "E=10.1.0.7,fd00::7", "F=10.1.0.7,fd00::7!"},
 		},
-		"a resource": {
+		"resource": {
 			v1.Container{Env: []v1.EnvVar{{Name: "A", ValueFrom: &v1.EnvVarSource{ResourceFieldRef: &v1.ResourceFieldSelector{Resource: "limits.cpu"}}}}},
 			[]string{"A=4"},
 		},
@@ -104,90 +104,90 @@ func TestVariablesAreResolvedInOrder(t *testing.T) {
 			v1.Container{Env: []v1.EnvVar{{Name: "A", ValueFrom: fromConfigMap("web", "colour", false)}, {Name: "B", ValueFrom: fromSecret("keys", "key", false)}}},
 			[]string{"A=red", "B=s3cret"},
 		},
-		"what is optional and not there is not set": {
+		"optional and missing": {
 			v1.Container{Env: []v1.EnvVar{
 				{Name: "A", ValueFrom: fromConfigMap("web", "gone", true)}, {Name: "B", ValueFrom: fromSecret("keys", "gone", true)},
 				{Name: "C", ValueFrom: fromConfigMap("gone", "x", true)}, {Name: "D", ValueFrom: fromSecret("gone", "x", true)},
 			}}, nil,
 		},
-		"whole objects, the later one wins, and env over all": {
+		"envFrom precedence": {
 			v1.Container{
 				EnvFrom: []v1.EnvFromSource{allOfConfigMap("", "web", false), allOfSecret("keys", false), allOfConfigMap("P_", "web", false)},
 				Env:     []v1.EnvVar{{Name: "size", Value: "$(size)ger"}},
 			},
 			[]string{"colour=black", "size=bigger", "key=s3cret", "P_colour=red", "P_size=big"},
 		},
-		"whole objects that are optional and not there": {
+		"optional and missing envFrom": {
 			v1.Container{EnvFrom: []v1.EnvFromSource{allOfConfigMap("", "gone", true), allOfSecret("gone", true)}}, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := w.environment(withoutLinks(tc.container))
-			if diff := cmp.Diff(tc.want, got); diff != "" || err != nil {
+			got, err := h.environment(podWithoutLinks(test.container))
+			if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
 				t.Error(diff, err)
 			}
 		})
 	}
 }
 
-func TestWhatCannotBeResolvedIsWhyAContainerWaits(t *testing.T) {
-	w := newWorld(t)
-	w.putConfigMap("web", "colour", "red")
-	w.putSecret("keys", "binary", "a\x00b")
+func TestEnvironment_Errors(t *testing.T) {
+	h := newHarness(t)
+	h.putConfigMap("web", "colour", "red")
+	h.putSecret("keys", "binary", "a\x00b")
 	variable := func(from *v1.EnvVarSource) v1.Container {
 		return v1.Container{Env: []v1.EnvVar{{Name: "A", ValueFrom: from}}}
 	}
-	for name, tc := range map[string]struct {
+	for name, test := range map[string]struct {
 		container v1.Container
-		says      string
+		want      string
 	}{
 		"no config map":         {variable(fromConfigMap("gone", "x", false)), `env "A": configmap "gone" not found`},
 		"no key":                {variable(fromConfigMap("web", "size", false)), "couldn't find key size in ConfigMap shop/web"},
 		"no secret":             {variable(fromSecret("gone", "x", false)), `env "A": secret "gone" not found`},
 		"no key in the secret":  {variable(fromSecret("keys", "x", false)), "couldn't find key x in Secret shop/keys"},
-		"a NUL byte":            {variable(fromSecret("keys", "binary", false)), "NUL"},
-		"a field":               {variable(fromField("spec.hostname")), "spec.hostname"},
-		"an address":            {variable(fromField("status.hostIP")), "not known yet"},
-		"a file":                {variable(&v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{}}), "valueFrom.fileKeyRef"},
-		"nothing":               {variable(&v1.EnvVarSource{}), "valueFrom"},
-		"no whole config map":   {v1.Container{EnvFrom: []v1.EnvFromSource{allOfConfigMap("", "gone", false)}}, "envFrom[0]"},
-		"no whole secret":       {v1.Container{EnvFrom: []v1.EnvFromSource{allOfSecret("gone", false)}}, `envFrom[0]: secret "gone" not found`},
-		"no source at all":      {v1.Container{EnvFrom: []v1.EnvFromSource{{}}}, "envFrom[0]"},
+		"NUL byte":              {variable(fromSecret("keys", "binary", false)), "NUL"},
+		"unsupported field":     {variable(fromField("spec.hostname")), "spec.hostname"},
+		"unknown address":       {variable(fromField("status.hostIP")), "not known yet"},
+		"file key":              {variable(&v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{}}), "valueFrom.fileKeyRef"},
+		"empty source":          {variable(&v1.EnvVarSource{}), "valueFrom"},
+		"no envFrom config map": {v1.Container{EnvFrom: []v1.EnvFromSource{allOfConfigMap("", "gone", false)}}, "envFrom[0]"},
+		"no envFrom secret":     {v1.Container{EnvFrom: []v1.EnvFromSource{allOfSecret("gone", false)}}, `envFrom[0]: secret "gone" not found`},
+		"empty envFrom":         {v1.Container{EnvFrom: []v1.EnvFromSource{{}}}, "envFrom[0]"},
 		"no name":               {v1.Container{Env: []v1.EnvVar{{Value: "x"}}}, `env ""`},
-		"a name that is broken": {v1.Container{Env: []v1.EnvVar{{Name: "A=B", Value: "x"}}}, `env "A=B"`},
+		"invalid name":          {v1.Container{Env: []v1.EnvVar{{Name: "A=B", Value: "x"}}}, `env "A=B"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := w.environment(withoutLinks(tc.container))
-			if err == nil || !strings.Contains(err.Error(), tc.says) {
-				t.Fatalf("%q, error %v, want one that says %s", got, err, tc.says)
+			got, err := h.environment(podWithoutLinks(test.container))
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Fatalf("got %q, error %v, want error %q", got, err, test.want)
 			}
 			var waits interface{ WaitingReason() string }
 			if !errors.As(err, &waits) || waits.WaitingReason() != "CreateContainerConfigError" {
-				t.Errorf("%v is no CreateContainerConfigError", err)
+				t.Errorf("got %v, want reason CreateContainerConfigError", err)
 			}
 		})
 	}
 }
 
-func TestWhatNoVariableCanHoldIsLeftOutAndTold(t *testing.T) {
-	w := newWorld(t)
-	w.putConfigMap("web", "with.dot", "taken", "9", "taken")
-	w.putSecret("keys", "binary", "a\x00b")
-	got, err := w.environment(withoutLinks(v1.Container{EnvFrom: []v1.EnvFromSource{
+func TestEnvironment_InvalidNames(t *testing.T) {
+	h := newHarness(t)
+	h.putConfigMap("web", "with.dot", "taken", "9", "taken")
+	h.putSecret("keys", "binary", "a\x00b")
+	got, err := h.environment(podWithoutLinks(v1.Container{EnvFrom: []v1.EnvFromSource{
 		allOfConfigMap("", "web", false), allOfSecret("keys", false), allOfConfigMap("a=", "web", false),
 	}}))
 	if diff := cmp.Diff([]string{"9=taken", "with.dot=taken"}, got); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
-	want := "Warning InvalidEnvironmentVariableNames container main starts without what no variable can hold: " +
+	want := "Warning InvalidEnvironmentVariableNames container main starts without keys that are not valid variables: " +
 		`envFrom[1] "binary", envFrom[2] "a=9", envFrom[2] "a=with.dot"`
-	if diff := cmp.Diff([]string{want}, w.takeEvents()); diff != "" {
+	if diff := cmp.Diff([]string{want}, h.takeEvents()); diff != "" {
 		t.Error(diff)
 	}
 }
 
-func (w *world) putService(namespace, name, ip string) {
-	w.server.Put(&v1.Service{
+func (h *harness) putService(namespace, name, ip string) {
+	h.server.Put(&v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec:       v1.ServiceSpec{ClusterIP: ip, Ports: []v1.ServicePort{{Port: 80}}},
 	})
@@ -203,88 +203,88 @@ func names(lines []string) string {
 	return strings.Join(all, " ")
 }
 
-func TestServicesAreLinked(t *testing.T) {
-	w := newWorld(t)
-	w.putService("default", "kubernetes", "10.0.0.1")
-	w.putService("default", "other", "10.0.0.2")
-	w.putService("shop", "db", "10.0.0.3")
-	pod := withoutLinks(v1.Container{})
-	if got, err := w.environment(pod); names(got) != "KUBERNETES_SERVICE_HOST=10.0.0.1" || err != nil {
-		t.Errorf("without links: %v, %v", got, err)
+func TestEnvironment_Services(t *testing.T) {
+	h := newHarness(t)
+	h.putService("default", "kubernetes", "10.0.0.1")
+	h.putService("default", "other", "10.0.0.2")
+	h.putService("shop", "db", "10.0.0.3")
+	pod := podWithoutLinks(v1.Container{})
+	if got, err := h.environment(pod); names(got) != "KUBERNETES_SERVICE_HOST=10.0.0.1" || err != nil {
+		t.Errorf("without links: got %v, error %v", got, err)
 	}
 	pod.Spec.EnableServiceLinks = nil
 	pod.Spec.Containers[0].Env = []v1.EnvVar{
 		{Name: "URL", Value: "http://$(DB_SERVICE_HOST)"}, {Name: "KUBERNETES_SERVICE_HOST", Value: "own"}, {Name: "LATE", Value: "$(KUBERNETES_SERVICE_HOST)"},
 	}
-	got, err := w.environment(pod)
+	got, err := h.environment(pod)
 	if want := "URL=http://10.0.0.3 KUBERNETES_SERVICE_HOST=own LATE=own DB_SERVICE_HOST=10.0.0.3"; names(got) != want || err != nil {
-		t.Errorf("with links: %s, %v, want %s", names(got), err, want)
+		t.Errorf("with links: got %s, error %v, want %s", names(got), err, want)
 	}
 }
 
-func TestWhenTheServerIsAwayAContainerStartsAgainWithWhatItSaidLast(t *testing.T) {
+func TestEnvironment_APIServerDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.putService("default", "kubernetes", "10.0.0.1")
-		w.putConfigMap("web", "colour", "red")
-		pod := withoutLinks(v1.Container{EnvFrom: []v1.EnvFromSource{allOfConfigMap("", "web", false)}})
-		before, err := w.environment(pod)
+		h := newHarness(t)
+		h.putService("default", "kubernetes", "10.0.0.1")
+		h.putConfigMap("web", "colour", "red")
+		pod := podWithoutLinks(v1.Container{EnvFrom: []v1.EnvFromSource{allOfConfigMap("", "web", false)}})
+		before, err := h.environment(pod)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.server.SetDown(true)
+		h.server.SetDown(true)
 		time.Sleep(time.Hour)
-		after, err := w.environment(pod)
+		after, err := h.environment(pod)
 		if diff := cmp.Diff(before, after); diff != "" || err != nil {
 			t.Error(diff, err)
 		}
-		another := withoutLinks(v1.Container{})
+		another := podWithoutLinks(v1.Container{})
 		another.UID = "another"
-		if got, err := w.environment(another); err == nil {
-			t.Errorf("a pod that came later starts without services: %v", got)
+		if got, err := h.environment(another); err == nil {
+			t.Errorf("new pod: got %v, want an error", got)
 		}
 		another.Annotations = map[string]string{podid.SourceAnnotation: string(podid.File)}
-		if got, err := w.environment(another); err != nil || len(got) > 0 {
-			t.Errorf("a static pod: %v, %v", got, err)
+		if got, err := h.environment(another); err != nil || len(got) > 0 {
+			t.Errorf("static pod: got %v, error %v, want no variables", got, err)
 		}
 	})
 }
 
-func TestWithoutAnAPIServerThereAreNoServices(t *testing.T) {
-	w := newWorld(t, func(c *provision.Config) { c.API = nil })
+func TestEnvironment_WithoutAPIServer(t *testing.T) {
+	h := newHarness(t, func(c *provision.Config) { c.API = nil })
 	pod := newPod("web")
 	pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "A", Value: "$(KUBERNETES_SERVICE_HOST)"}}
-	if got, err := w.environment(pod); err != nil || len(got) != 1 {
-		t.Errorf("%v, %v", got, err)
+	if got, err := h.environment(pod); err != nil || len(got) != 1 {
+		t.Errorf("got %v, error %v, want one variable", got, err)
 	}
 	pod.Spec.Containers[0].Env[0] = v1.EnvVar{Name: "A", ValueFrom: fromSecret("keys", "key", true)}
-	if got, err := w.environment(pod); err == nil || !strings.Contains(err.Error(), `env "A": secret "keys": there is no API server`) {
-		t.Errorf("%v, %v", got, err)
+	if got, err := h.environment(pod); err == nil || !strings.Contains(err.Error(), `env "A": secret "keys": no API server`) {
+		t.Errorf("got %v, error %v, want an error about the API server", got, err)
 	}
 }
 
-func TestAConfigThatIsWrongIsNamed(t *testing.T) {
+func TestConfig_Invalid(t *testing.T) {
 	for field, config := range map[string]provision.Config{
-		"Config.Root: required": {}, `Config.Root: "pods"`: {Root: "pods"}, "Config.CacheTTL": {Root: "/pods", CacheTTL: -1},
+		"Config: Root is required": {}, `Config: Root must be an absolute path`: {Root: "pods"}, "Config: CacheTTL": {Root: "/pods", CacheTTL: -1},
 	} {
 		if _, err := provision.New(config); err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("error %v, want one about %s", err, field)
+			t.Errorf("got %v, want %q", err, field)
 		}
 	}
 }
 
-func TestMountsAreMeasured(t *testing.T) {
+func TestMetrics_MountDuration(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	w := newWorld(t, func(c *provision.Config) { c.Metrics = registry })
-	w.mount(newPod("web", emptyDirVolume("")))
-	if err := w.Mount(t.Context(), newPod("web", configMapVolume("gone"))); err == nil {
-		t.Error("it was mounted")
+	h := newHarness(t, func(c *provision.Config) { c.Metrics = registry })
+	h.mount(newPod("web", emptyDirVolume("")))
+	if err := h.Mount(t.Context(), newPod("web", configMapVolume("gone"))); err == nil {
+		t.Error("Mount succeeded, want an error")
 	}
 	gathered, err := registry.Gather()
 	if err != nil || len(gathered) != 1 || gathered[0].GetName() != "storage_operation_duration_seconds" || len(gathered[0].GetMetric()) != 2 {
-		t.Errorf("%v, %v", gathered, err)
+		t.Errorf("got %v, error %v", gathered, err)
 	}
-	if _, err := provision.New(w.config); err == nil || !strings.Contains(err.Error(), "Config.Metrics") {
-		t.Errorf("a second one in the same registry: %v", err)
+	if _, err := provision.New(h.config); err == nil || !strings.Contains(err.Error(), "register metrics") {
+		t.Errorf("second registration: got %v, want an error", err)
 	}
 }

@@ -1,7 +1,12 @@
 package provision
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,134 +15,206 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
+	"github.com/heraldnode/herald/event"
 	"github.com/heraldnode/herald/podid"
 )
 
-// Provisioner makes the volumes of the node's pods and resolves the environment of their containers. Any goroutine may
-// call it, but the calls of Mount and Unmount for one pod must not overlap.
+// API reads the objects that pods refer to. apierrors.IsNotFound and IsForbidden must recognize its errors. Returned objects
+// must not be modified.
+type API interface {
+	// GetConfigMap reads the newest version of a config map.
+	GetConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
+	// GetSecret reads the newest version of a secret.
+	GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	// ListServices reads the services of a namespace.
+	ListServices(ctx context.Context, namespace string) ([]v1.Service, error)
+	// CreateToken issues a token of a service account.
+	CreateToken(ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest) (
+		*authenticationv1.TokenRequest, error)
+}
+
+// NodeInfo describes the node to its containers.
+type NodeInfo struct {
+	// HostIPs are the node's addresses, the primary one first.
+	HostIPs []netip.Addr
+	// Allocatable is what the node offers to pods. It is the limit of containers without one.
+	Allocatable v1.ResourceList
+}
+
+// Config configures a Provisioner.
+type Config struct {
+	// Root is the absolute path of the directory that contains the pods' directories. Required.
+	Root string
+	// API is the API server. Defaults to none: references to it are errors.
+	API API
+	// NodeInfo returns the current node information. It must not block. Defaults to a zero NodeInfo.
+	NodeInfo func() NodeInfo
+	// Events records files that could not be updated and variables that were omitted. Defaults to event.Discard.
+	Events event.Recorder
+	// CacheTTL is how long a response of the API server is reused. A pod never gets a response that is older than its own
+	// arrival. Defaults to 10s.
+	CacheTTL time.Duration
+	// Logger receives log messages. Defaults to slog.DiscardHandler.
+	Logger *slog.Logger
+	// Metrics registers storage_operation_duration_seconds. Defaults to none.
+	Metrics prometheus.Registerer
+}
+
+func (c Config) withDefaults() (Config, error) {
+	var errs []error
+	switch {
+	case c.Root == "":
+		errs = append(errs, errors.New("provision.Config: Root is required"))
+	case !filepath.IsAbs(c.Root):
+		errs = append(errs, fmt.Errorf("provision.Config: Root must be an absolute path, got %q", c.Root))
+	}
+	if c.CacheTTL < 0 {
+		errs = append(errs, errors.New("provision.Config: CacheTTL must not be negative"))
+	}
+	c.CacheTTL = cmp.Or(c.CacheTTL, 10*time.Second)
+	if c.NodeInfo == nil {
+		c.NodeInfo = func() NodeInfo { return NodeInfo{} }
+	}
+	if c.Events == nil {
+		c.Events = event.Discard
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, errors.Join(errs...)
+}
+
+// Provisioner mounts the volumes of pods and resolves the environment of their containers. It is safe for concurrent use,
+// but calls of Mount and Unmount for the same pod must not overlap.
 type Provisioner struct {
 	config     Config
-	configMaps *shelf[*v1.ConfigMap]
-	secrets    *shelf[*v1.Secret]
-	services   *shelf[[]v1.Service]
+	configMaps *objectCache[*v1.ConfigMap]
+	secrets    *objectCache[*v1.Secret]
+	services   *objectCache[[]v1.Service]
 	metrics    *metrics
 
-	mu   sync.Mutex // guards pods and what is in them
-	pods map[podid.UID]*memory
+	mu   sync.Mutex // guards pods and their fields
+	pods map[podid.UID]*podState
 }
 
-// memory is what is known of a pod as long as it is on the node.
-type memory struct {
-	// since is when the pod was first heard of. What was read before may be older than what its author wrote before it.
-	since  time.Time
-	tokens map[tokenKey]token
+// podState is kept while a pod is on the node.
+type podState struct {
+	// firstSeen is when the pod was first seen. Objects that were read earlier may be older than what the pod's author wrote
+	// before creating the pod.
+	firstSeen time.Time
+	tokens    map[tokenKey]token
 }
 
-// New makes a Provisioner. Nothing is touched before the first call.
+// New returns a Provisioner. It has no side effects beyond registering metrics.
 func New(config Config) (*Provisioner, error) {
-	if err := config.complete(); err != nil {
+	config, err := config.withDefaults()
+	if err != nil {
 		return nil, err
 	}
 	metrics, err := newMetrics(config.Metrics)
 	if err != nil {
 		return nil, err
 	}
-	p := &Provisioner{config: config, metrics: metrics, pods: map[podid.UID]*memory{}}
+	p := &Provisioner{config: config, metrics: metrics, pods: map[podid.UID]*podState{}}
 	if config.API != nil {
-		p.configMaps = newShelf(config, patient(config.API.GetConfigMap))
-		p.configMaps.lasting = func(c *v1.ConfigMap) bool { return c.Immutable != nil && *c.Immutable }
-		p.secrets = newShelf(config, patient(config.API.GetSecret))
-		p.secrets.lasting = func(s *v1.Secret) bool { return s.Immutable != nil && *s.Immutable }
-		p.services = newShelf(config, p.listServices)
+		p.configMaps = newObjectCache(config, retryForbidden(config.API.GetConfigMap))
+		p.configMaps.isImmutable = func(c *v1.ConfigMap) bool { return ptr.Deref(c.Immutable, false) }
+		p.secrets = newObjectCache(config, retryForbidden(config.API.GetSecret))
+		p.secrets.isImmutable = func(s *v1.Secret) bool { return ptr.Deref(s.Immutable, false) }
+		p.services = newObjectCache(config, func(ctx context.Context, namespace, _ string) ([]v1.Service, error) {
+			return config.API.ListServices(ctx, namespace)
+		})
 	}
 	return p, nil
 }
 
-// reader is for whom something is read from the API server.
-func (p *Provisioner) reader(pod *v1.Pod) reader {
+// readerOf returns the cache reader of a pod.
+func (p *Provisioner) readerOf(pod *v1.Pod) reader {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return reader{pod: podid.UID(pod.UID), since: p.memoryLocked(podid.UID(pod.UID)).since}
+	return reader{pod: podid.UID(pod.UID), notBefore: p.stateLocked(podid.UID(pod.UID)).firstSeen}
 }
 
-func (p *Provisioner) memoryLocked(uid podid.UID) *memory {
-	known := p.pods[uid]
-	if known == nil {
-		known = &memory{since: time.Now(), tokens: map[tokenKey]token{}}
-		p.pods[uid] = known
+func (p *Provisioner) stateLocked(uid podid.UID) *podState {
+	state := p.pods[uid]
+	if state == nil {
+		state = &podState{firstSeen: time.Now(), tokens: map[tokenKey]token{}}
+		p.pods[uid] = state
 	}
-	return known
+	return state
 }
 
-func (p *Provisioner) forget(uid podid.UID) {
+func (p *Provisioner) forgetPod(uid podid.UID) {
 	if p.config.API != nil {
-		p.configMaps.forget(uid)
-		p.secrets.forget(uid)
-		p.services.forget(uid)
+		p.configMaps.removeReader(uid)
+		p.secrets.removeReader(uid)
+		p.services.removeReader(uid)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.pods, uid)
 }
 
-// volumesName is the folder of a pod's volumes in the pod's folder. Others may have something beside it.
-const volumesName = "volumes"
+// volumesDir is the directory of a pod's volumes. The pod's directory may contain other entries too.
+const volumesDir = "volumes"
 
-// Pods lists the pods of which Unmount would find something to remove.
+// Pods lists the pods for which Unmount has something to remove.
 func (p *Provisioner) Pods() ([]podid.UID, error) {
-	folders, err := os.ReadDir(p.config.Root)
+	dirs, err := os.ReadDir(p.config.Root)
 	if err != nil && !os.IsNotExist(err) {
-		return nil, fmt.Errorf("list the pods that have volumes: %w", err)
+		return nil, fmt.Errorf("list pods with volumes: %w", err)
 	}
 	var uids []podid.UID
-	for _, folder := range folders {
-		inside, err := os.ReadDir(filepath.Join(p.config.Root, folder.Name()))
-		if err != nil || !folder.IsDir() {
-			continue // no pod's, or gone meanwhile
+	for _, dir := range dirs {
+		entries, err := os.ReadDir(filepath.Join(p.config.Root, dir.Name()))
+		if err != nil || !dir.IsDir() {
+			continue // not a pod's, or removed meanwhile
 		}
-		hasVolumes := slices.ContainsFunc(inside, func(entry os.DirEntry) bool { return entry.Name() == volumesName })
-		if hasVolumes || len(inside) == 0 {
-			uids = append(uids, podid.UID(folder.Name()))
+		hasVolumes := slices.ContainsFunc(entries, func(entry os.DirEntry) bool { return entry.Name() == volumesDir })
+		if hasVolumes || len(entries) == 0 {
+			uids = append(uids, podid.UID(dir.Name()))
 		}
 	}
 	return uids, nil
 }
 
-// Path is the host's folder or file behind a volume of the pod.
-func (p *Provisioner) Path(pod *v1.Pod, volume string) (string, error) {
+// Path returns the host path of a pod's volume.
+func (p *Provisioner) Path(pod *v1.Pod, volumeName string) (string, error) {
 	for i := range pod.Spec.Volumes {
-		if its := &pod.Spec.Volumes[i]; its.Name == volume {
-			if its.HostPath != nil {
-				return its.HostPath.Path, nil
+		if volume := &pod.Spec.Volumes[i]; volume.Name == volumeName {
+			if volume.HostPath != nil {
+				return volume.HostPath.Path, nil
 			}
-			return p.folder(pod, its)
+			return p.volumeDir(pod, volume)
 		}
 	}
-	return "", fmt.Errorf("pod %s/%s has no volume %q", pod.Namespace, pod.Name, volume)
+	return "", fmt.Errorf("pod %s has no volume %q", podid.FullNameOf(pod).Key(), volumeName)
 }
 
-// folder is where the volume's files are. Names that would lead elsewhere are refused.
-func (p *Provisioner) folder(pod *v1.Pod, volume *v1.Volume) (string, error) {
-	plugin, err := pluginOf(volume)
+// volumeDir returns the directory of a volume. It rejects names that would lead elsewhere.
+func (p *Provisioner) volumeDir(pod *v1.Pod, volume *v1.Volume) (string, error) {
+	plugin, err := pluginName(volume)
 	if err != nil {
 		return "", err
 	}
-	for what, name := range map[string]string{"metadata.uid": string(pod.UID), "name": volume.Name} {
-		if !isName(name) {
-			return "", fmt.Errorf("%s: %q cannot be the name of a folder", what, name)
+	for field, name := range map[string]string{"metadata.uid": string(pod.UID), "name": volume.Name} {
+		if !isFileName(name) {
+			return "", fmt.Errorf("%s: %q is not a valid directory name", field, name)
 		}
 	}
-	return filepath.Join(p.config.Root, string(pod.UID), volumesName, "kubernetes.io~"+plugin, volume.Name), nil
+	return filepath.Join(p.config.Root, string(pod.UID), volumesDir, "kubernetes.io~"+plugin, volume.Name), nil
 }
 
-func isName(name string) bool {
+func isFileName(name string) bool {
 	return name != "" && !strings.HasPrefix(name, ".") && !strings.ContainsAny(name, "/\x00") && len(name) <= 255
 }
 
-// pluginOf is the kubelet's name for the kind of volume.
-func pluginOf(volume *v1.Volume) (string, error) {
+// pluginName returns the kubelet's name of the volume's plugin.
+func pluginName(volume *v1.Volume) (string, error) {
 	switch source := volume.VolumeSource; {
 	case source.EmptyDir != nil:
 		return "empty-dir", nil
@@ -152,30 +229,30 @@ func pluginOf(volume *v1.Volume) (string, error) {
 	case source.Projected != nil:
 		return "projected", nil
 	}
-	return "", fmt.Errorf("only emptyDir, hostPath, configMap, secret, downwardAPI and projected volumes are mounted here")
+	return "", errors.New("only emptyDir, hostPath, configMap, secret, downwardAPI and projected volumes are supported")
 }
 
-// metrics are the kubelet's series about volumes.
+// metrics are the kubelet's metrics of volumes.
 type metrics struct{ duration *prometheus.HistogramVec }
 
 func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	m := &metrics{duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "storage_operation_duration_seconds", Help: "Time that it took to make a volume or to bring it up to date.",
+		Name: "storage_operation_duration_seconds", Help: "Duration of mounting or updating a volume.",
 		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
 	}, []string{"volume_plugin", "operation_name", "status", "migrated"})}
 	if registry == nil {
 		return m, nil
 	}
 	if err := registry.Register(m.duration); err != nil {
-		return nil, fmt.Errorf("provision.Config.Metrics: %w", err)
+		return nil, fmt.Errorf("provision: register metrics: %w", err)
 	}
 	return m, nil
 }
 
-func (m *metrics) mounted(plugin string, begun time.Time, err error) {
+func (m *metrics) observeMount(plugin string, start time.Time, err error) {
 	status := "success"
 	if err != nil {
 		status = "fail-unknown"
 	}
-	m.duration.WithLabelValues("kubernetes.io/"+plugin, "volume_mount", status, "false").Observe(time.Since(begun).Seconds())
+	m.duration.WithLabelValues("kubernetes.io/"+plugin, "volume_mount", status, "false").Observe(time.Since(start).Seconds())
 }

@@ -9,87 +9,90 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
-// File is one file of a volume.
+// File is a file of a volume.
 type File struct {
 	Data []byte
 	Mode int32 // the nine permission bits
-	// Owner is the user that alone may read it; nil: whoever the mode says.
+	// Owner is the user who owns the file. If nil, the agent's user does.
 	Owner *int64
 }
 
-// Files are a volume's, by their path in it. What comes later takes the place of what was there.
+// Files are the files of a volume by their relative path. A later file replaces an earlier one.
 type Files map[string]File
 
-// DefaultMode is that of files for which the spec names none.
+// DefaultMode is the mode of files if the spec sets none.
 const DefaultMode int32 = 0o644
 
 const (
-	longestName = 255
-	longestPath = 4096
+	maxNameLength = 255
+	maxPathLength = 4096
 )
 
-// Add puts a file into the volume, if its path stays inside and its mode is one.
-func (f Files) Add(at string, file File) error {
-	clean, err := cleanPath(at)
+// Add adds a file. It fails if the path leads out of the volume or the mode is invalid.
+func (f Files) Add(filePath string, file File) error {
+	clean, err := cleanPath(filePath)
 	if err != nil {
 		return err
 	}
 	if file.Mode < 0 || file.Mode > 0o777 {
-		return fmt.Errorf("path %q: mode %#o is not between 0 and 0777", at, file.Mode)
+		return fmt.Errorf("path %q: mode %#o is not between 0 and 0777", filePath, file.Mode)
 	}
 	f[clean] = file
 	return nil
 }
 
-// cleanPath refuses what would lead out of the volume, and names that begin as those of the volume's own bookkeeping do.
-func cleanPath(at string) (string, error) {
-	elements := strings.Split(at, "/")
+// cleanPath rejects paths that lead out of the volume, and names that are reserved for the volume's own links.
+func cleanPath(filePath string) (string, error) {
+	elements := strings.Split(filePath, "/")
 	switch {
-	case at == "" || path.Clean(at) == ".":
-		return "", fmt.Errorf("path %q: must name a file", at)
-	case path.IsAbs(at):
-		return "", fmt.Errorf("path %q: must be relative to the volume", at)
+	case filePath == "" || path.Clean(filePath) == ".":
+		return "", fmt.Errorf("path %q: must name a file", filePath)
+	case path.IsAbs(filePath):
+		return "", fmt.Errorf("path %q: must be relative to the volume", filePath)
 	case slices.Contains(elements, ".."):
-		return "", fmt.Errorf(`path %q: must not contain ".."`, at)
-	case strings.HasPrefix(path.Clean(at), ".."):
-		return "", fmt.Errorf("path %q: must not begin with two dots", at)
-	case strings.ContainsRune(at, 0):
-		return "", fmt.Errorf("path %q: must not contain a NUL byte", at)
-	case len(at) > longestPath || slices.ContainsFunc(elements, func(e string) bool { return len(e) > longestName }):
-		return "", fmt.Errorf("path %.40q...: is longer than a path can be", at)
+		return "", fmt.Errorf(`path %q: must not contain ".."`, filePath)
+	case strings.HasPrefix(path.Clean(filePath), ".."):
+		return "", fmt.Errorf("path %q: must not begin with two dots", filePath)
+	case strings.ContainsRune(filePath, 0):
+		return "", fmt.Errorf("path %q: must not contain a NUL byte", filePath)
+	case len(filePath) > maxPathLength || slices.ContainsFunc(elements, func(e string) bool { return len(e) > maxNameLength }):
+		return "", fmt.Errorf("path %.40q...: is too long", filePath)
 	}
-	return path.Clean(at), nil
+	return path.Clean(filePath), nil
 }
 
-// Check says which file stands where another needs a folder.
-func (f Files) Check() error {
-	for _, at := range slices.Sorted(maps.Keys(f)) {
-		for above := path.Dir(at); above != "."; above = path.Dir(above) {
-			if _, isFile := f[above]; isFile {
-				return fmt.Errorf("path %q: %q is a file, it cannot be a folder too", at, above)
+// Validate fails if a path is both a file and a directory.
+func (f Files) Validate() error {
+	for _, filePath := range slices.Sorted(maps.Keys(f)) {
+		for parent := path.Dir(filePath); parent != "."; parent = path.Dir(parent) {
+			if _, isFile := f[parent]; isFile {
+				return fmt.Errorf("path %q: %q is both a file and a directory", filePath, parent)
 			}
 		}
 	}
 	return nil
 }
 
-// ErrKeyNotFound is that an object has no such key.
-var ErrKeyNotFound = errors.New("no such key")
+// ErrKeyNotFound reports that an object does not have a key.
+var ErrKeyNotFound = errors.New("key not found")
 
-// KeySelection is which keys of an object become files, and how.
+// KeySelection selects the keys of an object that become files.
 type KeySelection struct {
+	// Items selects keys and their paths. If empty, all keys become files of the same name.
 	Items []v1.KeyToPath
-	// Mode of files for which Items names none; nil: DefaultMode.
-	Mode     *int32
+	// Mode is the mode of files for which Items sets none. If nil, DefaultMode.
+	Mode *int32
+	// Optional ignores missing keys.
 	Optional bool
 }
 
-// AddKeys puts what is chosen of an object's data into the volume: all keys under their own names, or the items.
-func (f Files) AddKeys(data map[string][]byte, choice KeySelection) error {
-	mode := ModeOr(choice.Mode, DefaultMode)
-	if len(choice.Items) == 0 {
+// AddKeys adds the selected keys of an object's data.
+func (f Files) AddKeys(data map[string][]byte, selection KeySelection) error {
+	mode := ptr.Deref(selection.Mode, DefaultMode)
+	if len(selection.Items) == 0 {
 		for _, key := range slices.Sorted(maps.Keys(data)) {
 			if err := f.Add(key, File{Data: data[key], Mode: mode}); err != nil {
 				return fmt.Errorf("key %q: %w", key, err)
@@ -97,37 +100,89 @@ func (f Files) AddKeys(data map[string][]byte, choice KeySelection) error {
 		}
 		return nil
 	}
-	for _, item := range choice.Items {
-		value, known := data[item.Key]
-		if !known && choice.Optional {
+	for _, item := range selection.Items {
+		value, found := data[item.Key]
+		if !found && selection.Optional {
 			continue
 		}
-		if !known {
+		if !found {
 			return fmt.Errorf("key %q: %w", item.Key, ErrKeyNotFound)
 		}
-		if err := f.Add(item.Path, File{Data: value, Mode: ModeOr(item.Mode, mode)}); err != nil {
+		if err := f.Add(item.Path, File{Data: value, Mode: ptr.Deref(item.Mode, mode)}); err != nil {
 			return fmt.Errorf("key %q: %w", item.Key, err)
 		}
 	}
 	return nil
 }
 
-// ModeOr is the mode, or the other one if there is none.
-func ModeOr(mode *int32, other int32) int32 {
-	if mode == nil {
-		return other
-	}
-	return *mode
-}
-
-// ConfigMapData is all that a config map holds.
-func ConfigMapData(object *v1.ConfigMap) map[string][]byte {
-	data := maps.Clone(object.BinaryData)
+// ConfigMapData returns the text and binary data of a config map.
+func ConfigMapData(configMap *v1.ConfigMap) map[string][]byte {
+	data := maps.Clone(configMap.BinaryData)
 	if data == nil {
 		data = map[string][]byte{}
 	}
-	for key, text := range object.Data {
+	for key, text := range configMap.Data {
 		data[key] = []byte(text)
 	}
 	return data
+}
+
+// FSGroup returns the group that owns the pod's volumes, or nil.
+func FSGroup(pod *v1.Pod) *int64 {
+	if pod.Spec.SecurityContext == nil {
+		return nil
+	}
+	return pod.Spec.SecurityContext.FSGroup
+}
+
+// FSUser returns the user of all containers of the pod, or nil if they differ or the spec does not set it.
+func FSUser(pod *v1.Pod) *int64 {
+	var common *int64
+	for i, container := range allContainers(pod) {
+		user := runAsUser(pod, &container)
+		if user == nil || i > 0 && *user != *common {
+			return nil
+		}
+		common = user
+	}
+	return common
+}
+
+func runAsUser(pod *v1.Pod, container *v1.Container) *int64 {
+	if security := container.SecurityContext; security != nil && security.RunAsUser != nil {
+		return security.RunAsUser
+	}
+	if security := pod.Spec.SecurityContext; security != nil {
+		return security.RunAsUser
+	}
+	return nil
+}
+
+func allContainers(pod *v1.Pod) []v1.Container {
+	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	for _, ephemeral := range pod.Spec.EphemeralContainers {
+		all = append(all, v1.Container(ephemeral.EphemeralContainerCommon))
+	}
+	return all
+}
+
+// NestedMounts returns the mount points of other volumes inside the volume, relative to it. They must exist before the
+// volume is mounted read-only.
+func NestedMounts(pod *v1.Pod, volumeName string) []string {
+	var mountPoints []string
+	for _, container := range allContainers(pod) {
+		for _, outer := range container.VolumeMounts {
+			if outer.Name != volumeName || outer.SubPath != "" || outer.SubPathExpr != "" {
+				continue
+			}
+			for _, inner := range container.VolumeMounts {
+				below, isBelow := strings.CutPrefix(path.Clean(inner.MountPath), path.Clean(outer.MountPath)+"/")
+				if isBelow && !strings.HasPrefix(below, "..") { // reserved for the volume's own links
+					mountPoints = append(mountPoints, below)
+				}
+			}
+		}
+	}
+	slices.Sort(mountPoints)
+	return slices.Compact(mountPoints)
 }

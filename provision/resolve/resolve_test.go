@@ -14,41 +14,41 @@ import (
 	"github.com/heraldnode/herald/provision/resolve"
 )
 
-func TestReferencesToVariablesAreExpanded(t *testing.T) {
+func TestExpand(t *testing.T) {
 	variables := map[string]string{"A": "alpha", "B": "$(A)", "EMPTY": "", "$(A": "odd"}
-	for name, tc := range map[string]struct{ text, want string }{
-		"a reference":                    {"x-$(A)-y", "x-alpha-y"},
-		"several":                        {"$(A)$(A)", "alphaalpha"},
-		"an empty value":                 {"[$(EMPTY)]", "[]"},
-		"values are not expanded again":  {"$(B)", "$(A)"},
-		"an unknown one stays":           {"$(C)", "$(C)"},
-		"a doubled sign is one":          {"$$(A)", "$(A)"},
-		"three signs":                    {"$$$(A)", "$alpha"},
-		"four signs":                     {"$$$$(A)", "$$(A)"},
-		"a sign alone":                   {"a$b", "a$b"},
-		"a sign at the end":              {"a$", "a$"},
-		"an open bracket at the end":     {"a$(", "a$("},
-		"a reference that is not closed": {"$(A", "$(A"},
-		"signs after an open bracket":    {"$($$", "$($"},
-		"a bracket inside a name":        {"$($(A)", "odd"},
-		"no name":                        {"$()", "$()"},
-		"nothing":                        {"", ""},
+	for name, test := range map[string]struct{ text, want string }{
+		"reference":                 {"x-$(A)-y", "x-alpha-y"},
+		"several":                   {"$(A)$(A)", "alphaalpha"},
+		"empty value":               {"[$(EMPTY)]", "[]"},
+		"no recursion":              {"$(B)", "$(A)"},
+		"unknown name":              {"$(C)", "$(C)"},
+		"escaped":                   {"$$(A)", "$(A)"},
+		"three signs":               {"$$$(A)", "$alpha"},
+		"four signs":                {"$$$$(A)", "$$(A)"},
+		"single sign":               {"a$b", "a$b"},
+		"sign at end":               {"a$", "a$"},
+		"open bracket at end":       {"a$(", "a$("},
+		"unclosed reference":        {"$(A", "$(A"},
+		"escape after open bracket": {"$($$", "$($"},
+		"bracket in name":           {"$($(A)", "odd"},
+		"no name":                   {"$()", "$()"},
+		"empty":                     {"", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := resolve.Expand(tc.text, func(name string) (string, bool) { v, ok := variables[name]; return v, ok })
-			if got != tc.want {
-				t.Errorf("%q became %q, want %q", tc.text, got, tc.want)
+			got := resolve.Expand(test.text, func(name string) (string, bool) { v, ok := variables[name]; return v, ok })
+			if got != test.want {
+				t.Errorf("Expand(%q): got %q, want %q", test.text, got, test.want)
 			}
 		})
 	}
 }
 
-func TestAnEscapedTextIsExpandedToItself(t *testing.T) {
+func TestExpand_Escaped(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOf(rapid.RuneFrom([]rune("$()ab"))).Draw(t, "text")
 		escaped := strings.ReplaceAll(text, "$", "$$")
 		if got := resolve.Expand(escaped, func(string) (string, bool) { return "!", true }); got != text {
-			t.Fatalf("%q became %q, want %q", escaped, got, text)
+			t.Fatalf("Expand(%q): got %q, want %q", escaped, got, text)
 		}
 	})
 }
@@ -59,7 +59,7 @@ func service(namespace, name, ip string, ports ...v1.ServicePort) v1.Service {
 	}
 }
 
-func TestServicesAreDescribedAsDockersLinksOnceWere(t *testing.T) {
+func TestServiceVariables(t *testing.T) {
 	got := resolve.ServiceVariables([]v1.Service{
 		service("shop", "web-front", "10.0.0.1", v1.ServicePort{Name: "http-alt", Port: 8080}, v1.ServicePort{Name: "dns", Port: 53, Protocol: v1.ProtocolUDP}),
 		service("shop", "db", "fd00::1", v1.ServicePort{Port: 5432, Protocol: v1.ProtocolTCP}),
@@ -92,31 +92,31 @@ func TestServicesAreDescribedAsDockersLinksOnceWere(t *testing.T) {
 	}
 }
 
-func TestTheAPIServersServiceIsAlwaysLinked(t *testing.T) {
+func TestLinkedServices(t *testing.T) {
 	inDefault := []v1.Service{service("default", "kubernetes", "10.0.0.1"), service("default", "other", "10.0.0.2")}
-	for name, tc := range map[string]struct {
+	for name, test := range map[string]struct {
 		own  []v1.Service
 		want []string
 	}{
-		"without links":                     {nil, []string{"default/kubernetes"}},
-		"with links":                        {[]v1.Service{service("shop", "web", "10.0.0.3")}, []string{"shop/web", "default/kubernetes"}},
-		"in the namespace default":          {inDefault, []string{"default/kubernetes", "default/other"}},
-		"an own one of that name wins":      {[]v1.Service{service("shop", "kubernetes", "10.0.0.4")}, []string{"shop/kubernetes"}},
-		"one without an address is no link": {[]v1.Service{service("shop", "web", "None"), service("shop", "ext", "")}, []string{"default/kubernetes"}},
+		"without links":            {nil, []string{"default/kubernetes"}},
+		"with links":               {[]v1.Service{service("shop", "web", "10.0.0.3")}, []string{"shop/web", "default/kubernetes"}},
+		"in default namespace":     {inDefault, []string{"default/kubernetes", "default/other"}},
+		"own service of same name": {[]v1.Service{service("shop", "kubernetes", "10.0.0.4")}, []string{"shop/kubernetes"}},
+		"no cluster IP":            {[]v1.Service{service("shop", "web", "None"), service("shop", "ext", "")}, []string{"default/kubernetes"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, linked := range resolve.LinkedServices(tc.own, inDefault) {
+			for _, linked := range resolve.LinkedServices(test.own, inDefault) {
 				got = append(got, linked.Namespace+"/"+linked.Name)
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
+			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
 }
 
-func TestFieldsOfThePod(t *testing.T) {
+func TestPodField(t *testing.T) {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: "web", UID: "u1", Labels: map[string]string{"b": `two "2"`, "a": "one"},
@@ -126,47 +126,47 @@ func TestFieldsOfThePod(t *testing.T) {
 	}
 	four, six := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd00::1")
 	host4, host6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
-	for name, tc := range map[string]struct {
+	for name, test := range map[string]struct {
 		path      string
 		addresses resolve.Addresses
 		want      string
-		refused   string
+		wantErr   string
 	}{
-		"name":                      {path: "metadata.name", want: "web"},
-		"namespace":                 {path: "metadata.namespace", want: "shop"},
-		"uid":                       {path: "metadata.uid", want: "u1"},
-		"all labels, sorted":        {path: "metadata.labels", want: "a=\"one\"\nb=\"two \\\"2\\\"\""},
-		"a label":                   {path: "metadata.labels['a']", want: "one"},
-		"a label that is not there": {path: "metadata.labels['c']"},
-		"an annotation":             {path: "metadata.annotations['note']", want: "line\nline"},
-		"an odd annotation":         {path: "metadata.annotations['example.com/Note['x']']", want: "odd"},
-		"no key":                    {path: "metadata.labels['']", refused: "metadata.labels['']"},
-		"a subscript of the name":   {path: "metadata.name['a']", refused: "metadata.name['a']"},
-		"node":                      {path: "spec.nodeName", want: "n1"},
-		"account":                   {path: "spec.serviceAccountName", want: "robot"},
-		"another field":             {path: "spec.hostname", refused: "spec.hostname"},
-		"host":                      {path: "status.hostIP", addresses: resolve.Addresses{Host: []netip.Addr{host4, host6}}, want: "192.0.2.1"},
-		"hosts":                     {path: "status.hostIPs", addresses: resolve.Addresses{Host: []netip.Addr{host4, host6}}, want: "192.0.2.1,2001:db8::1"},
-		"host not known":            {path: "status.hostIP", refused: "not known yet"},
-		"pod, no address":           {path: "status.podIP"},
-		"pod":                       {path: "status.podIP", addresses: resolve.Addresses{Pod: []netip.Addr{six, four}}, want: "10.1.0.1"},
+		"name":                   {path: "metadata.name", want: "web"},
+		"namespace":              {path: "metadata.namespace", want: "shop"},
+		"uid":                    {path: "metadata.uid", want: "u1"},
+		"all labels":             {path: "metadata.labels", want: "a=\"one\"\nb=\"two \\\"2\\\"\""},
+		"label":                  {path: "metadata.labels['a']", want: "one"},
+		"missing label":          {path: "metadata.labels['c']"},
+		"annotation":             {path: "metadata.annotations['note']", want: "line\nline"},
+		"annotation with quotes": {path: "metadata.annotations['example.com/Note['x']']", want: "odd"},
+		"no key":                 {path: "metadata.labels['']", wantErr: "metadata.labels['']"},
+		"subscript of name":      {path: "metadata.name['a']", wantErr: "metadata.name['a']"},
+		"node":                   {path: "spec.nodeName", want: "n1"},
+		"account":                {path: "spec.serviceAccountName", want: "robot"},
+		"unsupported field":      {path: "spec.hostname", wantErr: "spec.hostname"},
+		"host":                   {path: "status.hostIP", addresses: resolve.Addresses{Host: []netip.Addr{host4, host6}}, want: "192.0.2.1"},
+		"hosts":                  {path: "status.hostIPs", addresses: resolve.Addresses{Host: []netip.Addr{host4, host6}}, want: "192.0.2.1,2001:db8::1"},
+		"host not known":         {path: "status.hostIP", wantErr: "not known yet"},
+		"pod, no address":        {path: "status.podIP"},
+		"pod":                    {path: "status.podIP", addresses: resolve.Addresses{Pod: []netip.Addr{six, four}}, want: "10.1.0.1"},
 		"pods by the node's family": {
 			path:      "status.podIPs",
 			addresses: resolve.Addresses{Host: []netip.Addr{host6}, Pod: []netip.Addr{four, six}}, want: "fd00::1,10.1.0.1",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := resolve.PodField(pod, &v1.ObjectFieldSelector{FieldPath: tc.path}, tc.addresses)
-			if tc.refused == "" && (err != nil || got != tc.want) {
-				t.Errorf("%q, %v, want %q", got, err, tc.want)
+			got, err := resolve.PodField(pod, &v1.ObjectFieldSelector{FieldPath: test.path}, test.addresses)
+			if test.wantErr == "" && (err != nil || got != test.want) {
+				t.Errorf("got %q, error %v, want %q", got, err, test.want)
 			}
-			if tc.refused != "" && (err == nil || !strings.Contains(err.Error(), tc.refused)) {
-				t.Errorf("%q, error %v, want one that says %q", got, err, tc.refused)
+			if test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
+				t.Errorf("got %q, error %v, want error %q", got, err, test.wantErr)
 			}
 		})
 	}
 	if _, err := resolve.MetadataField(pod, &v1.ObjectFieldSelector{APIVersion: "v2", FieldPath: "metadata.name"}); err == nil {
-		t.Error("another version of the API was taken")
+		t.Error("MetadataField accepted another API version")
 	}
 }
 
@@ -178,7 +178,7 @@ func list(pairs ...string) v1.ResourceList {
 	return all
 }
 
-func TestResourcesOfAContainer(t *testing.T) {
+func TestContainerResource(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{
 		InitContainers: []v1.Container{{Name: "init", Resources: v1.ResourceRequirements{Limits: list("cpu", "3")}}},
 		Containers: []v1.Container{{Name: "web", Resources: v1.ResourceRequirements{
@@ -186,85 +186,85 @@ func TestResourcesOfAContainer(t *testing.T) {
 		}}, {Name: "free"}},
 	}}
 	allocatable := list("cpu", "8", "memory", "1Gi", "hugepages-2Mi", "64Mi")
-	for name, tc := range map[string]struct {
+	for name, test := range map[string]struct {
 		container, resource, divisor string
-		want, refused                string
+		want, wantErr                string
 	}{
-		"cpu is rounded up":               {"web", "limits.cpu", "", "2", ""},
-		"cpu in thousandths":              {"web", "limits.cpu", "1m", "1500", ""},
-		"memory in bytes":                 {"web", "limits.memory", "", "104857600", ""},
-		"memory rounded up":               {"web", "limits.memory", "1G", "1", ""},
-		"memory in Mi":                    {"web", "limits.memory", "1Mi", "100", ""},
-		"request":                         {"web", "requests.cpu", "1m", "250", ""},
-		"request that is not set":         {"web", "requests.memory", "", "0", ""},
-		"huge pages":                      {"web", "limits.hugepages-2Mi", "1Mi", "4", ""},
-		"no limit: the node's":            {"free", "limits.memory", "1Mi", "1024", ""},
-		"no limit, and the node's is 0":   {"free", "limits.ephemeral-storage", "", "0", ""},
-		"no huge pages":                   {"free", "limits.hugepages-2Mi", "", "0", ""},
-		"an init container":               {"init", "limits.cpu", "", "3", ""},
-		"a container that is not there":   {"gone", "limits.cpu", "", "", `"gone"`},
-		"no container is named":           {"", "limits.cpu", "", "", "containerName: required"},
-		"an unknown resource":             {"web", "limits.gpu", "", "", `"limits.gpu"`},
-		"an unknown half":                 {"web", "wishes.cpu", "", "", `"wishes.cpu"`},
-		"a divisor that makes no sense":   {"web", "limits.cpu", "-1", "", "divisor"},
-		"a divisor below one byte is one": {"web", "limits.memory", "1m", "104857600", ""},
+		"cpu is rounded up":             {"web", "limits.cpu", "", "2", ""},
+		"cpu in thousandths":            {"web", "limits.cpu", "1m", "1500", ""},
+		"memory in bytes":               {"web", "limits.memory", "", "104857600", ""},
+		"memory rounded up":             {"web", "limits.memory", "1G", "1", ""},
+		"memory in Mi":                  {"web", "limits.memory", "1Mi", "100", ""},
+		"request":                       {"web", "requests.cpu", "1m", "250", ""},
+		"request that is not set":       {"web", "requests.memory", "", "0", ""},
+		"huge pages":                    {"web", "limits.hugepages-2Mi", "1Mi", "4", ""},
+		"no limit: the node's":          {"free", "limits.memory", "1Mi", "1024", ""},
+		"no limit, and the node's is 0": {"free", "limits.ephemeral-storage", "", "0", ""},
+		"no huge pages":                 {"free", "limits.hugepages-2Mi", "", "0", ""},
+		"an init container":             {"init", "limits.cpu", "", "3", ""},
+		"missing container":             {"gone", "limits.cpu", "", "", `"gone"`},
+		"no container name":             {"", "limits.cpu", "", "", "containerName: required"},
+		"unknown resource":              {"web", "limits.gpu", "", "", `"limits.gpu"`},
+		"unknown kind":                  {"web", "wishes.cpu", "", "", `"wishes.cpu"`},
+		"negative divisor":              {"web", "limits.cpu", "-1", "", "divisor"},
+		"divisor below one":             {"web", "limits.memory", "1m", "104857600", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ref := &v1.ResourceFieldSelector{ContainerName: tc.container, Resource: tc.resource}
-			if tc.divisor != "" {
-				ref.Divisor = resource.MustParse(tc.divisor)
+			ref := &v1.ResourceFieldSelector{ContainerName: test.container, Resource: test.resource}
+			if test.divisor != "" {
+				ref.Divisor = resource.MustParse(test.divisor)
 			}
 			got, err := resolve.ContainerResource(pod, nil, ref, allocatable)
-			if tc.refused == "" && (err != nil || got != tc.want) {
-				t.Errorf("%q, %v, want %q", got, err, tc.want)
+			if test.wantErr == "" && (err != nil || got != test.want) {
+				t.Errorf("got %q, error %v, want %q", got, err, test.want)
 			}
-			if tc.refused != "" && (err == nil || !strings.Contains(err.Error(), tc.refused)) {
-				t.Errorf("%q, error %v, want one that says %s", got, err, tc.refused)
+			if test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
+				t.Errorf("got %q, error %v, want error %q", got, err, test.wantErr)
 			}
 		})
 	}
 	if got, err := resolve.ContainerResource(pod, &pod.Spec.Containers[0], &v1.ResourceFieldSelector{Resource: "limits.cpu"}, nil); got != "2" {
-		t.Errorf("the container itself: %q, %v", got, err)
+		t.Errorf("own container: got %q, error %v, want 2", got, err)
 	}
 	pod.Spec.Resources = &v1.ResourceRequirements{Limits: list("memory", "1Mi")}
 	ref := &v1.ResourceFieldSelector{ContainerName: "free", Resource: "limits.memory"}
 	if got, err := resolve.ContainerResource(pod, nil, ref, allocatable); got != "1048576" {
-		t.Errorf("the pod's own limit: %q, %v", got, err)
+		t.Errorf("pod limit: got %q, error %v, want 1048576", got, err)
 	}
 }
 
-func TestAVolumeInMemoryHoldsNoMoreThanThePodMayUse(t *testing.T) {
+func TestEmptyDirMemorySize(t *testing.T) {
 	limited := func(name, memory string) v1.Container {
 		return v1.Container{Name: name, Resources: v1.ResourceRequirements{Limits: list("memory", memory)}}
 	}
 	always := v1.ContainerRestartPolicyAlways
 	sidecar := limited("sidecar", "10")
 	sidecar.RestartPolicy = &always
-	for name, tc := range map[string]struct {
+	for name, test := range map[string]struct {
 		spec              v1.PodSpec
 		limit, allocation string
 		want              int64
 	}{
-		"nothing is known":               {v1.PodSpec{Containers: []v1.Container{{Name: "a"}}}, "0", "0", 0},
-		"its own limit":                  {v1.PodSpec{Containers: []v1.Container{{Name: "a"}}}, "50", "0", 50},
-		"the node's":                     {v1.PodSpec{Containers: []v1.Container{{Name: "a"}}}, "50", "40", 40},
-		"the containers' together":       {v1.PodSpec{Containers: []v1.Container{limited("a", "20"), limited("b", "20")}}, "50", "90", 40},
-		"the pod's as a whole":           {v1.PodSpec{Resources: &v1.ResourceRequirements{Limits: list("memory", "35")}, Containers: []v1.Container{{Name: "a"}}}, "50", "90", 35},
-		"one of them is free":            {v1.PodSpec{Containers: []v1.Container{limited("a", "20"), {Name: "b"}}}, "50", "90", 50},
-		"a sidecar counts":               {v1.PodSpec{InitContainers: []v1.Container{sidecar}, Containers: []v1.Container{limited("a", "20")}}, "50", "90", 30},
-		"an init container may need all": {v1.PodSpec{InitContainers: []v1.Container{limited("i", "45")}, Containers: []v1.Container{limited("a", "20")}}, "0", "90", 45},
+		"nothing known":           {v1.PodSpec{Containers: []v1.Container{{Name: "a"}}}, "0", "0", 0},
+		"size limit":              {v1.PodSpec{Containers: []v1.Container{{Name: "a"}}}, "50", "0", 50},
+		"node":                    {v1.PodSpec{Containers: []v1.Container{{Name: "a"}}}, "50", "40", 40},
+		"sum of containers":       {v1.PodSpec{Containers: []v1.Container{limited("a", "20"), limited("b", "20")}}, "50", "90", 40},
+		"pod limit":               {v1.PodSpec{Resources: &v1.ResourceRequirements{Limits: list("memory", "35")}, Containers: []v1.Container{{Name: "a"}}}, "50", "90", 35},
+		"container without limit": {v1.PodSpec{Containers: []v1.Container{limited("a", "20"), {Name: "b"}}}, "50", "90", 50},
+		"sidecar":                 {v1.PodSpec{InitContainers: []v1.Container{sidecar}, Containers: []v1.Container{limited("a", "20")}}, "50", "90", 30},
+		"init container":          {v1.PodSpec{InitContainers: []v1.Container{limited("i", "45")}, Containers: []v1.Container{limited("a", "20")}}, "0", "90", 45},
 	} {
 		t.Run(name, func(t *testing.T) {
-			limit := resource.MustParse(tc.limit)
-			got := resolve.EmptyDirMemorySize(&v1.Pod{Spec: tc.spec}, &v1.EmptyDirVolumeSource{SizeLimit: &limit}, list("memory", tc.allocation))
-			if got != tc.want {
-				t.Errorf("%d bytes, want %d", got, tc.want)
+			limit := resource.MustParse(test.limit)
+			got := resolve.EmptyDirMemorySize(&v1.Pod{Spec: test.spec}, &v1.EmptyDirVolumeSource{SizeLimit: &limit}, list("memory", test.allocation))
+			if got != test.want {
+				t.Errorf("got %d, want %d", got, test.want)
 			}
 		})
 	}
 }
 
-func TestOnlyPathsInsideTheVolumeAreTaken(t *testing.T) {
+func TestFiles_Paths(t *testing.T) {
 	for path, want := range map[string]string{
 		"a": "a", "a/b/c": "a/b/c", "./a": "a", "a//b": "a/b", ".a": ".a", "a/..b": "a/..b", "a/": "a",
 		"": "", ".": "", "/etc/passwd": "", "..": "", "../a": "", "a/../b": "", "a/..": "", "..data": "", "..a/b": "",
@@ -273,20 +273,20 @@ func TestOnlyPathsInsideTheVolumeAreTaken(t *testing.T) {
 		files := resolve.Files{}
 		err := files.Add(path, resolve.File{Mode: 0o644})
 		if _, taken := files[want]; want != "" && (err != nil || !taken) {
-			t.Errorf("%q: %v, %v", path, files, err)
+			t.Errorf("%q: got %v, error %v, want accepted", path, files, err)
 		}
 		if want == "" && (err == nil || len(files) > 0) {
-			t.Errorf("%.20q was taken: %v", path, files)
+			t.Errorf("%.20q: got %v, want an error", path, files)
 		}
 	}
 	for _, mode := range []int32{-1, 0o1000, 0o4755} {
 		if err := (resolve.Files{}).Add("a", resolve.File{Mode: mode}); err == nil {
-			t.Errorf("the mode %#o was taken", mode)
+			t.Errorf("mode %#o was accepted", mode)
 		}
 	}
 }
 
-func FuzzAPathThatIsTakenStaysInside(f *testing.F) {
+func FuzzFiles_Add(f *testing.F) {
 	for _, seed := range []string{"a", "../a", "a/../../b", "/a", "..data/x", "a/./b"} {
 		f.Add(seed)
 	}
@@ -297,23 +297,23 @@ func FuzzAPathThatIsTakenStaysInside(f *testing.F) {
 		}
 		for taken := range files {
 			if strings.HasPrefix(taken, "/") || strings.HasPrefix(taken, "..") || strings.Contains("/"+taken+"/", "/../") {
-				t.Errorf("%q became %q", path, taken)
+				t.Errorf("Add(%q): got %q outside the volume", path, taken)
 			}
 		}
 	})
 }
 
-func TestAFileCannotBeAFolderToo(t *testing.T) {
+func TestFiles_Validate(t *testing.T) {
 	files := resolve.Files{"a": {}, "a/b/c": {}}
-	if err := files.Check(); err == nil || !strings.Contains(err.Error(), `"a"`) {
-		t.Errorf("error %v", err)
+	if err := files.Validate(); err == nil || !strings.Contains(err.Error(), `"a"`) {
+		t.Errorf("got %v, want an error about a", err)
 	}
-	if err := (resolve.Files{"a": {}, "b/a": {}, "ab": {}}).Check(); err != nil {
+	if err := (resolve.Files{"a": {}, "b/a": {}, "ab": {}}).Validate(); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestPlacesInsideAVolumeAtWhichSomethingElseIsMounted(t *testing.T) {
+func TestNestedMounts(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{VolumeMounts: []v1.VolumeMount{
 		{Name: "conf", MountPath: "/etc/app/"}, {Name: "tls", MountPath: "/etc/app/tls"}, {Name: "tls", MountPath: "/etc/apple"},
 		{Name: "odd", MountPath: "/etc/app/..data"}, {Name: "conf", MountPath: "/part", SubPath: "x"}, {Name: "tls", MountPath: "/part/y"},
@@ -323,32 +323,32 @@ func TestPlacesInsideAVolumeAtWhichSomethingElseIsMounted(t *testing.T) {
 	}
 }
 
-func TestTheUserOfAPodIsKnownOnlyIfAllContainersHaveTheSame(t *testing.T) {
+func TestFSUser(t *testing.T) {
 	user := func(id int64) *v1.SecurityContext { return &v1.SecurityContext{RunAsUser: &id} }
 	one := int64(1)
-	for name, tc := range map[string]struct {
+	for name, test := range map[string]struct {
 		pod  *v1.PodSecurityContext
 		own  []*v1.SecurityContext
-		want int64 // -1: not known
+		want int64 // -1 if unknown
 	}{
-		"nobody says":     {nil, []*v1.SecurityContext{nil}, -1},
-		"the pod says":    {&v1.PodSecurityContext{RunAsUser: &one}, []*v1.SecurityContext{nil, {}}, 1},
-		"all say":         {nil, []*v1.SecurityContext{user(2), user(2)}, 2},
-		"one says":        {nil, []*v1.SecurityContext{user(2), nil}, -1},
-		"they differ":     {nil, []*v1.SecurityContext{user(2), user(3)}, -1},
-		"one has its own": {&v1.PodSecurityContext{RunAsUser: &one}, []*v1.SecurityContext{nil, user(3)}, -1},
+		"not set":         {nil, []*v1.SecurityContext{nil}, -1},
+		"pod":             {&v1.PodSecurityContext{RunAsUser: &one}, []*v1.SecurityContext{nil, {}}, 1},
+		"all containers":  {nil, []*v1.SecurityContext{user(2), user(2)}, 2},
+		"one container":   {nil, []*v1.SecurityContext{user(2), nil}, -1},
+		"different users": {nil, []*v1.SecurityContext{user(2), user(3)}, -1},
+		"one override":    {&v1.PodSecurityContext{RunAsUser: &one}, []*v1.SecurityContext{nil, user(3)}, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod := &v1.Pod{Spec: v1.PodSpec{SecurityContext: tc.pod}}
-			for _, security := range tc.own {
+			pod := &v1.Pod{Spec: v1.PodSpec{SecurityContext: test.pod}}
+			for _, security := range test.own {
 				pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{SecurityContext: security})
 			}
 			got := int64(-1)
 			if known := resolve.FSUser(pod); known != nil {
 				got = *known
 			}
-			if got != tc.want {
-				t.Errorf("user %d, want %d", got, tc.want)
+			if got != test.want {
+				t.Errorf("got user %d, want %d", got, test.want)
 			}
 		})
 	}

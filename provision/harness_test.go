@@ -27,8 +27,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is a node with a provisioner, and an API server.
-type world struct {
+// harness is a provisioner with an API server.
+type harness struct {
 	*provision.Provisioner
 	t      *testing.T
 	server *heraldtest.APIServer
@@ -38,96 +38,96 @@ type world struct {
 	events []string
 }
 
-func newWorld(t *testing.T, change ...func(*provision.Config)) *world {
+func newHarness(t *testing.T, change ...func(*provision.Config)) *harness {
 	t.Helper()
-	w := &world{t: t, server: heraldtest.NewAPIServer()}
-	client, err := kubeapi.New(w.server.Config())
+	h := &harness{t: t, server: heraldtest.NewAPIServer()}
+	client, err := kubeapi.New(h.server.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.config = provision.Config{Root: filepath.Join(t.TempDir(), "pods"), API: client, Events: w}
-	for _, f := range change {
-		f(&w.config)
+	h.config = provision.Config{Root: filepath.Join(t.TempDir(), "pods"), API: client, Events: h}
+	for _, mutate := range change {
+		mutate(&h.config)
 	}
-	w.restart()
-	t.Cleanup(func() { // mounts would keep the test's folder from being removed
-		uids, err := w.Pods()
+	h.restart()
+	t.Cleanup(func() { // mounts would prevent the removal of the test's directory
+		uids, err := h.Pods()
 		if err != nil {
 			t.Error(err)
 		}
 		for _, uid := range uids {
-			if err := w.Unmount(context.WithoutCancel(t.Context()), uid); err != nil {
+			if err := h.Unmount(context.WithoutCancel(t.Context()), uid); err != nil {
 				t.Error(err)
 			}
 		}
 	})
-	return w
+	return h
 }
 
-// restart is what a new process begins with.
-func (w *world) restart() {
-	w.t.Helper()
-	provisioner, err := provision.New(w.config)
+// restart replaces the provisioner by a new one, as a new process would.
+func (h *harness) restart() {
+	h.t.Helper()
+	provisioner, err := provision.New(h.config)
 	if err != nil {
-		w.t.Fatal(err)
+		h.t.Fatal(err)
 	}
-	w.Provisioner = provisioner
+	h.Provisioner = provisioner
 }
 
-func (w *world) Event(_ k8sruntime.Object, eventtype, reason, message string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.events = append(w.events, eventtype+" "+reason+" "+message)
+func (h *harness) Event(_ k8sruntime.Object, eventtype, reason, message string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = append(h.events, eventtype+" "+reason+" "+message)
 }
 
-func (w *world) takeEvents() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	taken := w.events
-	w.events = nil
+func (h *harness) takeEvents() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	taken := h.events
+	h.events = nil
 	return taken
 }
 
-func (w *world) mount(pod *v1.Pod) {
-	w.t.Helper()
-	if err := w.Mount(w.t.Context(), pod); err != nil {
-		w.t.Fatal(err)
+func (h *harness) mount(pod *v1.Pod) {
+	h.t.Helper()
+	if err := h.Mount(h.t.Context(), pod); err != nil {
+		h.t.Fatal(err)
 	}
 }
 
-func (w *world) unmount(pod *v1.Pod) {
-	w.t.Helper()
-	if err := w.Unmount(w.t.Context(), podid.UID(pod.UID)); err != nil {
-		w.t.Fatal(err)
+func (h *harness) unmount(pod *v1.Pod) {
+	h.t.Helper()
+	if err := h.Unmount(h.t.Context(), podid.UID(pod.UID)); err != nil {
+		h.t.Fatal(err)
 	}
-	if _, err := os.Lstat(filepath.Join(w.config.Root, string(pod.UID))); !os.IsNotExist(err) {
-		w.t.Errorf("something is left of the pod: %v", err)
+	if _, err := os.Lstat(filepath.Join(h.config.Root, string(pod.UID))); !os.IsNotExist(err) {
+		h.t.Errorf("directory of the pod still exists: %v", err)
 	}
 }
 
-func (w *world) path(pod *v1.Pod, volume string) string {
-	w.t.Helper()
-	path, err := w.Path(pod, volume)
+func (h *harness) path(pod *v1.Pod, volume string) string {
+	h.t.Helper()
+	path, err := h.Path(pod, volume)
 	if err != nil {
-		w.t.Fatal(err)
+		h.t.Fatal(err)
 	}
 	return path
 }
 
-func (w *world) putConfigMap(name string, pairs ...string) {
+func (h *harness) putConfigMap(name string, pairs ...string) {
 	data := map[string]string{}
 	for i := 0; i < len(pairs); i += 2 {
 		data[pairs[i]] = pairs[i+1]
 	}
-	w.server.Put(&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Data: data})
+	h.server.Put(&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Data: data})
 }
 
-func (w *world) putSecret(name string, pairs ...string) {
+func (h *harness) putSecret(name string, pairs ...string) {
 	data := map[string][]byte{}
 	for i := 0; i < len(pairs); i += 2 {
 		data[pairs[i]] = []byte(pairs[i+1])
 	}
-	w.server.Put(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Data: data})
+	h.server.Put(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Data: data})
 }
 
 func newPod(name string, volumes ...v1.Volume) *v1.Pod {
@@ -157,31 +157,31 @@ func projectedVolume(sources ...v1.VolumeProjection) v1.Volume {
 	return v1.Volume{Name: "all", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: sources}}}
 }
 
-// visible is what a container sees in the folder: paths with mode and content, links followed.
-func visible(t *testing.T, folder string) map[string]string {
+// visible returns what a container sees in the directory: mode and content by path, with links followed.
+func visible(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	seen := map[string]string{}
 	var walk func(below string)
 	walk = func(below string) {
-		entries, err := os.ReadDir(filepath.Join(folder, below))
+		entries, err := os.ReadDir(filepath.Join(dir, below))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, entry := range entries {
-			at := filepath.Join(below, entry.Name())
-			info, err := os.Stat(filepath.Join(folder, at))
+			path := filepath.Join(below, entry.Name())
+			info, err := os.Stat(filepath.Join(dir, path))
 			switch {
-			case strings.HasPrefix(at, ".."):
+			case strings.HasPrefix(path, ".."):
 			case err != nil:
-				seen[at] = "dangling"
+				seen[path] = "dangling"
 			case info.IsDir():
-				walk(at)
+				walk(path)
 			default:
-				data, err := os.ReadFile(filepath.Join(folder, at))
+				data, err := os.ReadFile(filepath.Join(dir, path))
 				if err != nil {
 					t.Fatal(err)
 				}
-				seen[at] = fmt.Sprintf("%04o %s", info.Mode().Perm(), data)
+				seen[path] = fmt.Sprintf("%04o %s", info.Mode().Perm(), data)
 			}
 		}
 	}
@@ -205,7 +205,7 @@ func writeText(t *testing.T, text string, elements ...string) {
 	}
 }
 
-func makeFolder(t *testing.T, elements ...string) string {
+func mkdir(t *testing.T, elements ...string) string {
 	t.Helper()
 	path := filepath.Join(elements...)
 	if err := os.MkdirAll(path, 0o755); err != nil {
@@ -214,7 +214,7 @@ func makeFolder(t *testing.T, elements ...string) string {
 	return path
 }
 
-func makeLink(t *testing.T, target string, elements ...string) {
+func symlink(t *testing.T, target string, elements ...string) {
 	t.Helper()
 	if err := os.Symlink(target, filepath.Join(elements...)); err != nil {
 		t.Fatal(err)
@@ -230,14 +230,14 @@ func modeOf(t *testing.T, path string) fs.FileMode {
 	return info.Mode()
 }
 
-// canMount tries it: being root is not enough everywhere.
+// canMount reports whether this process may mount. Root may not everywhere.
 func canMount(t *testing.T) bool {
 	t.Helper()
-	folder := t.TempDir()
-	if err := unix.Mount("tmpfs", folder, "tmpfs", 0, "size=4096"); err != nil {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4096"); err != nil {
 		return false
 	}
-	if err := unix.Unmount(folder, 0); err != nil {
+	if err := unix.Unmount(dir, 0); err != nil {
 		t.Fatal(err)
 	}
 	return true
@@ -255,18 +255,18 @@ func isInMemory(t *testing.T, path string) bool {
 	return here.Dev != above.Dev
 }
 
-// withAndWithoutRights runs the test with what this process may do, and as a process that may nothing special.
-func withAndWithoutRights(t *testing.T, test func(t *testing.T)) {
+// runWithAndWithoutCapabilities runs the test twice.
+func runWithAndWithoutCapabilities(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	t.Run("with the rights of this process", test)
-	t.Run("without special rights", func(t *testing.T) {
-		dropRights(t)
+	t.Run("with capabilities", test)
+	t.Run("without capabilities", func(t *testing.T) {
+		dropCapabilities(t)
 		test(t)
 	})
 }
 
-// dropRights takes root's rights from the test's goroutine: its thread is not used for anything else, and ends with it.
-func dropRights(t *testing.T) {
+// dropCapabilities drops the capabilities of the test's thread, which is not reused.
+func dropCapabilities(t *testing.T) {
 	t.Helper()
 	runtime.LockOSThread()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -276,14 +276,14 @@ func dropRights(t *testing.T) {
 	}
 }
 
-// mayChown tries it.
+// mayChown reports whether this process may change owners.
 func mayChown(t *testing.T) bool {
 	t.Helper()
 	return os.Chown(t.TempDir(), 1000, 2000) == nil
 }
 
-// ownUser is a user that this process may give files to.
-func ownUser(t *testing.T) int64 {
+// chownUser returns a user to whom this process may give files.
+func chownUser(t *testing.T) int64 {
 	t.Helper()
 	if mayChown(t) {
 		return 1000
