@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -16,24 +17,24 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// fake is a container runtime in memory. Its containers do nothing: a test lets them exit. What was asked is kept, and
-// each call can be made to go wrong.
+// fake is a container runtime in memory. Its containers do nothing; tests make them exit. It records requests and injects
+// faults.
 type fake struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 
 	mu         sync.Mutex // guards all below
-	made       int
+	created    int
 	sandboxes  map[string]*runtimeapi.PodSandboxStatus
 	containers map[string]*fakeContainer
 	images     map[string]*runtimeapi.Image
 	faults     map[string][]fault
-	asked      []any
+	requests   []any
 	events     []*runtimeapi.ContainerEventResponse
-	features   *runtimeapi.StatusResponse
+	status     *runtimeapi.StatusResponse
 	exitCode   int32  // of commands
-	output     string // of commands, before what they always say
+	output     string // of commands, followed by "out" and "err"
 
-	forgetsSignals bool
+	ignoresSignals bool
 }
 
 type fakeContainer struct {
@@ -42,19 +43,19 @@ type fakeContainer struct {
 	log     *os.File // nil until it writes
 }
 
-// fault is what becomes of a call; execute does what was asked.
+// fault replaces the handling of a call. execute performs the call.
 type fault func(ctx context.Context, execute func() (any, error)) (any, error)
 
-func refuses(code codes.Code, message string) fault {
+func fails(code codes.Code, message string) fault {
 	return func(context.Context, func() (any, error)) (any, error) { return nil, status.Error(code, message) }
 }
 
-// losesTheAnswer does what was asked, and then the connection breaks.
-func losesTheAnswer(_ context.Context, execute func() (any, error)) (any, error) {
+// losesResponse performs the call, and then the connection breaks.
+func losesResponse(_ context.Context, execute func() (any, error)) (any, error) {
 	if _, err := execute(); err != nil {
 		return nil, err
 	}
-	return nil, status.Error(codes.Unavailable, "the connection broke")
+	return nil, status.Error(codes.Unavailable, "connection lost")
 }
 
 func hangs(ctx context.Context, _ func() (any, error)) (any, error) {
@@ -62,53 +63,64 @@ func hangs(ctx context.Context, _ func() (any, error)) (any, error) {
 	return nil, status.FromContextError(ctx.Err()).Err()
 }
 
+func delays(duration time.Duration) fault {
+	return func(ctx context.Context, execute func() (any, error)) (any, error) {
+		select {
+		case <-time.After(duration):
+			return execute()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
 func newFake() *fake {
 	return &fake{
 		sandboxes: map[string]*runtimeapi.PodSandboxStatus{}, containers: map[string]*fakeContainer{},
 		images: map[string]*runtimeapi.Image{"web:1": {Id: "sha256:web"}}, faults: map[string][]fault{},
-		features: &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{}},
+		status: &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{}},
 	}
 }
 
-// next lets the coming calls of that name go wrong, one fault for each.
-func (f *fake) next(call string, faults ...fault) {
+// inject applies the faults to the next calls of the method, one each.
+func (f *fake) inject(method string, faults ...fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.faults[call] = append(f.faults[call], faults...)
+	f.faults[method] = append(f.faults[method], faults...)
 }
 
 func (f *fake) intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	call := path.Base(info.FullMethod)
+	method := path.Base(info.FullMethod)
 	f.mu.Lock()
-	f.asked = append(f.asked, request)
-	var wrong fault
-	if queue := f.faults[call]; len(queue) > 0 {
-		wrong, f.faults[call] = queue[0], queue[1:]
+	f.requests = append(f.requests, request)
+	var inject fault
+	if queue := f.faults[method]; len(queue) > 0 {
+		inject, f.faults[method] = queue[0], queue[1:]
 	}
 	f.mu.Unlock()
-	if wrong != nil {
-		return wrong(ctx, func() (any, error) { return handle(ctx, request) })
+	if inject != nil {
+		return inject(ctx, func() (any, error) { return handle(ctx, request) })
 	}
 	return handle(ctx, request)
 }
 
-// requests are all of that type, in order.
+// requests returns the recorded requests of a type, in order.
 func requests[T any](f *fake) []T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var found []T
-	for _, request := range f.asked {
-		if one, ok := request.(T); ok {
-			found = append(found, one)
+	for _, request := range f.requests {
+		if typed, ok := request.(T); ok {
+			found = append(found, typed)
 		}
 	}
 	return found
 }
 
-// newLocked is a new ID, and a time that only rises.
+// newLocked returns a new ID and a strictly increasing time.
 func (f *fake) newLocked(kind string) (string, int64) {
-	f.made++
-	return fmt.Sprintf("%s-%d", kind, f.made), time.Now().UnixNano() + int64(f.made)
+	f.created++
+	return fmt.Sprintf("%s-%d", kind, f.created), time.Now().UnixNano() + int64(f.created)
 }
 
 func (f *fake) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
@@ -116,7 +128,7 @@ func (f *fake) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi
 }
 
 func (f *fake) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
-	return f.features, nil
+	return f.status, nil
 }
 
 func (f *fake) RunPodSandbox(_ context.Context, request *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
@@ -175,22 +187,198 @@ func (f *fake) PodSandboxStatus(_ context.Context, request *runtimeapi.PodSandbo
 func (f *fake) ListPodSandbox(_ context.Context, request *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	answer := &runtimeapi.ListPodSandboxResponse{}
+	response := &runtimeapi.ListPodSandboxResponse{}
 	for _, id := range slices.Sorted(maps.Keys(f.sandboxes)) {
-		if s := f.sandboxes[id]; selects(request.GetFilter().GetLabelSelector(), s.Labels) {
-			answer.Items = append(answer.Items, &runtimeapi.PodSandbox{
+		if s := f.sandboxes[id]; matchesLabels(request.GetFilter().GetLabelSelector(), s.Labels) {
+			response.Items = append(response.Items, &runtimeapi.PodSandbox{
 				Id: s.Id, Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt, Labels: s.Labels, Annotations: s.Annotations,
 			})
 		}
 	}
-	return answer, nil
+	return response, nil
 }
 
-func selects(selector, labels map[string]string) bool {
+func matchesLabels(selector, labels map[string]string) bool {
 	for name, value := range selector {
 		if labels[name] != value {
 			return false
 		}
 	}
 	return true
+}
+
+func (f *fake) CreateContainer(_ context.Context, request *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	config := request.Config
+	for _, c := range f.containers {
+		if c.sandbox == request.PodSandboxId && c.Metadata.Name == config.Metadata.Name && c.Metadata.Attempt == config.Metadata.Attempt {
+			return nil, status.Errorf(codes.Unknown, "failed to reserve container name: it is reserved for %q", c.Id)
+		}
+	}
+	id, now := f.newLocked("container")
+	f.containers[id] = &fakeContainer{sandbox: request.PodSandboxId, ContainerStatus: &runtimeapi.ContainerStatus{
+		Id: id, Metadata: config.Metadata, CreatedAt: now, Labels: config.Labels, Annotations: config.Annotations,
+		Image: config.Image, ImageRef: "web@sha256:web", Mounts: config.Mounts, StopSignal: config.StopSignal,
+		LogPath: request.SandboxConfig.LogDirectory + "/" + config.LogPath,
+	}}
+	if f.ignoresSignals {
+		f.containers[id].StopSignal = runtimeapi.Signal_RUNTIME_DEFAULT
+	}
+	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
+}
+
+func (f *fake) StartContainer(_ context.Context, request *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.containers[request.ContainerId]
+	if c.State != runtimeapi.ContainerState_CONTAINER_CREATED {
+		return nil, status.Errorf(codes.FailedPrecondition, "container %s is %v", c.Id, c.State)
+	}
+	c.State, c.StartedAt = runtimeapi.ContainerState_CONTAINER_RUNNING, time.Now().UnixNano()
+	return &runtimeapi.StartContainerResponse{}, nil
+}
+
+func (f *fake) StopContainer(_ context.Context, request *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.containers[request.ContainerId]
+	if c == nil {
+		return nil, status.Error(codes.NotFound, "no such container")
+	}
+	exitLocked(c, 0)
+	return &runtimeapi.StopContainerResponse{}, nil
+}
+
+func (f *fake) exit(id string, code int32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	exitLocked(f.containers[id], code)
+}
+
+func exitLocked(c *fakeContainer, code int32) {
+	if c.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
+		c.State, c.ExitCode, c.FinishedAt = runtimeapi.ContainerState_CONTAINER_EXITED, code, time.Now().UnixNano()
+		c.Reason = "Completed"
+		if code != 0 {
+			c.Reason = "Error"
+		}
+	}
+}
+
+func (f *fake) RemoveContainer(_ context.Context, request *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.containers, request.ContainerId)
+	return &runtimeapi.RemoveContainerResponse{}, nil
+}
+
+func (f *fake) ListContainers(_ context.Context, request *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	response := &runtimeapi.ListContainersResponse{}
+	for _, id := range slices.Sorted(maps.Keys(f.containers)) {
+		if c := f.containers[id]; matchesLabels(request.GetFilter().GetLabelSelector(), c.Labels) {
+			response.Containers = append(response.Containers, &runtimeapi.Container{
+				Id: c.Id, PodSandboxId: c.sandbox, Metadata: c.Metadata, Image: c.Image, ImageRef: c.ImageRef, State: c.State,
+				CreatedAt: c.CreatedAt, Labels: c.Labels, Annotations: c.Annotations,
+			})
+		}
+	}
+	return response, nil
+}
+
+func (f *fake) ContainerStatus(_ context.Context, request *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.containers[request.ContainerId]; c != nil {
+		return &runtimeapi.ContainerStatusResponse{Status: c.ContainerStatus}, nil
+	}
+	return nil, status.Error(codes.NotFound, "no such container")
+}
+
+func (f *fake) ExecSync(_ context.Context, request *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.containers[request.ContainerId] == nil {
+		return nil, status.Error(codes.NotFound, "no such container")
+	}
+	return &runtimeapi.ExecSyncResponse{Stdout: []byte(f.output + "out"), Stderr: []byte("err"), ExitCode: f.exitCode}, nil
+}
+
+func (f *fake) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runtimeapi.RuntimeService_GetContainerEventsServer) error {
+	f.mu.Lock()
+	events := f.events
+	f.mu.Unlock()
+	if events == nil {
+		return status.Error(codes.Unimplemented, "unknown method GetContainerEvents")
+	}
+	for _, event := range events {
+		if err := stream.Send(event); err != nil {
+			return err
+		}
+	}
+	<-stream.Context().Done()
+	return nil
+}
+
+// writeLog appends to the log file that the runtime has open, even if it was renamed.
+func (f *fake) writeLog(id, text string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	container := f.containers[id]
+	if container.log == nil {
+		if err := container.reopenLog(); err != nil {
+			return err
+		}
+	}
+	_, err := container.log.WriteString(text)
+	return err
+}
+
+func (c *fakeContainer) reopenLog() error {
+	if c.log != nil {
+		if err := c.log.Close(); err != nil {
+			return err
+		}
+	}
+	err := os.MkdirAll(filepath.Dir(c.LogPath), 0o700)
+	if err == nil {
+		c.log, err = os.OpenFile(c.LogPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	}
+	return err
+}
+
+func (f *fake) ReopenContainerLog(
+	_ context.Context, request *runtimeapi.ReopenContainerLogRequest,
+) (*runtimeapi.ReopenContainerLogResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.containers[request.ContainerId]
+	if c == nil {
+		return nil, status.Error(codes.NotFound, "no such container")
+	}
+	if c.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return nil, status.Error(codes.Unknown, "container is not running")
+	}
+	return &runtimeapi.ReopenContainerLogResponse{}, c.reopenLog()
+}
+
+// fakeImages is the image service of the fake.
+type fakeImages struct {
+	runtimeapi.UnimplementedImageServiceServer
+	*fake
+}
+
+func (f fakeImages) ImageStatus(_ context.Context, request *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &runtimeapi.ImageStatusResponse{Image: f.images[request.Image.Image]}, nil
+}
+
+func (f fakeImages) PullImage(_ context.Context, request *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.images[request.Image.Image] = &runtimeapi.Image{Id: "sha256:pulled", Size: 2048}
+	return &runtimeapi.PullImageResponse{ImageRef: "sha256:pulled"}, nil
 }

@@ -21,9 +21,9 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// hold puts into the runtime what lines say, "<sandbox> <pod> ready|dead <age>" or
+// addObjects adds an object to the runtime for each line, "<sandbox> <pod> ready|dead <age>" or
 // "<container> <pod>/<name>/<restart count> <sandbox> created|running|exited|unknown <age>".
-func (f *fake) hold(tb testing.TB, lines ...string) {
+func (f *fake) addObjects(tb testing.TB, lines ...string) {
 	tb.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,157 +55,157 @@ func (f *fake) hold(tb testing.TB, lines ...string) {
 	}
 }
 
-// held are the IDs of all that the runtime holds.
-func (f *fake) held() []string {
+// objectIDs returns the IDs of all objects of the runtime.
+func (f *fake) objectIDs() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Concat(slices.Sorted(maps.Keys(f.containers)), slices.Sorted(maps.Keys(f.sandboxes)))
 }
 
-// keeping wants these pods.
-func keeping(uids ...podid.UID) func(podid.UID) bool {
+// wanting returns an isWanted for these pods.
+func wanting(uids ...podid.UID) func(podid.UID) bool {
 	return func(uid podid.UID) bool { return slices.Contains(uids, uid) }
 }
 
-func TestGarbageIsWhatNobodyNeeds(t *testing.T) {
-	cases := map[string]struct {
-		held   []string
-		wanted bool
-		left   []string
+func TestCollectGarbage(t *testing.T) {
+	tests := map[string]struct {
+		objects   []string
+		wanted    bool
+		remaining []string
 	}{
-		"a pod that runs keeps its last state": {
+		"running pod keeps its last state": {
 			[]string{"s uid-1 ready 1h", "c0 uid-1/web/0 s exited 50m", "c1 uid-1/web/1 s exited 40m", "c2 uid-1/web/2 s running 30m"},
 			true, []string{"c1", "c2", "s"},
 		},
-		"a pod that crashes keeps its newest end": {
+		"crashing pod keeps its newest exit": {
 			[]string{"s uid-1 ready 1h", "c0 uid-1/web/0 s exited 3s", "c1 uid-1/web/1 s exited 2s", "c2 uid-1/web/2 s exited 1s"},
 			true, []string{"c2", "s"},
 		},
-		"each container has a newest end": {
+		"newest exit of each container": {
 			[]string{"s uid-1 ready 1h", "a0 uid-1/a/0 s exited 50m", "b0 uid-1/b/0 s exited 40m", "b1 uid-1/b/1 s exited 30m"},
 			true, []string{"a0", "b1", "s"},
 		},
-		"one that is being started is not an end": {
+		"created container is not an exit": {
 			[]string{"s uid-1 ready 1h", "c0 uid-1/web/0 s exited 50m", "c1 uid-1/web/1 s created 40m"},
 			true, []string{"c0", "c1", "s"},
 		},
-		"one in a lost state is not an end": {
+		"unknown state is not an exit": {
 			[]string{"s uid-1 ready 1h", "c0 uid-1/web/0 s exited 50m", "c1 uid-1/web/1 s unknown 40m"},
 			true, []string{"c0", "c1", "s"},
 		},
-		"a newer sandbox makes the older garbage": {
+		"older sandboxes": {
 			[]string{"s0 uid-1 dead 2h", "s1 uid-1 dead 1h", "s2 uid-1 ready 30m"},
 			true, []string{"s2"},
 		},
-		"the newest sandbox stays though it is dead": {
+		"newest sandbox is dead": {
 			[]string{"s0 uid-1 dead 2h", "s1 uid-1 dead 1h"},
 			true, []string{"s1"},
 		},
-		"a sandbox with a container stays": {
+		"sandbox with a container": {
 			[]string{"s0 uid-1 dead 2h", "s1 uid-1 ready 1h", "c0 uid-1/web/0 s0 exited 90m"},
 			true, []string{"c0", "s0", "s1"},
 		},
-		"a sandbox goes with its last container": {
+		"sandbox without containers": {
 			[]string{"s0 uid-1 dead 2h", "s1 uid-1 ready 1h", "c0 uid-1/web/0 s0 exited 90m", "c1 uid-1/web/1 s1 exited 50m"},
 			true, []string{"c1", "s1"},
 		},
-		"a second sandbox that is ready stays": {
+		"two ready sandboxes": {
 			[]string{"s0 uid-1 ready 2h", "s1 uid-1 ready 1h"},
 			true, []string{"s0", "s1"},
 		},
-		"of a pod that is gone nothing stays": {
+		"unwanted pod": {
 			[]string{"s0 uid-1 dead 2h", "s1 uid-1 dead 1h", "c0 uid-1/web/0 s0 exited 90m", "c1 uid-1/web/1 s1 exited 50m", "c2 uid-1/x/0 s1 created 50m"},
 			false, nil,
 		},
-		"one in a lost state of a pod that is gone goes too": {
+		"unwanted pod, unknown state": {
 			[]string{"s uid-1 dead 2h", "c uid-1/web/0 s unknown 90m"},
 			false, nil,
 		},
-		"what runs stays though nobody wants it": {
+		"unwanted pod, running": {
 			[]string{"s0 uid-1 dead 2h", "s1 uid-1 ready 1h", "c0 uid-1/a/0 s0 running 90m", "c1 uid-1/b/0 s1 exited 50m"},
 			false, []string{"c0", "s0", "s1"},
 		},
-		"a new sandbox stays though nobody wants it": {
+		"unwanted pod, new sandbox": {
 			[]string{"s0 uid-1 dead 30s", "s1 uid-1 dead 2m"},
 			false, []string{"s0"},
 		},
-		"what is new stays though nobody wants it": {
+		"unwanted pod, new containers": {
 			[]string{"s0 uid-1 dead 2h", "s1 uid-1 dead 30s", "c0 uid-1/a/0 s0 created 20s", "c1 uid-1/b/0 s1 exited 10s"},
 			false, []string{"c0", "c1", "s0", "s1"},
 		},
 	}
-	for name, test := range cases {
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				w.fake.hold(w, test.held...)
-				keep := keeping()
+			inBubble(t, func(h *harness) {
+				h.fake.addObjects(h, test.objects...)
+				isWanted := wanting()
 				if test.wanted {
-					keep = keeping("uid-1")
+					isWanted = wanting("uid-1")
 				}
-				if err := w.CollectGarbage(w.Context(), keep); err != nil {
-					w.Fatal(err)
+				if err := h.CollectGarbage(h.Context(), isWanted); err != nil {
+					h.Fatal(err)
 				}
-				if diff := cmp.Diff(test.left, w.fake.held()); diff != "" {
-					w.Error(diff)
+				if diff := cmp.Diff(test.remaining, h.fake.objectIDs()); diff != "" {
+					h.Error(diff)
 				}
 			})
 		})
 	}
 }
 
-// Whatever the runtime holds, a collection takes nothing that runs, that is new or that has containers, and leaves each
-// wanted pod its newest sandbox and the newest end of each container; a second one finds nothing.
-func TestGarbageIsNeverWhatSomebodyNeeds(t *testing.T) {
-	w := outside(t) // rapid asks for the test's deadline, which a bubble does not have
+// Whatever the runtime holds, a collection never removes running or new objects or sandboxes with containers, and keeps the
+// newest sandbox and the newest exit of each container of a wanted pod. A second collection finds nothing.
+func TestCollectGarbage_Invariants(t *testing.T) {
+	h := newHarness(t, t.TempDir()) // rapid needs the test's deadline, which a bubble does not have
 	rapid.Check(t, func(draw *rapid.T) {
-		w.fake.mu.Lock()
-		clear(w.fake.sandboxes)
-		clear(w.fake.containers)
-		w.fake.mu.Unlock()
+		h.fake.mu.Lock()
+		clear(h.fake.sandboxes)
+		clear(h.fake.containers)
+		h.fake.mu.Unlock()
 		wanted := rapid.Bool().Draw(draw, "wanted")
-		lines := drawHeld(draw)
-		w.fake.hold(t, lines...)
-		keep := keeping()
+		lines := drawObjects(draw)
+		h.fake.addObjects(t, lines...)
+		isWanted := wanting()
 		if wanted {
-			keep = keeping("uid-1")
+			isWanted = wanting("uid-1")
 		}
-		if err := w.CollectGarbage(t.Context(), keep); err != nil {
+		if err := h.CollectGarbage(t.Context(), isWanted); err != nil {
 			draw.Fatal(err)
 		}
-		left := w.fake.held()
-		checkLeft(draw, lines, left, wanted)
-		if err := w.CollectGarbage(t.Context(), keep); err != nil || wanted && !slices.Equal(left, w.fake.held()) {
-			draw.Errorf("a second collection: %v, left %v, then %v", err, left, w.fake.held())
+		remaining := h.fake.objectIDs()
+		checkRemaining(draw, lines, remaining, wanted)
+		if err := h.CollectGarbage(t.Context(), isWanted); err != nil || wanted && !slices.Equal(remaining, h.fake.objectIDs()) {
+			draw.Errorf("second collection: got error %v, remaining %v, want %v", err, h.fake.objectIDs(), remaining)
 		}
 	})
 }
 
-// drawHeld makes things of strictly falling age.
-func drawHeld(draw *rapid.T) []string {
+// drawObjects draws objects of strictly decreasing age.
+func drawObjects(draw *rapid.T) []string {
 	var lines []string
 	age := 5 * time.Minute
-	older := func() time.Duration {
+	nextAge := func() time.Duration {
 		age -= time.Duration(rapid.IntRange(1, 60).Draw(draw, "younger by")) * time.Second
 		return age
 	}
 	sandboxes := rapid.IntRange(1, 3).Draw(draw, "sandboxes")
 	for i := range sandboxes {
 		state := rapid.SampledFrom([]string{"ready", "dead"}).Draw(draw, "state")
-		lines = append(lines, fmt.Sprintf("s%d uid-1 %s %v", i, state, max(time.Second, older())))
+		lines = append(lines, fmt.Sprintf("s%d uid-1 %s %v", i, state, max(time.Second, nextAge())))
 	}
 	age = 5 * time.Minute
 	for i := range rapid.IntRange(0, 6).Draw(draw, "containers") {
 		name := rapid.SampledFrom([]string{"a", "b"}).Draw(draw, "name")
 		sandbox := rapid.IntRange(0, sandboxes-1).Draw(draw, "sandbox")
 		state := rapid.SampledFrom([]string{"created", "running", "exited", "unknown"}).Draw(draw, "state")
-		lines = append(lines, fmt.Sprintf("c%d uid-1/%s/%d s%d %s %v", i, name, i, sandbox, state, max(time.Second, older())))
+		lines = append(lines, fmt.Sprintf("c%d uid-1/%s/%d s%d %s %v", i, name, i, sandbox, state, max(time.Second, nextAge())))
 	}
 	return lines
 }
 
-func checkLeft(draw *rapid.T, lines, left []string, wanted bool) {
-	newest := map[string]string{} // by container name the newest that has ended, by "sandbox" the newest of those
-	occupied := map[string]bool{}
+func checkRemaining(draw *rapid.T, lines, remaining []string, wanted bool) {
+	newest := map[string]string{} // newest exited instance by container name, newest sandbox by "sandbox"
+	inUse := map[string]bool{}
 	for _, line := range lines {
 		words := strings.Fields(line)
 		if len(words) == 4 {
@@ -215,180 +215,169 @@ func checkLeft(draw *rapid.T, lines, left []string, wanted bool) {
 		if words[3] == "exited" {
 			newest[strings.Split(words[1], "/")[1]] = words[0]
 		}
-		occupied[words[2]] = occupied[words[2]] || slices.Contains(left, words[0])
+		inUse[words[2]] = inUse[words[2]] || slices.Contains(remaining, words[0])
 	}
 	for _, line := range lines {
 		words := strings.Fields(line)
 		age, _ := time.ParseDuration(words[len(words)-1])
-		needed := strings.Contains(line, " ready ") || strings.Contains(line, " running ") || occupied[words[0]]
+		needed := strings.Contains(line, " ready ") || strings.Contains(line, " running ") || inUse[words[0]]
 		for _, id := range newest {
 			needed = needed || wanted && id == words[0]
 		}
 		if needed || !wanted && age < 30*time.Second {
-			if !slices.Contains(left, words[0]) {
-				draw.Errorf("%s was taken, of %v", line, lines)
+			if !slices.Contains(remaining, words[0]) {
+				draw.Errorf("%s was removed, of %v", line, lines)
 			}
 		}
 	}
 }
 
-func TestOneThatMayRunIsStoppedBeforeItGoes(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.fake.hold(w, "s uid-1 dead 2h", "c uid-1/web/0 s unknown 90m")
-		w.fake.next("StopContainer", refuses(codes.Internal, "no"))
-		if err := w.CollectGarbage(w.Context(), keeping()); err == nil || len(w.fake.held()) != 2 {
-			w.Errorf("left are %v: %v", w.fake.held(), err)
+func TestCollectGarbage_StopsUnknownState(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		h.fake.addObjects(h, "s uid-1 dead 2h", "c uid-1/web/0 s unknown 90m")
+		h.fake.inject("StopContainer", fails(codes.Internal, "no"))
+		if err := h.CollectGarbage(h.Context(), wanting()); err == nil || len(h.fake.objectIDs()) != 2 {
+			h.Errorf("got error %v, remaining %v", err, h.fake.objectIDs())
 		}
-		if err := w.CollectGarbage(w.Context(), keeping()); err != nil || len(w.fake.held()) > 0 {
-			w.Errorf("left are %v: %v", w.fake.held(), err)
+		if err := h.CollectGarbage(h.Context(), wanting()); err != nil || len(h.fake.objectIDs()) > 0 {
+			h.Errorf("got error %v, remaining %v", err, h.fake.objectIDs())
 		}
 	})
 }
 
-func TestACollectionGoesOnWithTheRest(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.fake.hold(w, "s0 uid-1 dead 2h", "s1 uid-1 dead 2h", "c0 uid-1/a/0 s0 exited 1h", "c1 uid-1/b/0 s1 exited 1h")
-		w.fake.next("RemoveContainer", refuses(codes.Internal, "busy"))
-		err := w.CollectGarbage(w.Context(), keeping())
+func TestCollectGarbage_ContinuesAfterFailure(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		h.fake.addObjects(h, "s0 uid-1 dead 2h", "s1 uid-1 dead 2h", "c0 uid-1/a/0 s0 exited 1h", "c1 uid-1/b/0 s1 exited 1h")
+		h.fake.inject("RemoveContainer", fails(codes.Internal, "busy"))
+		err := h.CollectGarbage(h.Context(), wanting())
 		if err == nil || !strings.Contains(err.Error(), "busy") {
-			w.Errorf("it ended with %v", err)
+			h.Errorf("got error %v", err)
 		}
-		if left := w.fake.held(); len(left) != 2 || left[0][1:] != left[1][1:] {
-			w.Errorf("left are %v: not one container with its sandbox", left)
+		if remaining := h.fake.objectIDs(); len(remaining) != 2 || remaining[0][1:] != remaining[1][1:] {
+			h.Errorf("got remaining %v, want one container with its sandbox", remaining)
 		}
-		if err := w.CollectGarbage(w.Context(), keeping()); err != nil || len(w.fake.held()) > 0 {
-			w.Errorf("left are %v: %v", w.fake.held(), err)
+		if err := h.CollectGarbage(h.Context(), wanting()); err != nil || len(h.fake.objectIDs()) > 0 {
+			h.Errorf("got error %v, remaining %v", err, h.fake.objectIDs())
 		}
 	})
 }
 
-func TestARuntimeThatCannotBeListedHasNoGarbage(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.fake.hold(w, "s0 uid-1 dead 2h")
-		logs := filepath.Join(w.root, "logs", "prod_shop_uid-1")
-		age(w, logs, w.Mkdir(logs))
-		w.fake.next("ListContainers", refuses(codes.Internal, "no"))
-		if err := w.CollectGarbage(w.Context(), keeping()); err == nil || len(w.fake.held()) != 1 {
-			w.Errorf("left are %v: %v", w.fake.held(), err)
+func TestCollectGarbage_ListFails(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		h.fake.addObjects(h, "s0 uid-1 dead 2h")
+		logs := filepath.Join(h.root, "logs", "prod_shop_uid-1")
+		h.mkdir(logs)
+		makeOld(h, logs)
+		h.fake.inject("ListContainers", fails(codes.Internal, "no"))
+		if err := h.CollectGarbage(h.Context(), wanting()); err == nil || len(h.fake.objectIDs()) != 1 {
+			h.Errorf("got error %v, remaining %v", err, h.fake.objectIDs())
 		}
 		if _, err := os.Stat(logs); err != nil {
-			w.Error(err)
+			h.Error(err)
 		}
-		if err := w.CollectGarbage(w.Context(), nil); err == nil || !strings.Contains(err.Error(), "isWanted") {
-			w.Errorf("without isWanted: %v", err)
+		if err := h.CollectGarbage(h.Context(), nil); err == nil || !strings.Contains(err.Error(), "isWanted") {
+			h.Errorf("without isWanted: got error %v", err)
 		}
 	})
 }
 
-// Mkdir makes a folder and what is above it.
-func (w *world) Mkdir(dir string) error { return os.MkdirAll(dir, 0o700) }
-
-// age makes a file as old as the bubble's yesterday, unless making it failed.
-func age(tb testing.TB, file string, err error) {
+// makeOld sets the modification time of a file to a day ago, in the bubble's time.
+func makeOld(tb testing.TB, file string) {
 	tb.Helper()
 	yesterday := unix.NsecToTimeval(time.Now().Add(-24 * time.Hour).UnixNano())
-	if err == nil {
-		err = unix.Lutimes(file, []unix.Timeval{yesterday, yesterday})
-	}
-	if err != nil {
+	if err := unix.Lutimes(file, []unix.Timeval{yesterday, yesterday}); err != nil {
 		tb.Fatal(err)
 	}
 }
 
-func TestAContainersFilesGoWithIt(t *testing.T) {
+func TestCollectGarbage_InstanceFiles(t *testing.T) {
 	links := t.TempDir()
-	inWorld(t, func(w *world) {
+	inBubble(t, func(h *harness) {
 		pod := newPod(func(pod *v1.Pod) { pod.Spec.Containers[0].TerminationMessagePath = "/msg" })
-		sandbox := w.sandbox(pod)
+		sandbox := h.startSandbox(pod)
 		for i := range 3 {
-			start := first(pod)
+			start := firstStart(pod)
 			start.RestartCount = i
-			if err := w.StartContainer(w.Context(), pod, sandbox, start); err != nil {
-				w.Fatal(err)
+			if err := h.StartContainer(h.Context(), pod, sandbox, start); err != nil {
+				h.Fatal(err)
 			}
-			id := w.inspect(pod).Containers[0].ID.ID
-			if err := w.fake.write(id, "text"); err != nil {
-				w.Fatal(err)
+			id := h.inspect(pod).Containers[0].ID.ID
+			if err := h.fake.writeLog(id, "text"); err != nil {
+				h.Fatal(err)
 			}
-			w.fake.exit(id, 1)
+			h.fake.exit(id, 1)
 		}
-		logs := filepath.Join(w.root, "logs", "prod_shop_uid-1", "web")
+		logs := filepath.Join(h.root, "logs", "prod_shop_uid-1", "web")
 		for _, old := range []string{"0.log.20000101-000000.gz", "10.log"} {
-			if err := os.WriteFile(filepath.Join(logs, old), nil, 0o600); err != nil {
-				w.Fatal(err)
-			}
+			h.writeFile(filepath.Join(logs, old), "")
 		}
-		if err := w.CollectGarbage(w.Context(), keeping("uid-1")); err != nil {
-			w.Fatal(err)
+		if err := h.CollectGarbage(h.Context(), wanting("uid-1")); err != nil {
+			h.Fatal(err)
 		}
-		if diff := cmp.Diff([]string{"10.log", "2.log"}, files(w.T, logs)); diff != "" {
-			w.Error(diff)
+		if diff := cmp.Diff([]string{"10.log", "2.log"}, listFiles(h.T, logs)); diff != "" {
+			h.Error(diff)
 		}
-		if diff := cmp.Diff([]string{"2"}, files(w.T, filepath.Join(w.root, "pods", "uid-1", "containers", "web"))); diff != "" {
-			w.Error(diff)
+		if diff := cmp.Diff([]string{"2"}, listFiles(h.T, filepath.Join(h.root, "pods", "uid-1", "containers", "web"))); diff != "" {
+			h.Error(diff)
 		}
-		if left := files(w.T, links); len(left) != 1 || !strings.HasSuffix(left[0], w.only(pod).ID.ID+".log") {
-			w.Errorf("links: %v", left)
+		if left := listFiles(h.T, links); len(left) != 1 || !strings.HasSuffix(left[0], h.onlyContainer(pod).ID.ID+".log") {
+			h.Errorf("got links %v", left)
 		}
 	}, func(config *cri.Config) { config.ContainerLogDir = links })
 }
 
-func TestFilesThatTwoInstancesShareStay(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.fake.hold(w, "s uid-1 ready 2h", "c0 uid-1/web/0 s exited 50m", "c1 uid-1/web/1 s exited 40m", "c2 uid-1/web/0 s running 30m")
-		log := filepath.Join(w.root, "logs", "prod_shop_uid-1", "web", "0.log")
-		if err := w.Mkdir(filepath.Dir(log)); err != nil {
-			w.Fatal(err)
-		}
-		if err := os.WriteFile(log, []byte("c2 writes here"), 0o600); err != nil {
-			w.Fatal(err)
-		}
-		if err := w.CollectGarbage(w.Context(), keeping("uid-1")); err != nil {
-			w.Error(err)
+func TestCollectGarbage_SharedFiles(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		h.fake.addObjects(h, "s uid-1 ready 2h", "c0 uid-1/web/0 s exited 50m", "c1 uid-1/web/1 s exited 40m", "c2 uid-1/web/0 s running 30m")
+		log := filepath.Join(h.root, "logs", "prod_shop_uid-1", "web", "0.log")
+		h.writeFile(log, "written by c2")
+		if err := h.CollectGarbage(h.Context(), wanting("uid-1")); err != nil {
+			h.Error(err)
 		}
 		if _, err := os.Stat(log); err != nil {
-			w.Error(err)
+			h.Error(err)
 		}
 	})
 }
 
-func TestLogsOfPodsThatAreGoneGo(t *testing.T) {
+func TestCollectGarbage_OrphanedLogs(t *testing.T) {
 	links := t.TempDir()
-	inWorld(t, func(w *world) {
-		logs := filepath.Join(w.root, "logs")
+	inBubble(t, func(h *harness) {
+		logs := filepath.Join(h.root, "logs")
 		for _, dir := range []string{"prod_shop_wanted", "prod_shop_held", "prod_shop_gone", "prod_shop_new", "others", "a_b_"} {
-			if err := w.Mkdir(filepath.Join(logs, dir, "web")); err != nil {
-				w.Fatal(err)
-			}
+			h.mkdir(filepath.Join(logs, dir, "web"))
 			if dir != "prod_shop_new" {
-				age(w, filepath.Join(logs, dir), nil)
+				makeOld(h, filepath.Join(logs, dir))
 			}
 		}
-		w.fake.hold(w, "s held ready 2h", "c-1 held/web/0 s running 1h", "c-2 held/web/1 s exited 1h")
+		h.fake.addObjects(h, "s held ready 2h", "c-1 held/web/0 s running 1h", "c-2 held/web/1 s exited 1h")
 		for name, target := range map[string]string{
 			"gone_prod_web-c-3.log": "prod_shop_gone/web/0.log", "held_prod_web-c-1.log": "prod_shop_held/web/0.log",
 			"held_prod_web-c-2.log": "prod_shop_held/web/1.log", "wanted_prod_web-c-5.log": "prod_shop_wanted/web",
 			"foreign.log": "../elsewhere",
 		} {
 			link := filepath.Join(links, name)
-			age(w, link, os.Symlink(filepath.Join(logs, target), link))
+			if err := os.Symlink(filepath.Join(logs, target), link); err != nil {
+				h.Fatal(err)
+			}
+			makeOld(h, link)
 		}
 		if err := os.Symlink(filepath.Join(logs, "nothing"), filepath.Join(links, "new_prod_web-c-6.log")); err != nil {
-			w.Fatal(err)
+			h.Fatal(err)
 		}
-		if err := w.CollectGarbage(w.Context(), keeping("wanted")); err != nil {
-			w.Fatal(err)
+		if err := h.CollectGarbage(h.Context(), wanting("wanted")); err != nil {
+			h.Fatal(err)
 		}
 		want := []string{
 			"a_b_", "a_b_/web", "others", "others/web", "prod_shop_held", "prod_shop_held/web",
 			"prod_shop_new", "prod_shop_new/web", "prod_shop_wanted", "prod_shop_wanted/web",
 		}
-		if diff := cmp.Diff(want, files(w.T, logs)); diff != "" {
-			w.Error("folders:", diff)
+		if diff := cmp.Diff(want, listFiles(h.T, logs)); diff != "" {
+			h.Error("directories:", diff)
 		}
 		want = []string{"foreign.log", "held_prod_web-c-1.log", "new_prod_web-c-6.log", "wanted_prod_web-c-5.log"}
-		if diff := cmp.Diff(want, files(w.T, links)); diff != "" {
-			w.Error("links:", diff)
+		if diff := cmp.Diff(want, listFiles(h.T, links)); diff != "" {
+			h.Error("links:", diff)
 		}
 	}, func(config *cri.Config) { config.ContainerLogDir = links })
 }

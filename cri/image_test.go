@@ -20,306 +20,330 @@ import (
 	"github.com/heraldnode/herald/cri"
 )
 
-// wants is a pod whose image is not on the machine.
-func wants(image string, change ...func(*v1.Pod)) *v1.Pod {
-	pod := newPod(change...)
-	pod.Spec.Containers[0].Image = image
-	return pod
-}
-
-// start starts the pod's container in a sandbox that is there or made.
-func (w *world) start(ctx context.Context, pod *v1.Pod) error {
-	w.Helper()
-	return w.StartContainer(ctx, pod, w.sandbox(pod), first(pod))
-}
-
-func retryAfter(err error) time.Duration {
-	var told interface{ RetryAfter() time.Duration }
-	if errors.As(err, &told) {
-		return told.RetryAfter()
-	}
-	return 0
-}
-
-// takes makes a pull take a while.
-func takes(d time.Duration) fault {
-	return func(ctx context.Context, execute func() (any, error)) (any, error) {
-		select {
-		case <-time.After(d):
-			return execute()
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-func (w *world) pulls() int { return len(requests[*runtimeapi.PullImageRequest](w.fake)) }
-
-func TestThePullPolicyDecidesWhoIsAsked(t *testing.T) {
-	cases := map[string]struct {
-		policy       v1.PullPolicy
-		image        string
-		looks, pulls int
-		reason       string
+func TestEnsureImage_PullPolicy(t *testing.T) {
+	tests := map[string]struct {
+		policy             v1.PullPolicy
+		image              string
+		statusCalls, pulls int
+		reason             string
 	}{
-		"always, present":         {v1.PullAlways, "web:1", 1, 1, ""}, // the look is for the size
+		"always, present":         {v1.PullAlways, "web:1", 1, 1, ""}, // the status call is for the size
 		"always, absent":          {v1.PullAlways, "web:2", 1, 1, ""},
 		"if not present, present": {v1.PullIfNotPresent, "web:1", 1, 0, ""},
 		"if not present, absent":  {v1.PullIfNotPresent, "web:2", 2, 1, ""},
 		"never, present":          {v1.PullNever, "web:1", 1, 0, ""},
 		"never, absent":           {v1.PullNever, "web:2", 1, 0, "ErrImageNeverPull"},
 	}
-	for name, test := range cases {
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				pod := wants(test.image)
+			inBubble(t, func(h *harness) {
+				pod := podWithImage(test.image)
 				pod.Spec.Containers[0].ImagePullPolicy = test.policy
-				if err := w.start(w.Context(), pod); reasonOf(err) != test.reason {
-					w.Errorf("it ended with %v", err)
+				if err := h.startFirst(h.Context(), pod); waitingReason(err) != test.reason {
+					h.Errorf("got error %v", err)
 				}
-				if looks := len(requests[*runtimeapi.ImageStatusRequest](w.fake)); looks != test.looks || w.pulls() != test.pulls {
-					w.Errorf("%d looks, %d pulls", looks, w.pulls())
+				if statusCalls := len(requests[*runtimeapi.ImageStatusRequest](h.fake)); statusCalls != test.statusCalls || h.pullCount() != test.pulls {
+					h.Errorf("got %d status calls, %d pulls", statusCalls, h.pullCount())
 				}
 			})
 		})
 	}
 }
 
-func TestARuntimeThatCannotLookAtAnImageIsToldOf(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.fake.next("ImageStatus", refuses(codes.Internal, "broken store"))
-		err := w.start(w.Context(), newPod())
-		if reasonOf(err) != "ImageInspectError" || err.Error() != `Failed to inspect image "web:1": broken store` {
-			w.Errorf("it ended with %s: %v", reasonOf(err), err)
+func TestEnsureImage_Names(t *testing.T) {
+	digest := "@sha256:" + strings.Repeat("a", 64)
+	tests := map[string]string{ // the name in the request to the runtime, "" if invalid
+		"busybox":                  "busybox:latest",
+		"host":                     "host:latest",
+		"busybox:1.36":             "busybox:1.36",
+		"team/app":                 "team/app:latest",
+		"127.0.0.1:5000/app":       "127.0.0.1:5000/app:latest",
+		"my_host.io/app":           "my_host.io/app:latest",
+		"localhost/app":            "localhost/app:latest",
+		"[fd00::1]:5000/app:v1":    "[fd00::1]:5000/app:v1",
+		"Registry/app":             "Registry/app:latest", // a host: paths have no capitals
+		"app" + digest:             "app" + digest,
+		"reg.io/a/b__c/d-e.f:V1_x": "reg.io/a/b__c/d-e.f:V1_x",
+		"reg.io/app:v1" + digest:   "reg.io/app:v1" + digest,
+		strings.Repeat("a", 63):    strings.Repeat("a", 63) + ":latest",
+		strings.Repeat("a/", 120):  "",
+
+		"":                                     "",
+		" busybox":                             "",
+		"App":                                  "",
+		"reg.io/App":                           "",
+		"app:":                                 "",
+		"app:-v1":                              "",
+		"app:" + strings.Repeat("v", 129):      "",
+		"app@sha256:beef":                      "",
+		"app@md5:" + strings.Repeat("a", 32):   "",
+		"app//x":                               "",
+		"-app":                                 "",
+		"reg.io:port/app":                      "",
+		"https://reg.io/app":                   "",
+		"a..b/c:1":                             "",
+		strings.Repeat("a", 64):                "",
+		"reg.io/" + strings.Repeat("a", 256):   "",
+		"app\n":                                "",
+		"reg.io/app:v1@sha256:" + digest[1:70]: "",
+	}
+	for image, want := range tests {
+		t.Run(image, func(t *testing.T) {
+			inBubble(t, func(h *harness) {
+				err := h.startFirst(h.Context(), podWithImage(image))
+				if want == "" {
+					if waitingReason(err) != "InvalidImageName" || h.pullCount() != 0 {
+						h.Errorf("got %s: %v", waitingReason(err), err)
+					}
+					prefix := "Warning InspectFailed spec.containers{web}: Failed to apply default image tag "
+					if events := h.events(); !strings.HasPrefix(events[0], prefix) {
+						h.Errorf("got events %q", events)
+					}
+					return
+				}
+				if err != nil {
+					h.Fatal(err)
+				}
+				requested := requests[*runtimeapi.PullImageRequest](h.fake)[0].Image
+				if requested.Image != want || requested.UserSpecifiedImage != image {
+					h.Errorf("got %v, want %s", requested, want)
+				}
+			})
+		})
+	}
+}
+
+func TestEnsureImage_InspectError(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		h.fake.inject("ImageStatus", fails(codes.Internal, "broken store"))
+		err := h.startFirst(h.Context(), newPod())
+		if waitingReason(err) != "ImageInspectError" || err.Error() != `Failed to inspect image "web:1": broken store` {
+			h.Errorf("got %s: %v", waitingReason(err), err)
 		}
 		want := []string{
 			`Warning InspectFailed spec.containers{web}: Failed to inspect image "web:1": broken store`,
 			"Warning Failed spec.containers{web}: Error: ImageInspectError",
 		}
-		if diff := cmp.Diff(want, w.events()); diff != "" {
-			w.Error(diff)
+		if diff := cmp.Diff(want, h.events()); diff != "" {
+			h.Error(diff)
 		}
 	})
 }
 
-func TestAPullThatFailsPausesLongerEachTime(t *testing.T) {
-	inWorld(t, func(w *world) {
-		pod := wants("web:2")
-		for _, pause := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
-			pause *= time.Second
-			w.fake.next("PullImage", refuses(codes.Unknown, "manifest unknown"))
-			before := w.pulls()
-			if err := w.start(w.Context(), pod); reasonOf(err) != "ErrImagePull" || err.Error() != "manifest unknown" {
-				w.Fatalf("it ended with %s: %v", reasonOf(err), err)
+func TestPullBackoff_Delays(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		pod := podWithImage("web:2")
+		for _, delay := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
+			delay *= time.Second
+			h.fake.inject("PullImage", fails(codes.Unknown, "manifest unknown"))
+			before := h.pullCount()
+			if err := h.startFirst(h.Context(), pod); waitingReason(err) != "ErrImagePull" || err.Error() != "manifest unknown" {
+				h.Fatalf("got %s: %v", waitingReason(err), err)
 			}
 			time.Sleep(time.Second)
-			err := w.start(w.Context(), pod)
-			if want := `Back-off pulling image "web:2": ErrImagePull: manifest unknown`; reasonOf(err) != "ImagePullBackOff" ||
-				err.Error() != want || retryAfter(err) != pause-time.Second {
-				w.Fatalf("it ended with %s: %v, again after %v instead of %v", reasonOf(err), err, retryAfter(err), pause-time.Second)
+			err := h.startFirst(h.Context(), pod)
+			if want := `Back-off pulling image "web:2": ErrImagePull: manifest unknown`; waitingReason(err) != "ImagePullBackOff" ||
+				err.Error() != want || retryAfter(err) != delay-time.Second {
+				h.Fatalf("got %s: %v, retry after %v, want %v", waitingReason(err), err, retryAfter(err), delay-time.Second)
 			}
-			if w.pulls() != before+1 {
-				w.Error("it was pulled within the pause")
+			if h.pullCount() != before+1 {
+				h.Error("got a pull during the back-off")
 			}
 			time.Sleep(retryAfter(err))
 		}
-		story := w.events()
+		events := h.events()
 		want := []string{
 			`Normal BackOff spec.containers{web}: Back-off pulling image "web:2"`,
 			"Warning Failed spec.containers{web}: Error: ImagePullBackOff",
 		}
-		if diff := cmp.Diff(want, story[len(story)-2:]); diff != "" {
-			w.Error(diff)
+		if diff := cmp.Diff(want, events[len(events)-2:]); diff != "" {
+			h.Error(diff)
 		}
-		if err := w.start(w.Context(), pod); err != nil {
-			w.Error("after the pause it is not tried:", err)
+		if err := h.startFirst(h.Context(), pod); err != nil {
+			h.Error("after the back-off:", err)
 		}
 	})
 }
 
-func TestAnOldFailureDoesNotCount(t *testing.T) {
-	inWorld(t, func(w *world) {
-		pod := wants("web:2")
+func TestPullBackoff_Expires(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		pod := podWithImage("web:2")
 		for _, wait := range []time.Duration{10 * time.Second, 10*time.Minute + time.Second, 0} {
-			w.fake.next("PullImage", refuses(codes.Unknown, "no"))
-			if err := w.start(w.Context(), pod); reasonOf(err) != "ErrImagePull" {
-				w.Fatal(err)
+			h.fake.inject("PullImage", fails(codes.Unknown, "no"))
+			if err := h.startFirst(h.Context(), pod); waitingReason(err) != "ErrImagePull" {
+				h.Fatal(err)
 			}
 			time.Sleep(wait)
 		}
-		if err := w.start(w.Context(), pod); retryAfter(err) != 10*time.Second {
-			w.Errorf("it ended with %v, again after %v", err, retryAfter(err))
+		if err := h.startFirst(h.Context(), pod); retryAfter(err) != 10*time.Second {
+			h.Errorf("got error %v, retry after %v", err, retryAfter(err))
 		}
 	})
 }
 
-func TestAPodMadeAnewIsNotHeldBack(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.fake.next("PullImage", refuses(codes.Unknown, "no"))
-		if err := w.start(w.Context(), wants("web:2")); reasonOf(err) != "ErrImagePull" {
-			w.Fatal(err)
+func TestPullBackoff_PerPodAndImage(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		h.fake.inject("PullImage", fails(codes.Unknown, "no"))
+		if err := h.startFirst(h.Context(), podWithImage("web:2")); waitingReason(err) != "ErrImagePull" {
+			h.Fatal(err)
 		}
-		if err := w.start(w.Context(), wants("web:2", named("uid-2"))); err != nil {
-			w.Error(err)
+		if err := h.startFirst(h.Context(), podWithImage("web:2", withUID("uid-2"))); err != nil {
+			h.Error(err)
 		}
-		if err := w.start(w.Context(), wants("web:3")); err != nil {
-			w.Error("another image is held back:", err)
+		if err := h.startFirst(h.Context(), podWithImage("web:3")); err != nil {
+			h.Error("other image:", err)
 		}
 	})
 }
 
-func named(uid types.UID) func(*v1.Pod) {
-	return func(pod *v1.Pod) { pod.Name, pod.UID = string(uid), uid }
-}
-
-func TestWhatTheRuntimeSaysOfAPullIsItsReason(t *testing.T) {
-	cases := map[string][2]string{
+func TestPull_ReasonOfRuntime(t *testing.T) {
+	tests := map[string][2]string{
 		"RegistryUnavailable: timeout": {"RegistryUnavailable", "image pull failed for web:2 because the registry is unavailable: timeout"},
 		"SignatureValidationFailed":    {"SignatureValidationFailed", "image pull failed for web:2 because the signature validation failed"},
 	}
-	for said, want := range cases {
-		t.Run(said, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				w.fake.next("PullImage", refuses(codes.Unknown, said))
-				if err := w.start(w.Context(), wants("web:2")); reasonOf(err) != want[0] || err.Error() != want[1] {
-					w.Errorf("it ended with %s: %v", reasonOf(err), err)
+	for message, want := range tests {
+		t.Run(message, func(t *testing.T) {
+			inBubble(t, func(h *harness) {
+				h.fake.inject("PullImage", fails(codes.Unknown, message))
+				if err := h.startFirst(h.Context(), podWithImage("web:2")); waitingReason(err) != want[0] || err.Error() != want[1] {
+					h.Errorf("got %s: %v", waitingReason(err), err)
 				}
 			})
 		})
 	}
 }
 
-func TestPodsThatWantOneImageShareItsPull(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.fake.next("PullImage", takes(90*time.Second))
-		ended := make(chan error)
+func TestPull_Shared(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		h.fake.inject("PullImage", delays(90*time.Second))
+		done := make(chan error)
 		const pods = 5
 		for i := range pods {
-			pod := wants("web:2", named(types.UID(fmt.Sprint("uid-", i))))
-			sandbox := w.sandbox(pod)
-			go func() { ended <- w.StartContainer(w.Context(), pod, sandbox, first(pod)) }()
+			pod := podWithImage("web:2", withUID(types.UID(fmt.Sprint("uid-", i))))
+			sandbox := h.startSandbox(pod)
+			go func() { done <- h.StartContainer(h.Context(), pod, sandbox, firstStart(pod)) }()
 			time.Sleep(time.Second)
 		}
 		for range pods {
-			if err := <-ended; err != nil {
-				w.Error(err)
+			if err := <-done; err != nil {
+				h.Error(err)
 			}
 		}
-		if w.pulls() != 1 {
-			w.Errorf("%d pulls", w.pulls())
+		if h.pullCount() != 1 {
+			h.Errorf("got %d pulls, want 1", h.pullCount())
 		}
-		told := map[string]bool{}
-		for _, line := range w.events() {
-			told[line] = true
+		recorded := map[string]bool{}
+		for _, line := range h.events() {
+			recorded[line] = true
 		}
 		for i := range pods {
 			want := fmt.Sprintf(`Normal Pulled spec.containers{web}: Successfully pulled image "web:2" in 1m30s `+
 				"(%v including waiting). Image size: 2048 bytes.", 90*time.Second-time.Duration(i)*time.Second)
-			if !told[want] {
-				w.Errorf("no event %q in %q", want, w.events())
+			if !recorded[want] {
+				h.Errorf("got events %q, want %q", h.events(), want)
 			}
 		}
 	})
 }
 
-func TestBUG27WhoLeavesASharedPullLeavesItToTheOthers(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.fake.next("PullImage", takes(time.Minute))
-		type leaver struct {
+func TestBUG27_LeaveSharedPull(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		h.fake.inject("PullImage", delays(time.Minute))
+		type request struct {
 			cancel context.CancelFunc
-			ended  chan error
+			done   chan error
 		}
-		var all []leaver
+		var waiting []request
 		for i := range 2 {
-			pod := wants("web:2", named(types.UID(fmt.Sprint("uid-", i))))
-			sandbox := w.sandbox(pod)
-			ctx, cancel := context.WithCancel(w.Context())
-			one := leaver{cancel, make(chan error, 1)}
-			all = append(all, one)
-			go func() { one.ended <- w.StartContainer(ctx, pod, sandbox, first(pod)) }()
+			pod := podWithImage("web:2", withUID(types.UID(fmt.Sprint("uid-", i))))
+			sandbox := h.startSandbox(pod)
+			ctx, cancel := context.WithCancel(h.Context())
+			r := request{cancel, make(chan error, 1)}
+			waiting = append(waiting, r)
+			go func() { r.done <- h.StartContainer(ctx, pod, sandbox, firstStart(pod)) }()
 			synctest.Wait()
 		}
-		defer all[1].cancel()
-		begun := time.Now()
-		all[0].cancel() // the one who has begun it
-		if err := <-all[0].ended; !errors.Is(err, context.Canceled) || reasonOf(err) != "" || time.Since(begun) > 0 {
-			w.Errorf("who left ended with %v, %v later", err, time.Since(begun))
+		defer waiting[1].cancel()
+		started := time.Now()
+		waiting[0].cancel() // the request that started the pull
+		if err := <-waiting[0].done; !errors.Is(err, context.Canceled) || waitingReason(err) != "" || time.Since(started) > 0 {
+			h.Errorf("leaving pod: got error %v after %v", err, time.Since(started))
 		}
-		if err := <-all[1].ended; err != nil || w.pulls() != 1 {
-			w.Errorf("who stayed ended with %v after %d pulls", err, w.pulls())
+		if err := <-waiting[1].done; err != nil || h.pullCount() != 1 {
+			h.Errorf("remaining pod: got error %v after %d pulls", err, h.pullCount())
 		}
 	})
 }
 
-func TestAPullThatNobodyWaitsForEnds(t *testing.T) {
-	inWorld(t, func(w *world) {
-		ended := make(chan error, 1)
-		w.fake.next("PullImage", func(ctx context.Context, _ func() (any, error)) (any, error) {
+func TestPull_CancelledWithoutWaiters(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		done := make(chan error, 1)
+		h.fake.inject("PullImage", func(ctx context.Context, _ func() (any, error)) (any, error) {
 			<-ctx.Done()
-			ended <- ctx.Err()
+			done <- ctx.Err()
 			return nil, ctx.Err()
 		})
-		pod := wants("web:2")
-		ctx, cancel := context.WithCancel(w.Context())
-		begun := time.Now()
+		pod := podWithImage("web:2")
+		ctx, cancel := context.WithCancel(h.Context())
+		started := time.Now()
 		time.AfterFunc(time.Second, cancel)
-		if err := w.start(ctx, pod); !errors.Is(err, context.Canceled) {
-			w.Errorf("it ended with %v", err)
+		if err := h.startFirst(ctx, pod); !errors.Is(err, context.Canceled) {
+			h.Errorf("got error %v", err)
 		}
-		if err := <-ended; !errors.Is(err, context.Canceled) || time.Since(begun) > time.Second {
-			w.Errorf("the runtime's pull ended with %v after %v", err, time.Since(begun))
+		if err := <-done; !errors.Is(err, context.Canceled) || time.Since(started) > time.Second {
+			h.Errorf("pull: got error %v after %v", err, time.Since(started))
 		}
-		if err := w.start(w.Context(), pod); err != nil {
-			w.Error("who left is not let in again at once:", err)
-		}
-	})
-}
-
-func TestAPullThatHangsEndsAfterAnHour(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.fake.next("PullImage", hangs)
-		begun := time.Now()
-		if err := w.start(w.Context(), wants("web:2")); reasonOf(err) != "ErrImagePull" || time.Since(begun) != time.Hour {
-			w.Errorf("it ended with %v after %v", err, time.Since(begun))
+		if err := h.startFirst(h.Context(), pod); err != nil {
+			h.Error("next request:", err)
 		}
 	})
 }
 
-func TestNoMorePullsAtOnceThanAllowed(t *testing.T) {
+func TestPull_Timeout(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		h.fake.inject("PullImage", hangs)
+		started := time.Now()
+		if err := h.startFirst(h.Context(), podWithImage("web:2")); waitingReason(err) != "ErrImagePull" || time.Since(started) != time.Hour {
+			h.Errorf("got error %v after %v", err, time.Since(started))
+		}
+	})
+}
+
+func TestPull_Limit(t *testing.T) {
 	for limit, want := range map[int]time.Duration{0: time.Minute, 1: 4 * time.Minute, 2: 2 * time.Minute} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				begun, ended := time.Now(), make(chan error)
+			inBubble(t, func(h *harness) {
+				started, done := time.Now(), make(chan error)
 				const images = 4
 				for i := range images {
-					w.fake.next("PullImage", takes(time.Minute))
-					pod := wants(fmt.Sprint("image:", i), named(types.UID(fmt.Sprint("uid-", i))))
-					sandbox := w.sandbox(pod)
-					go func() { ended <- w.StartContainer(w.Context(), pod, sandbox, first(pod)) }()
+					h.fake.inject("PullImage", delays(time.Minute))
+					pod := podWithImage(fmt.Sprint("image:", i), withUID(types.UID(fmt.Sprint("uid-", i))))
+					sandbox := h.startSandbox(pod)
+					go func() { done <- h.StartContainer(h.Context(), pod, sandbox, firstStart(pod)) }()
 				}
 				for range images {
-					if err := <-ended; err != nil {
-						w.Error(err)
+					if err := <-done; err != nil {
+						h.Error(err)
 					}
 				}
-				if took := time.Since(begun); took != want {
-					w.Errorf("they took %v, not %v", took, want)
+				if took := time.Since(started); took != want {
+					h.Errorf("got duration %v, want %v", took, want)
 				}
 			}, func(config *cri.Config) { config.MaxParallelPulls = limit })
 		})
 	}
 }
 
-func TestRequestsForImagesAreCounted(t *testing.T) {
+func TestMetrics_ImageRequests(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	inWorld(t, func(w *world) {
+	inBubble(t, func(h *harness) {
 		for i, image := range []string{"web:1", "web:2", "Not A Name"} {
-			pod := wants(image, named(types.UID(fmt.Sprint("uid-", i))))
-			_ = w.start(w.Context(), pod)
+			pod := podWithImage(image, withUID(types.UID(fmt.Sprint("uid-", i))))
+			_ = h.startFirst(h.Context(), pod)
 		}
-		always := newPod(named("uid-9"))
+		always := newPod(withUID("uid-9"))
 		always.Spec.Containers[0].ImagePullPolicy = v1.PullAlways
-		_ = w.start(w.Context(), always)
+		_ = h.startFirst(h.Context(), always)
 	}, func(config *cri.Config) { config.Metrics = registry })
 	const want = `
 # HELP kubelet_image_manager_ensure_image_requests_total Number of images requested by containers.
@@ -333,6 +357,6 @@ kubelet_image_manager_ensure_image_requests_total{present_locally="unknown",pull
 		t.Error(err)
 	}
 	if n, err := testutil.GatherAndCount(registry, "kubelet_image_pull_duration_seconds"); err != nil || n != 1 {
-		t.Errorf("%d series of pulls: %v", n, err)
+		t.Errorf("got %d series, %v, want 1", n, err)
 	}
 }

@@ -15,130 +15,130 @@ import (
 	"github.com/heraldnode/herald/plan"
 )
 
-func sleepsBeforeTheEnd(seconds int64) func(*v1.Pod) {
+func withPreStopSleep(seconds int64) func(*v1.Pod) {
 	return func(pod *v1.Pod) {
 		pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: seconds}}}
 	}
 }
 
-func TestPW24TheHooksTimeIsDeductedAndTwoSecondsAreLeft(t *testing.T) {
-	cases := map[string]struct {
+func TestPW24_GracePeriodAfterHook(t *testing.T) {
+	tests := map[string]struct {
 		hook  int64
 		grace time.Duration
 		took  time.Duration
 		left  int64
 	}{
-		"no hook":                        {hook: 0, grace: 30 * time.Second, left: 30},
-		"a part of a second counts":      {hook: 0, grace: 2500 * time.Millisecond, left: 3},
-		"a hook within the grace":        {hook: 10, grace: 30 * time.Second, took: 10 * time.Second, left: 20},
-		"a hook up to the end":           {hook: 29, grace: 30 * time.Second, took: 29 * time.Second, left: 2},
-		"a hook that exceeds the grace":  {hook: 60, grace: 30 * time.Second, took: 30 * time.Second, left: 2},
-		"no grace is no time for a hook": {hook: 60, grace: 0, left: 2},
+		"no hook":                       {hook: 0, grace: 30 * time.Second, left: 30},
+		"rounded up":                    {hook: 0, grace: 2500 * time.Millisecond, left: 3},
+		"hook within the grace period":  {hook: 10, grace: 30 * time.Second, took: 10 * time.Second, left: 20},
+		"hook almost to the end":        {hook: 29, grace: 30 * time.Second, took: 29 * time.Second, left: 2},
+		"hook exceeds the grace period": {hook: 60, grace: 30 * time.Second, took: 30 * time.Second, left: 2},
+		"no grace period":               {hook: 60, grace: 0, left: 2},
 	}
-	for name, test := range cases {
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
+			inBubble(t, func(h *harness) {
 				pod := newPod()
 				if test.hook > 0 {
-					sleepsBeforeTheEnd(test.hook)(pod)
+					withPreStopSleep(test.hook)(pod)
 				}
-				c := w.run(pod)
-				begun := time.Now()
+				c := h.startPod(pod)
+				started := time.Now()
 				stop := plan.Stop{ID: c.ID, Container: &pod.Spec.Containers[0], Grace: test.grace}
-				if err := w.StopContainer(w.Context(), pod, stop); err != nil {
-					w.Fatal(err)
+				if err := h.StopContainer(h.Context(), pod, stop); err != nil {
+					h.Fatal(err)
 				}
-				if took := time.Since(begun); took != test.took {
-					w.Errorf("it took %v, want %v", took, test.took)
+				if took := time.Since(started); took != test.took {
+					h.Errorf("got duration %v, want %v", took, test.took)
 				}
-				if left := requests[*runtimeapi.StopContainerRequest](w.fake)[0].Timeout; left != test.left {
-					w.Errorf("%d s were left, want %d", left, test.left)
+				if left := requests[*runtimeapi.StopContainerRequest](h.fake)[0].Timeout; left != test.left {
+					h.Errorf("got %d s left, want %d", left, test.left)
 				}
-				exceeded := slices.Contains(w.events(), "Warning FailedPreStopHook spec.containers{web}: PreStopHook failed")
-				if exceeded != (test.took == test.grace && test.grace > 0) {
-					w.Errorf("events: %q", w.events())
+				failed := slices.Contains(h.events(), "Warning FailedPreStopHook spec.containers{web}: PreStopHook failed")
+				if failed != (test.took == test.grace && test.grace > 0) {
+					h.Errorf("got events %q", h.events())
 				}
 			})
 		})
 	}
 }
 
-func TestPW24AFailedHookKeepsNoContainerFromEnding(t *testing.T) {
-	inWorld(t, func(w *world) {
+func TestPW24_FailedHook(t *testing.T) {
+	inBubble(t, func(h *harness) {
 		pod := newPod(func(pod *v1.Pod) {
 			pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"bye"}}}}
 		})
-		c := w.run(pod)
-		w.fake.exitCode = 1
+		c := h.startPod(pod)
+		h.fake.exitCode = 1
 		stop := plan.Stop{ID: c.ID, Container: &pod.Spec.Containers[0], Grace: 30 * time.Second, Message: "because of " + c.ID.ID}
-		if err := w.StopContainer(w.Context(), pod, stop); err != nil {
-			w.Fatal(err)
+		if err := h.StopContainer(h.Context(), pod, stop); err != nil {
+			h.Fatal(err)
 		}
-		if c := w.only(pod); c.State != observed.Exited {
-			w.Errorf("the container is %v", c.State)
+		if c := h.onlyContainer(pod); c.State != observed.Exited {
+			h.Errorf("got container state %v", c.State)
 		}
 		want := []string{
 			"Normal Killing spec.containers{web}: because of web",
 			"Warning FailedPreStopHook spec.containers{web}: PreStopHook failed",
 		}
-		if got := w.events()[len(w.events())-2:]; !slices.Equal(got, want) {
-			w.Errorf("events: %q", got)
+		if got := h.events()[len(h.events())-2:]; !slices.Equal(got, want) {
+			h.Errorf("got events %q", got)
 		}
-		if timeout := requests[*runtimeapi.ExecSyncRequest](w.fake)[0].Timeout; timeout != 30 {
-			w.Errorf("the hook had %d s", timeout)
-		}
-	})
-}
-
-func TestAContainerWithoutASpecIsStoppedWithoutAHook(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.run(newPod(sleepsBeforeTheEnd(60)))
-		told := len(w.events())
-		begun := time.Now()
-		if err := w.StopContainer(w.Context(), nil, plan.Stop{ID: c.ID, Grace: time.Second}); err != nil {
-			w.Fatal(err)
-		}
-		if time.Since(begun) > 0 || len(w.events()) > told {
-			w.Errorf("it took %v; events: %q", time.Since(begun), w.events()[told:])
+		if timeout := requests[*runtimeapi.ExecSyncRequest](h.fake)[0].Timeout; timeout != 30 {
+			h.Errorf("got hook timeout %d s, want 30", timeout)
 		}
 	})
 }
 
-func TestWhatIsGoneIsStopped(t *testing.T) {
-	inWorld(t, func(w *world) {
-		if err := w.StopContainer(w.Context(), nil, plan.Stop{ID: observed.ContainerID{Runtime: "fake", ID: "gone"}}); err != nil {
-			w.Error(err)
+func TestStopContainer_WithoutSpec(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		c := h.startPod(newPod(withPreStopSleep(60)))
+		before := len(h.events())
+		started := time.Now()
+		if err := h.StopContainer(h.Context(), nil, plan.Stop{ID: c.ID, Grace: time.Second}); err != nil {
+			h.Fatal(err)
 		}
-		if err := w.StopSandbox(w.Context(), "gone"); err != nil {
-			w.Error(err)
-		}
-		w.fake.next("StopContainer", refuses(codes.Internal, "no"))
-		if err := w.StopContainer(w.Context(), nil, plan.Stop{}); err == nil {
-			w.Error("a stop that failed has no error")
+		if time.Since(started) > 0 || len(h.events()) > before {
+			h.Errorf("got duration %v, events %q", time.Since(started), h.events()[before:])
 		}
 	})
 }
 
-func TestBUG27AStopThatIsCancelledInItsHookStopsNothing(t *testing.T) {
-	inWorld(t, func(w *world) {
-		pod := newPod(sleepsBeforeTheEnd(60))
-		c := w.run(pod)
-		ctx, cancel := context.WithCancel(w.Context())
-		ended := make(chan error)
+func TestStop_NotFound(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		if err := h.StopContainer(h.Context(), nil, plan.Stop{ID: observed.ContainerID{Runtime: "fake", ID: "gone"}}); err != nil {
+			h.Error(err)
+		}
+		if err := h.StopSandbox(h.Context(), "gone"); err != nil {
+			h.Error(err)
+		}
+		h.fake.inject("StopContainer", fails(codes.Internal, "no"))
+		if err := h.StopContainer(h.Context(), nil, plan.Stop{}); err == nil {
+			h.Error("failed stop: got no error")
+		}
+	})
+}
+
+func TestBUG27_StopCancelledInHook(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		pod := newPod(withPreStopSleep(60))
+		c := h.startPod(pod)
+		ctx, cancel := context.WithCancel(h.Context())
+		done := make(chan error)
 		go func() {
-			ended <- w.StopContainer(ctx, pod, plan.Stop{ID: c.ID, Container: &pod.Spec.Containers[0], Grace: time.Hour})
+			done <- h.StopContainer(ctx, pod, plan.Stop{ID: c.ID, Container: &pod.Spec.Containers[0], Grace: time.Hour})
 		}()
 		synctest.Wait()
-		begun := time.Now()
+		started := time.Now()
 		cancel()
-		if err := <-ended; err == nil || time.Since(begun) > 0 {
-			w.Errorf("it ended with %v, %v later", err, time.Since(begun))
+		if err := <-done; err == nil || time.Since(started) > 0 {
+			h.Errorf("got error %v after %v", err, time.Since(started))
 		}
-		if c := w.only(pod); c.State != observed.Running {
-			w.Errorf("the container is %v", c.State)
+		if c := h.onlyContainer(pod); c.State != observed.Running {
+			h.Errorf("got container state %v", c.State)
 		}
-		if story := w.events(); slices.Contains(story, "Warning FailedPreStopHook spec.containers{web}: PreStopHook failed") {
-			w.Errorf("events: %q", story)
+		if events := h.events(); slices.Contains(events, "Warning FailedPreStopHook spec.containers{web}: PreStopHook failed") {
+			h.Errorf("got events %q", events)
 		}
 	})
 }

@@ -1,0 +1,181 @@
+package cri_test
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/heraldnode/herald/cri"
+	"github.com/heraldnode/herald/observed"
+)
+
+func TestF22_LostResponse(t *testing.T) {
+	for _, method := range []string{"RunPodSandbox", "CreateContainer", "StartContainer"} {
+		t.Run(method, func(t *testing.T) {
+			inBubble(t, func(h *harness) {
+				h.fake.inject(method, losesResponse)
+				c := h.startPod(newPod())
+				if c.State != observed.Running {
+					h.Errorf("got container state %v", c.State)
+				}
+				if sandboxes := h.inspect(newPod()).Sandboxes; len(sandboxes) != 1 {
+					h.Errorf("got %d sandboxes, want 1", len(sandboxes))
+				}
+			})
+		})
+	}
+}
+
+func TestF15_NameReserved(t *testing.T) {
+	for name, message := range map[string]string{
+		"containerd": `failed to reserve sandbox name "web_0": name "web_0" is reserved for "4f5e"`,
+		"CRI-O":      "error reserving pod name web_0 for id 4f5e: name is reserved",
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(h *harness) {
+				h.fake.inject("RunPodSandbox", fails(codes.Unknown, message))
+				_, err := h.StartSandbox(h.Context(), newPod(), 0)
+				if delay := retryAfter(err); delay != time.Second {
+					h.Errorf("got retry after %v, want 1s: %v", delay, err)
+				}
+				if events := h.events(); len(events) > 0 {
+					h.Errorf("got events %q, want none", events)
+				}
+			})
+		})
+	}
+}
+
+func TestStartSandbox_Failure(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		h.fake.inject("RunPodSandbox", fails(codes.Unknown, "no network"))
+		_, err := h.StartSandbox(h.Context(), newPod(), 0)
+		if waitingReason(err) != "CreatePodSandboxError" || err.Error() != `Failed to create sandbox for pod "shop_prod(uid-1)": no network` {
+			h.Errorf("got %s: %v", waitingReason(err), err)
+		}
+		if diff := cmp.Diff([]string{"Warning FailedCreatePodSandBox : Failed to create pod sandbox: no network"}, h.events()); diff != "" {
+			h.Error(diff)
+		}
+	})
+}
+
+func TestStartSandbox_Config(t *testing.T) {
+	burstable := newPod(func(pod *v1.Pod) {
+		pod.Spec.DNSPolicy = v1.DNSClusterFirst
+		pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
+	})
+	inBubble(t, func(h *harness) {
+		h.writeFile(h.root+"/resolv.conf", "nameserver 192.0.2.53\nsearch node.test\noptions rotate\n")
+		h.startSandbox(burstable)
+		request := requests[*runtimeapi.RunPodSandboxRequest](h.fake)[0]
+		if !strings.HasSuffix(request.Config.LogDirectory, "/logs/prod_shop_uid-1") {
+			h.Errorf("got log directory %s", request.Config.LogDirectory)
+		}
+		// The fake does not report a cgroup driver.
+		if got := request.Config.Linux.CgroupParent; got != "/kubepods/burstable/poduid-1" {
+			h.Errorf("got cgroup parent %q", got)
+		}
+		dns := request.Config.DnsConfig
+		if !slices.Equal(dns.Servers, []string{"192.0.2.53"}) || !slices.Equal(dns.Searches, []string{"node.test"}) ||
+			!slices.Equal(dns.Options, []string{"rotate"}) {
+			h.Errorf("got DNS configuration %v", dns)
+		}
+		want := []string{`Warning MissingClusterDNS : pod: "shop_prod(uid-1)". no ClusterDNS is configured, so "ClusterFirst" ` +
+			`is not possible. Falling back to "Default" policy.`}
+		if diff := cmp.Diff(want, h.events()); diff != "" {
+			h.Error(diff)
+		}
+	}, func(config *cri.Config) { config.CgroupParent = "/kubepods" })
+	inBubble(t, func(h *harness) {
+		h.startSandbox(burstable)
+		config := requests[*runtimeapi.RunPodSandboxRequest](h.fake)[0].Config
+		if got := config.Linux.CgroupParent; got != "kubepods-burstable-poduid_1.slice" {
+			h.Errorf("systemd: got cgroup parent %q", got)
+		}
+		if !slices.Equal(config.DnsConfig.Servers, []string{"10.96.0.10"}) || !slices.Contains(config.DnsConfig.Searches, "prod.svc.c.test") {
+			h.Errorf("cluster DNS: got %v", config.DnsConfig)
+		}
+	}, func(config *cri.Config) {
+		config.CgroupParent, config.CgroupDriver = "/kubepods", "systemd"
+		config.ClusterDomain, config.ClusterDNS = "c.test", []netip.Addr{netip.MustParseAddr("10.96.0.10")}
+	})
+}
+
+func TestStartSandbox_Unsupported(t *testing.T) {
+	pod := newPod(func(pod *v1.Pod) {
+		pod.Spec.RuntimeClassName = new("fast")
+		pod.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "net.core.somaxconn", Value: "1024"}}}
+	})
+	inBubble(t, func(h *harness) {
+		err := h.Unsupported(pod)
+		for _, path := range []string{"spec.runtimeClassName: ", "spec.securityContext.sysctls[0]: "} {
+			if err == nil || !strings.Contains(err.Error(), path) {
+				h.Errorf("%s: got error %v", path, err)
+			}
+		}
+		if _, err := h.StartSandbox(h.Context(), pod, 0); waitingReason(err) != "CreatePodSandboxError" {
+			h.Errorf("got error %v", err)
+		}
+	})
+	inBubble(t, func(h *harness) {
+		h.startSandbox(pod)
+		if got := requests[*runtimeapi.RunPodSandboxRequest](h.fake)[0].RuntimeHandler; got != "kata" {
+			h.Errorf("got handler %q, want kata", got)
+		}
+	}, func(config *cri.Config) {
+		config.RuntimeHandlers = map[string]string{"fast": "kata"}
+		config.AllowedUnsafeSysctls = []string{"net.core.*"}
+	})
+}
+
+func TestStartSandbox_EscapingNames(t *testing.T) {
+	tests := map[string]func(pod *v1.Pod, name string){
+		"metadata.uid":                func(pod *v1.Pod, name string) { pod.UID = types.UID(name) },
+		"metadata.name":               func(pod *v1.Pod, name string) { pod.Name = name },
+		"metadata.namespace":          func(pod *v1.Pod, name string) { pod.Namespace = name },
+		"spec.containers[0].name":     func(pod *v1.Pod, name string) { pod.Spec.Containers[0].Name = name },
+		"spec.initContainers[0].name": func(pod *v1.Pod, name string) { pod.Spec.InitContainers = []v1.Container{{Name: name}} },
+		"spec.ephemeralContainers[0].name": func(pod *v1.Pod, name string) {
+			pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: name}}}
+		},
+	}
+	for field, set := range tests {
+		t.Run(field, func(t *testing.T) {
+			for _, name := range []string{"../../etc", "a/b", "..", ".hidden", "nul\x00", "", strings.Repeat("x", 256)} {
+				inBubble(t, func(h *harness) {
+					_, err := h.StartSandbox(h.Context(), newPod(func(pod *v1.Pod) { set(pod, name) }), 0)
+					if err == nil || !strings.Contains(err.Error(), field+": ") {
+						h.Errorf("%q: got error %v", name, err)
+					}
+					if created := listFiles(h.T, h.root); len(created) > 0 {
+						h.Errorf("%q: got files %v", name, created)
+					}
+				})
+			}
+		})
+	}
+}
+
+func TestStartSandbox_GroupsPolicy(t *testing.T) {
+	pod := newPod(func(pod *v1.Pod) {
+		pod.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroupsPolicy: new(v1.SupplementalGroupsPolicyStrict)}
+	})
+	inBubble(t, func(h *harness) {
+		if _, err := h.StartSandbox(h.Context(), pod, 0); err == nil || !strings.Contains(err.Error(), "supplementalGroupsPolicy") {
+			h.Errorf("got error %v", err)
+		}
+		h.fake.status.Features = &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true}
+		if got := h.createdConfig(pod).Linux.SecurityContext.SupplementalGroupsPolicy; got != runtimeapi.SupplementalGroupsPolicy_Strict {
+			h.Errorf("got policy %v", got)
+		}
+	})
+}
