@@ -20,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// site is a server that answers the first request with its first reply, the second with the second, and further ones with
-// the last. It writes down what it is asked, byte by byte.
+// rawServer answers the n-th request with its n-th reply, and further requests with the last one. It records the
+// requests byte by byte.
 type rawServer struct {
 	port int32
 
@@ -30,17 +30,17 @@ type rawServer struct {
 	requests []string
 }
 
-// reply is an answer as it goes over the wire.
+// reply is a response as it goes over the wire.
 type reply struct {
-	// Text is the answer. Then the connection is closed.
+	// Text is the response. The connection is closed after it.
 	Text string
-	// Deaf servers hang up without having read a request.
+	// HangUp closes the connection without reading a request.
 	HangUp bool
-	// Silent servers do not hang up until the client does.
+	// KeepOpen leaves the connection open until the client closes it.
 	KeepOpen bool
 }
 
-// newSite serves plain text, or TLS with a certificate that nobody trusts.
+// newRawServer serves plain text, or TLS with an untrusted certificate.
 func newRawServer(t *testing.T, secure bool, replies ...reply) *rawServer {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -68,7 +68,7 @@ func newRawServer(t *testing.T, secure bool, replies ...reply) *rawServer {
 	return s
 }
 
-// selfSigned is the configuration of a server with a certificate that nobody trusts.
+// selfSigned returns the configuration of a server with an untrusted certificate.
 func selfSigned() *tls.Config {
 	server := httptest.NewUnstartedServer(nil)
 	server.StartTLS()
@@ -82,7 +82,7 @@ func (s *rawServer) serve(conn net.Conn) {
 	r := s.replies[min(len(s.requests), len(s.replies)-1)]
 	s.mu.Unlock()
 	if r.HangUp {
-		s.record("a connection")
+		s.record("connection")
 		return
 	}
 	head := readRequestHead(conn)
@@ -102,7 +102,8 @@ func (s *rawServer) record(head string) {
 	s.requests = append(s.requests, head)
 }
 
-// headOf reads a request's first line and its headers, and shows them in order: that of headers means nothing.
+// readRequestHead reads the request line and the headers and returns them with sorted headers, whose order has no
+// meaning.
 func readRequestHead(conn io.Reader) string {
 	reader := bufio.NewReader(conn)
 	first, err := reader.ReadString('\n')
@@ -124,18 +125,18 @@ func readRequestHead(conn io.Reader) string {
 	return fmt.Sprintf("%q", first+strings.Join(headers, ""))
 }
 
-// seen answers like that from now on, lets somebody ask, and returns what was asked.
-func (s *rawServer) serveWith(replies []reply, ask func() checkResult) (checkResult, []string) {
+// serveWith sets the replies, runs check, and returns its result and the requests.
+func (s *rawServer) serveWith(replies []reply, check func() checkResult) (checkResult, []string) {
 	s.mu.Lock()
 	s.replies, s.requests = replies, nil
 	s.mu.Unlock()
-	found := ask()
+	result := check()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return found, slices.Clone(s.requests)
+	return result, slices.Clone(s.requests)
 }
 
-// drawVisit draws a probe as somebody might write it, and a server as somebody might run it.
+// generateHTTPCase generates a probe as a user might write it, and a server as a user might run it.
 func generateHTTPCase(g *generator) httpCase {
 	c := httpCase{Get: v1.HTTPGetAction{
 		Path: oneOf(g, "", "/", "healthz", "/a?b=c", "/a?b=%20#frag", "?q", "#f", "/%zz", "/a b", "//user:pw@x/y", "/é", "*",
@@ -197,31 +198,31 @@ func generateReply(g *generator) reply {
 }
 
 var (
-	checkSeed  = flag.Uint64("check.seed", 0, "the first case that checks are compared on; 0: any")
-	checkCases = flag.Int("check.cases", 800, "how many cases each comparison of checks has")
+	checkSeed  = flag.Uint64("check.seed", 0, "seed of the first case for comparing checks; 0 for a random one")
+	checkCases = flag.Int("check.cases", 800, "number of cases per comparison of checks")
 )
 
-// sites is one server for each scheme.
+// rawServers is one server per scheme.
 type rawServers struct{ plain, tls *rawServer }
 
 func newRawServers(t *testing.T) rawServers {
 	return rawServers{newRawServer(t, false), newRawServer(t, true)}
 }
 
-// visit is one HTTP probe and what the server answers.
+// httpCase is one HTTP probe and the server's replies.
 type httpCase struct {
 	Get     v1.HTTPGetAction
 	Replies []reply
 	Timeout int32
 }
 
-// made is what each made of a visit: what it found, and what the server saw.
+// httpOutcome is the result of a probe and the requests that the server saw.
 type httpOutcome struct {
 	Result   checkResult
 	Requests []string
 }
 
-// pay lets both pay the visit.
+// check runs the probe on both sides.
 func (s rawServers) check(t *testing.T, hc httpCase) (kubelet, herald httpOutcome) {
 	t.Helper()
 	server := s.plain
@@ -241,19 +242,19 @@ func (s rawServers) check(t *testing.T, hc httpCase) (kubelet, herald httpOutcom
 	return kubelet, herald
 }
 
-// compare says in what the two differ. Failures of the connection are told in other words.
+// compare returns how the two sides differ. Connection failures have different messages.
 func (s rawServers) compare(t *testing.T, c httpCase) string {
 	t.Helper()
 	theirs, ours := s.check(t, c)
-	for _, found := range []*checkResult{&theirs.Result, &ours.Result} {
-		if found.Outcome == outcomeUnknown || found.Outcome == outcomeFailure && !strings.HasPrefix(found.Message, "HTTP probe failed with statuscode") {
-			found.Message = ""
+	for _, result := range []*checkResult{&theirs.Result, &ours.Result} {
+		if result.Outcome == outcomeUnknown || result.Outcome == outcomeFailure && !strings.HasPrefix(result.Message, "HTTP probe failed with statuscode") {
+			result.Message = ""
 		}
 	}
 	return cmp.Diff(theirs, ours)
 }
 
-// reasonable is an answer with that code and body.
+// httpReply returns a well-formed response.
 func httpReply(code int, body string, headers ...string) reply {
 	return reply{Text: fmt.Sprintf("HTTP/1.1 %03d %s\r\n%sContent-Length: %d\r\n\r\n%s",
 		code, http.StatusText(code), joinHeaders(headers...), len(body), body)}
@@ -279,7 +280,7 @@ func TestPRB25_SameStatusCodes(t *testing.T) {
 	}
 }
 
-// answers that are worth a case of their own.
+// unusualReplies are responses at the edges of the protocol.
 var unusualReplies = map[string][]reply{
 	"nothing":                         {{}},
 	"hangs up":                        {{HangUp: true}},
@@ -352,7 +353,7 @@ func TestPRB24_SameRequests(t *testing.T) {
 			continue
 		}
 		c = shrink(c, func(smaller httpCase) bool { return len(smaller.Replies) > 0 && servers.compare(t, smaller) != "" })
-		t.Fatalf("again with: go test ./diff -run '^%s$' -check.cases=1 -check.seed=%d\n%+v\nkubelet (-), Herald (+):\n%s",
+		t.Fatalf("reproduce with: go test ./diff -run '^%s$' -check.cases=1 -check.seed=%d\n%+v\nkubelet (-), Herald (+):\n%s",
 			t.Name(), seed, c, servers.compare(t, c))
 	}
 }
@@ -374,10 +375,10 @@ func TestPRB24_SameHTTP2(t *testing.T) {
 	}}}}
 	theirs, ours := c.checkKubelet(), c.checkHerald(t)
 	if theirs != ours || ours.Outcome != outcomeSuccess {
-		t.Fatalf("kubelet: %+v, Herald: %+v", theirs, ours)
+		t.Fatalf("got kubelet %+v, Herald %+v; want success on both sides", theirs, ours)
 	}
 	if len(requests) != 4 || !strings.HasPrefix(requests[0], "HTTP/2.0") {
-		t.Fatalf("%q", requests)
+		t.Fatalf("got requests %q, want 4 over HTTP/2.0", requests)
 	}
 	if diff := cmp.Diff(requests[:2], requests[2:]); diff != "" {
 		t.Fatal(diff)

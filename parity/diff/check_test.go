@@ -35,26 +35,26 @@ import (
 	probejudge "github.com/heraldnode/herald/probe/judge"
 )
 
-// finding is what came of one check. The message counts where an operator sees it.
+// checkResult is the result of one check. Message is compared where operators see it.
 type checkResult struct{ Outcome, Message string }
 
-// What a check finds.
+// The outcomes of a check.
 const (
 	outcomeSuccess = "success"
 	outcomeWarning = "success with a warning"
 	outcomeFailure = "failure"
-	outcomeUnknown = "nobody knows"
+	outcomeUnknown = "unknown"
 	outcomeGone    = "no such container"
 )
 
-// patience is longer than any honest answer takes.
+// defaultTimeoutSeconds is longer than any server in these tests takes.
 const defaultTimeoutSeconds = 30
 
-// checked is one thing to check for both.
+// checkCase is one check for both sides.
 type checkCase struct {
 	Probe     v1.Probe
 	Container v1.Container
-	// OwnNetwork tells us that the pod is not on the host's network. The kubelet does not ask.
+	// OwnNetwork tells Herald that the pod is not on the host's network. The kubelet does not distinguish.
 	OwnNetwork bool
 	runtime    *fakeExec
 }
@@ -62,7 +62,7 @@ type checkCase struct {
 // podAddress is where the servers of these tests listen.
 const podAddress = "127.0.0.1"
 
-// kubelet is what the kubelet finds.
+// checkKubelet returns the kubelet's result.
 func (c *checkCase) checkKubelet() checkResult {
 	spec := c.Probe
 	if spec.TimeoutSeconds == 0 {
@@ -81,7 +81,7 @@ func (c *checkCase) checkKubelet() checkResult {
 	}
 }
 
-// herald is what we find.
+// checkHerald returns Herald's result.
 func (c *checkCase) checkHerald(t *testing.T) checkResult {
 	t.Helper()
 	return c.runHerald(t.Context())
@@ -94,35 +94,34 @@ func (c *checkCase) runHerald(ctx context.Context) checkResult {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	found := check.New(c.runtime).Check(ctx, &c.Probe, check.Target{
+	result := check.New(c.runtime).Check(ctx, &c.Probe, check.Target{
 		Container: &c.Container, Address: netip.MustParseAddr(podAddress), PodNetwork: c.OwnNetwork,
 	})
 	switch {
-	case found.Warning:
-		return checkResult{outcomeWarning, found.Message}
-	case found.Result == probejudge.Success:
+	case result.Warning:
+		return checkResult{outcomeWarning, result.Message}
+	case result.Result == probejudge.Success:
 		return checkResult{Outcome: outcomeSuccess}
-	case found.Result == probejudge.Failure:
-		return checkResult{outcomeFailure, found.Message}
-	case found.Result == probejudge.NotFound:
-		return checkResult{outcomeGone, found.Message}
+	case result.Result == probejudge.Failure:
+		return checkResult{outcomeFailure, result.Message}
+	case result.Result == probejudge.NotFound:
+		return checkResult{outcomeGone, result.Message}
 	default:
-		return checkResult{outcomeUnknown, found.Message}
+		return checkResult{outcomeUnknown, result.Message}
 	}
 }
 
-// sameAgent writes the kubelet's name for itself as it would be in a kubelet that was built to be released.
+// normalizeUserAgent replaces the kubelet's version by that of a release build.
 func normalizeUserAgent(text string) string {
 	v := version.Get()
 	return strings.ReplaceAll(text, fmt.Sprintf("kube-probe/%s.%s", v.Major, v.Minor), "kube-probe/1.36")
 }
 
-// commands is a runtime in which every command ends alike. It implements both sides' interfaces.
+// fakeExec is a runtime in which every command has the same result. It implements the interfaces of both sides.
 type fakeExec struct {
-	Output string
-	Code   int
-	Err    error
-	// Ran is the command that was run last.
+	Output      string
+	Code        int
+	Err         error
 	LastCommand []string
 }
 
@@ -153,23 +152,23 @@ var errNotFound = status.Error(codes.NotFound, "no such container")
 func TestPRB27_SameTCP(t *testing.T) {
 	open, closed := newRawServer(t, false, reply{HangUp: true}), unusedPort(t)
 	for name, tcp := range map[string]v1.TCPSocketAction{
-		"open":             {Port: intstr.FromInt32(open.port)},
-		"open, by a name":  {Port: intstr.FromString("web")},
-		"open, as text":    {Port: intstr.FromString(strconv.Itoa(int(open.port)))},
-		"open, signed":     {Port: intstr.FromString("+" + strconv.Itoa(int(open.port)))},
-		"open, by host":    {Port: intstr.FromInt32(open.port), Host: "localhost"},
-		"closed":           {Port: intstr.FromInt32(closed)},
-		"no such host":     {Port: intstr.FromInt32(open.port), Host: "no such host"},
-		"no such name":     {Port: intstr.FromString("other")},
-		"a name without":   {Port: intstr.FromString("none")},
-		"hexadecimal":      {Port: intstr.FromString("0x50")},
-		"no port":          {},
-		"above all":        {Port: intstr.FromInt32(65536)},
-		"above all, text":  {Port: intstr.FromString("65536")},
-		"below all":        {Port: intstr.FromInt32(-1)},
-		"below all, text":  {Port: intstr.FromString("-1")},
-		"too many digits":  {Port: intstr.FromString("18446744073709551617")},
-		"more than 32 bit": {Port: intstr.FromString("4294967376")},
+		"open":              {Port: intstr.FromInt32(open.port)},
+		"open, by name":     {Port: intstr.FromString("web")},
+		"open, as text":     {Port: intstr.FromString(strconv.Itoa(int(open.port)))},
+		"open, signed":      {Port: intstr.FromString("+" + strconv.Itoa(int(open.port)))},
+		"open, by host":     {Port: intstr.FromInt32(open.port), Host: "localhost"},
+		"closed":            {Port: intstr.FromInt32(closed)},
+		"no such host":      {Port: intstr.FromInt32(open.port), Host: "no such host"},
+		"no such name":      {Port: intstr.FromString("other")},
+		"name without port": {Port: intstr.FromString("none")},
+		"hexadecimal":       {Port: intstr.FromString("0x50")},
+		"no port":           {},
+		"above range":       {Port: intstr.FromInt32(65536)},
+		"above range, text": {Port: intstr.FromString("65536")},
+		"below range":       {Port: intstr.FromInt32(-1)},
+		"below range, text": {Port: intstr.FromString("-1")},
+		"too many digits":   {Port: intstr.FromString("18446744073709551617")},
+		"more than 32 bit":  {Port: intstr.FromString("4294967376")},
 	} {
 		c := &checkCase{
 			Probe: v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &tcp}},
@@ -183,7 +182,7 @@ func TestPRB27_SameTCP(t *testing.T) {
 	}
 }
 
-// closedPort is one that nobody listens on.
+// unusedPort returns a port without a listener.
 func unusedPort(t *testing.T) int32 {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -194,7 +193,7 @@ func unusedPort(t *testing.T) int32 {
 	return int32(listener.Addr().(*net.TCPAddr).Port)
 }
 
-// clinic is a health server that says of each service what its name says, and writes down who asked.
+// fakeHealthServer answers as the service's name says and records requests.
 type fakeHealthServer struct {
 	healthpb.UnimplementedHealthServer
 	mu       sync.Mutex // guards asked
@@ -211,18 +210,18 @@ func (c *fakeHealthServer) Check(ctx context.Context, r *healthpb.HealthCheckReq
 		<-ctx.Done()
 		return nil, ctx.Err()
 	case code >= 0:
-		return nil, status.Error(codes.Code(code), "so it is")
+		return nil, status.Error(codes.Code(code), "fake error")
 	case r.Service == "":
 		return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 	}
 	state := healthpb.HealthCheckResponse_ServingStatus(healthpb.HealthCheckResponse_ServingStatus_value[r.Service])
-	if r.Service == "UNHEARD_OF" {
+	if r.Service == "UNDEFINED" {
 		state = 99
 	}
 	return &healthpb.HealthCheckResponse{Status: state}, nil
 }
 
-// grpcCodes are the names of all codes but OK.
+// grpcCodes are the names of all codes except OK.
 var grpcCodes = func() []string {
 	names := []string{"never"}
 	for code := codes.OK + 1; code <= codes.Unauthenticated; code++ {
@@ -231,7 +230,7 @@ var grpcCodes = func() []string {
 	return names
 }()
 
-// serveGRPC serves the clinic, or nothing, and returns the port.
+// serveGRPC serves the health server, or no service, and returns the port.
 func serveGRPC(t *testing.T, c *fakeHealthServer) int32 {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -268,8 +267,8 @@ func newGRPCCase(port int32, service *string) *checkCase {
 func TestPRB28_SameHealthServers(t *testing.T) {
 	server := &fakeHealthServer{}
 	port := serveGRPC(t, server)
-	services := append([]string{"", "SERVING", "NOT_SERVING", "UNKNOWN", "SERVICE_UNKNOWN", "UNHEARD_OF", "hangs", "ünknown"}, grpcCodes...)
-	cases := map[string]*checkCase{"nobody said which": newGRPCCase(port, nil)}
+	services := append([]string{"", "SERVING", "NOT_SERVING", "UNKNOWN", "SERVICE_UNKNOWN", "UNDEFINED", "hangs", "ünknown"}, grpcCodes...)
+	cases := map[string]*checkCase{"no service": newGRPCCase(port, nil)}
 	for _, service := range services {
 		cases[service] = newGRPCCase(port, &service)
 	}
@@ -280,7 +279,7 @@ func TestPRB28_SameHealthServers(t *testing.T) {
 			t.Errorf("%q: kubelet: %+v, Herald: %+v", name, theirs, ours)
 		}
 		if diff := cmp.Diff(requests, server.takeRequests()); diff != "" {
-			t.Errorf("%q: the server saw of the kubelet (-), of Herald (+):\n%s", name, diff)
+			t.Errorf("%q: requests of the kubelet (-) and of Herald (+) differ:\n%s", name, diff)
 		}
 	}
 }
@@ -288,10 +287,10 @@ func TestPRB28_SameHealthServers(t *testing.T) {
 func TestPRB28_NoHealthServer(t *testing.T) {
 	server := newRawServer(t, false, httpReply(200, ""))
 	for name, port := range map[string]int32{
-		"a server without the service": serveGRPC(t, nil), "nobody": unusedPort(t), "a web server": server.port,
+		"no health service": serveGRPC(t, nil), "no listener": unusedPort(t), "web server": server.port,
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // the kubelet takes all of its second
+			t.Parallel() // the kubelet uses its whole timeout of one second
 			check := newGRPCCase(port, nil)
 			if theirs, ours := check.checkKubelet(), check.checkHerald(t); theirs.Outcome != outcomeFailure || ours.Outcome != outcomeFailure {
 				t.Errorf("kubelet: %+v, Herald: %+v", theirs, ours)
@@ -302,20 +301,20 @@ func TestPRB28_NoHealthServer(t *testing.T) {
 
 func TestPRB23_SameExitCodes(t *testing.T) {
 	for name, exec := range map[string]fakeExec{
-		"it is well":     {Output: "well"},
-		"it is not":      {Output: "ill", Code: 1},
-		"it was killed":  {Output: "ill", Code: 137},
-		"no exit code":   {Code: -1},
-		"no characters":  {Output: "\xff\x00", Code: 2},
-		"too much":       {Output: strings.Repeat("x", 10<<10+5), Code: 3},
-		"it took longer": {Err: context.DeadlineExceeded},
-		"no runtime":     {Err: status.Error(codes.Unavailable, "away")},
-		"any error":      {Err: errors.New("what")},
+		"success":             {Output: "well"},
+		"failure":             {Output: "ill", Code: 1},
+		"killed":              {Output: "ill", Code: 137},
+		"exit code -1":        {Code: -1},
+		"invalid UTF-8":       {Output: "\xff\x00", Code: 2},
+		"long output":         {Output: strings.Repeat("x", 10<<10+5), Code: 3},
+		"timeout":             {Err: context.DeadlineExceeded},
+		"runtime unavailable": {Err: status.Error(codes.Unavailable, "away")},
+		"other error":         {Err: errors.New("what")},
 	} {
 		c := &checkCase{Probe: v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"ask"}}}}, runtime: &exec}
 		theirs, ours := c.checkKubelet(), c.checkHerald(t)
-		if name == "it took longer" {
-			theirs.Message, ours.Message = "", "" // each in its own words
+		if name == "timeout" {
+			theirs.Message, ours.Message = "", "" // worded differently
 		}
 		if theirs != ours {
 			t.Errorf("%s: kubelet: %+v, Herald: %+v", name, theirs, ours)
@@ -323,7 +322,7 @@ func TestPRB23_SameExitCodes(t *testing.T) {
 	}
 }
 
-// compareCommands has each side put variables into commands.
+// compareCommands compares the expansion of variables in commands.
 var compareCommands = newComparison(
 	func(g *generator) checkCase {
 		c := checkCase{Container: v1.Container{Name: "app"}}
@@ -357,7 +356,7 @@ var compareCommands = newComparison(
 
 func TestPRB23_SameExpansion(t *testing.T) { compareCommands.run(t) }
 
-// verdicts is what each found.
+// outcomes returns the outcome of each side.
 func outcomes(t *testing.T, c *checkCase) sides[string] {
 	t.Helper()
 	return pair(c.checkKubelet().Outcome, c.checkHerald(t).Outcome)
@@ -372,29 +371,29 @@ func TestPRB24_NodeAddressesRejected(t *testing.T) {
 	c.Probe.ProbeHandler = v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: "127.0.0.1", Port: intstr.FromInt32(server.port)}}
 	expect(t, "tcp", outcomes(t, c), pair(outcomeSuccess, outcomeUnknown))
 	c.OwnNetwork = false
-	expect(t, "tcp on the host's network", outcomes(t, c), pair(outcomeSuccess, outcomeSuccess))
+	expect(t, "tcp, host network", outcomes(t, c), pair(outcomeSuccess, outcomeSuccess))
 }
 
 func TestPRB25_UnfinishedBody(t *testing.T) {
-	t.Parallel() // each waits for its timeout
+	t.Parallel() // both wait for the timeout
 	theirs, ours := newRawServers(t).check(t, httpCase{Timeout: 1, Replies: []reply{{
 		Text: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", KeepOpen: true,
 	}}})
-	expect(t, "found", pair(theirs.Result.Outcome, ours.Result.Outcome), pair(outcomeUnknown, outcomeFailure))
+	expect(t, "outcome", pair(theirs.Result.Outcome, ours.Result.Outcome), pair(outcomeUnknown, outcomeFailure))
 }
 
 func TestPRB25_HeaderLimit(t *testing.T) {
 	theirs, ours := newRawServers(t).check(t, httpCase{Replies: []reply{httpReply(200, "", "X: "+strings.Repeat("x", 200<<10))}})
-	expect(t, "found", pair(theirs.Result.Outcome, ours.Result.Outcome), pair(outcomeSuccess, outcomeFailure))
+	expect(t, "outcome", pair(theirs.Result.Outcome, ours.Result.Outcome), pair(outcomeSuccess, outcomeFailure))
 }
 
 func TestPRB28_ConnectionRefused(t *testing.T) {
-	t.Parallel() // the kubelet waits for its timeout
+	t.Parallel() // the kubelet waits for the timeout
 	c := newGRPCCase(unusedPort(t), nil)
 	theirs, ours := c.checkKubelet(), c.checkHerald(t)
-	expect(t, "found", pair(theirs.Outcome, ours.Outcome), pair(outcomeFailure, outcomeFailure))
+	expect(t, "outcome", pair(theirs.Outcome, ours.Outcome), pair(outcomeFailure, outcomeFailure))
 	mentionsRefusal := func(result checkResult) bool { return strings.Contains(result.Message, "connection refused") }
-	expect(t, "says why", pair(mentionsRefusal(theirs), mentionsRefusal(ours)), pair(false, true))
+	expect(t, "mentions the refusal", pair(mentionsRefusal(theirs), mentionsRefusal(ours)), pair(false, true))
 }
 
 func TestPRB29_ConnectionReset(t *testing.T) {
@@ -417,7 +416,7 @@ func TestPRB29_ConnectionReset(t *testing.T) {
 		return err
 	}
 	theirs, ours := readEnd(), readEnd()
-	expect(t, "closed in order", pair(errors.Is(theirs, io.EOF), errors.Is(ours, io.EOF)), pair(true, false))
+	expect(t, "closed gracefully", pair(errors.Is(theirs, io.EOF), errors.Is(ours, io.EOF)), pair(true, false))
 	expect(t, "reset", pair(errors.Is(theirs, syscall.ECONNRESET), errors.Is(ours, syscall.ECONNRESET)), pair(false, true))
 }
 
@@ -433,7 +432,7 @@ func TestPRB30_PodWithoutAddress(t *testing.T) {
 	_, ours, _ := probejudge.New(probejudge.NewParams(probejudge.Readiness, spec)).Due(probejudge.Container{
 		ID: containerID("app", 1), State: observed.Running, Started: true, Reachable: !check.NeedsAddress(spec),
 	}, time.Now())
-	expect(t, "the process on the node is asked", pair(string(theirs) == outcomeSuccess, ours), pair(true, false))
+	expect(t, "process on the node probed", pair(string(theirs) == outcomeSuccess, ours), pair(true, false))
 }
 
 func TestBUG24_ContainerGone(t *testing.T) {
@@ -441,5 +440,5 @@ func TestBUG24_ContainerGone(t *testing.T) {
 		Probe:   v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"ask"}}}},
 		runtime: &fakeExec{Err: errNotFound},
 	}
-	expect(t, "found", outcomes(t, c), pair(outcomeUnknown, outcomeGone))
+	expect(t, "outcome", outcomes(t, c), pair(outcomeUnknown, outcomeGone))
 }

@@ -15,17 +15,18 @@ import (
 )
 
 var (
-	deriveSeed  = flag.Uint64("derive.seed", 0, "the first case that derive and the kubelet are compared on; 0: any")
-	deriveCases = flag.Int("derive.cases", 12_000, "how many cases each comparison of derive with the kubelet has")
+	deriveSeed  = flag.Uint64("derive.seed", 0, "seed of the first case for comparing derive with the kubelet; 0 for a random one")
+	deriveCases = flag.Int("derive.cases", 12_000, "number of cases per comparison of derive with the kubelet")
 )
 
-// comparison gives cases of one kind to both sides.
+// comparison runs cases of one kind on both sides.
 type comparison struct {
-	// differs draws the case of that seed and says how the answers differ, on the smallest case that shows it, or "".
+	// check generates the case of that seed and returns how the results differ, on the smallest case that shows it, or
+	// "".
 	check func(seed uint64) string
 }
 
-// compared makes a comparison. disagreement is called with one case many times and must leave it as it is.
+// newComparison returns a comparison. mismatch is called many times with the same case and must not modify it.
 func newComparison[C any](generate func(*generator) C, mismatch func(C) string) comparison {
 	return comparison{func(seed uint64) string {
 		c := generate(newGenerator(seed))
@@ -41,7 +42,7 @@ func newComparison[C any](generate func(*generator) C, mismatch func(C) string) 
 	}}
 }
 
-// run goes through -derive.cases cases. Each has a seed of its own, so that a difference is found again at once.
+// run checks -derive.cases cases. Each has its own seed, so that a mismatch can be reproduced alone.
 func (c comparison) run(t *testing.T) {
 	first := *deriveSeed
 	if first == 0 {
@@ -49,12 +50,12 @@ func (c comparison) run(t *testing.T) {
 	}
 	for i := range uint64(*deriveCases) {
 		if mismatch := c.check(first + i); mismatch != "" {
-			t.Fatalf("again with: go test ./diff -run '^%s$' -derive.cases=1 -derive.seed=%d\n%s", t.Name(), first+i, mismatch)
+			t.Fatalf("reproduce with: go test ./diff -run '^%s$' -derive.cases=1 -derive.seed=%d\n%s", t.Name(), first+i, mismatch)
 		}
 	}
 }
 
-// FuzzDerive goes on with all comparisons for as long as it is let.
+// FuzzDerive runs all comparisons.
 func FuzzDerive(f *testing.F) {
 	comparisons := []comparison{
 		comparePhase, compareConditions, compareTransition, compareEqual, compareNormal, compareMerge, compareContinue,
@@ -70,7 +71,7 @@ func FuzzDerive(f *testing.F) {
 	})
 }
 
-// drawer draws cases. Equal seeds draw equal cases.
+// generator generates random cases. Equal seeds generate equal cases.
 type generator struct{ *rand.Rand }
 
 func newGenerator(seed uint64) *generator { return &generator{rand.New(rand.NewPCG(seed, 0))} }
@@ -79,7 +80,7 @@ func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
 
 func oneOf[T any](g *generator, values ...T) T { return values[g.IntN(len(values))] }
 
-// unlike is what a comparison says of two answers.
+// describeMismatch formats two results that should be equal.
 func describeMismatch(kubelet, herald any) string {
 	kubeletText, heraldText := formatAnswer(kubelet), formatAnswer(herald)
 	return fmt.Sprintf("kubelet: %s\n\nHerald: %s\n\nkubelet (-), Herald (+):\n%s", kubeletText, heraldText, cmp.Diff(kubeletText, heraldText))
@@ -99,8 +100,8 @@ func formatAnswer(answer any) string {
 	return "\n" + strings.TrimSpace(string(text))
 }
 
-// shrink makes the case smaller, one thing at a time, for as long as it still fails: it takes elements out of lists and
-// maps and empties fields. Cases are copied before they are changed.
+// shrink makes a failing case smaller, one change at a time: it removes elements of lists and maps and clears fields.
+// Cases are copied before they are changed.
 func shrink[C any](c C, fails func(C) bool) C {
 	for changed := true; changed; {
 		changed = false
@@ -119,13 +120,13 @@ func shrink[C any](c C, fails func(C) bool) C {
 	return c
 }
 
-// kept are fields without which a case is no case: its parts, names, and what keeps instances apart. What they point to
-// is made smaller all the same.
+// keptFields are never cleared: the parts of a case, names, and what distinguishes instances. What they point to is
+// still shrunk.
 var keptFields = []string{
 	"Pod", "Status", "Old", "Next", "API", "Ours", "Observed", "Name", "Namespace", "UID", "ID", "ContainerID", "Type", "RestartPolicy",
 }
 
-// emptyOne empties the thing at that place, counted in depth-first order, and reports whether there was one.
+// clearNth clears the n-th value, counted in depth-first order, and reports whether there was one.
 func clearNth(v reflect.Value, n *int) bool {
 	if v.Kind() == reflect.Struct {
 		return clearNthField(v, n)
@@ -149,7 +150,7 @@ func clearNth(v reflect.Value, n *int) bool {
 	return false
 }
 
-// sortedKeys are in the same order each time: a place is a place.
+// sortedKeys returns the keys in a stable order, so that n always denotes the same value.
 func sortedKeys(v reflect.Value) []reflect.Value {
 	return slices.SortedFunc(slices.Values(v.MapKeys()), func(a, b reflect.Value) int {
 		return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
@@ -188,7 +189,7 @@ func clearNthElement(v reflect.Value, n *int) bool {
 	return false
 }
 
-// deepCopy copies what can be changed. Fields that are not exported are shared: nothing changes them.
+// deepCopy copies what shrink can change. It shares unexported fields, which are never changed.
 func deepCopy(v reflect.Value) reflect.Value {
 	copied := reflect.New(v.Type()).Elem()
 	copied.Set(v)
@@ -238,6 +239,6 @@ func TestShrink(t *testing.T) {
 		t.Fatal(d)
 	}
 	if len(original.Parts) != 3 || *original.Parts[1].Count != 2 {
-		t.Fatalf("the case itself was changed: %+v", original)
+		t.Fatalf("shrink modified its argument: %+v", original)
 	}
 }

@@ -94,13 +94,13 @@ var compareConditions = newComparison(
 	},
 )
 
-// staleReadiness gives the kubelet the statuses of init containers where it looks for those of regular ones (SM-97).
+// compareReadinessStale gives the kubelet the statuses of init containers among those of regular ones (SM-97).
 func compareReadinessStale(pod *v1.Pod) string {
 	podWithInits := *pod
 	podWithInits.Status.ContainerStatuses = slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 	theirs, ours := status.NeedToReconcilePodReadiness(&podWithInits), derive.NeedToReconcileReadiness(pod)
 	if theirs != ours {
-		return "readiness is stale: " + describeMismatch(theirs, ours)
+		return "readiness stale: " + describeMismatch(theirs, ours)
 	}
 	return ""
 }
@@ -124,7 +124,7 @@ var compareTransition = newComparison(generateChange, func(c changeCase) string 
 	return ""
 })
 
-// compareEqual takes statuses that differ in nothing, in one thing, or in order and times.
+// compareEqual compares statuses that differ in nothing, in one field, or in order and times.
 var compareEqual = newComparison(
 	func(g *generator) changeCase {
 		c := generateChange(g)
@@ -143,7 +143,7 @@ var compareEqual = newComparison(
 		return c
 	},
 	func(c changeCase) string {
-		comparable := *c.Next // SM-32: fixed at creation, and the scheduler's
+		comparable := *c.Next // SM-32: one is immutable, the other is the scheduler's
 		comparable.QOSClass, comparable.NominatedNodeName = c.Old.QOSClass, c.Old.NominatedNodeName
 		theirs, ours := kubelet.StatusEqual(c.Old, &comparable), derive.Equal(c.Old, c.Next)
 		if theirs != ours || ours != derive.Equal(c.Next, c.Old) {
@@ -168,7 +168,7 @@ var compareNormal = newComparison(
 		case !equality.Semantic.DeepEqual(theirs, ours):
 			return describeMismatch(theirs, ours)
 		case !changed && !equality.Semantic.DeepEqual(*c.Next, ours):
-			return "Herald says that nothing changed"
+			return "Herald reports no change, but changed the status"
 		}
 		return ""
 	},
@@ -201,7 +201,7 @@ var compareMerge = newComparison(
 		theirs := kubelet.MergeStatus(&pod, api, sent, c.CouldRun)
 		ours := derive.Merge(*api, *c.Ours, c.CouldRun, fixedNow)
 		if !equality.Semantic.DeepEqual(original, c.Ours) {
-			return "Herald changed its argument"
+			return "Herald modified its argument"
 		}
 		normalizeNow(&theirs)
 		normalizeNow(&ours)
@@ -218,12 +218,13 @@ func TestSM24_SameContinuation(t *testing.T)     { compareContinue.run(t) }
 func TestSM17_SameTermination(t *testing.T)      { compareTerminate.run(t) }
 func TestSM88_SameResizeConditions(t *testing.T) { compareResize.run(t) }
 
-// newKubeletStatuses is the kubelet's status manager without pods: the status before is then that in the pod.
+// newKubeletStatusManager returns the kubelet's status manager without pods, so that the previous status is the one in
+// the pod.
 func newKubeletStatusManager() *kubelet.StatusManager {
 	return kubelet.NewStatusManager(nil, kubeletpod.NewBasicPodManager(), nil)
 }
 
-// published is what becomes of a new status on Herald's side, or nil when it is refused.
+// applyHerald returns what Herald publishes for a new status, or nil if it rejects the transition.
 func applyHerald(pod *v1.Pod, old *v1.PodStatus, next v1.PodStatus) *v1.PodStatus {
 	if derive.CheckTransition(pod, old, &next) != nil {
 		return nil
@@ -239,7 +240,7 @@ var compareContinue = newComparison(generateChange, func(c changeCase) string {
 	manager := newKubeletStatusManager()
 	manager.SetPodStatus(pod, *c.Next.DeepCopy())
 	next := *c.Next
-	next.ObservedGeneration = c.Pod.Generation // SM-38: SetPodStatus does it
+	next.ObservedGeneration = c.Pod.Generation // SM-38: SetPodStatus sets it
 	return compareCached(manager, pod, applyHerald(c.Pod, &old, next))
 })
 
@@ -258,7 +259,7 @@ var compareTerminate = newComparison(
 		if !accepted || ours == nil || podid.IsStatic(pod) {
 			return compareCached(manager, pod, ours)
 		}
-		// SM-20: the kubelet ends readiness only in what it sends (SM-70), where conditions stand in another order.
+		// SM-20: the kubelet clears readiness only in what it sends (SM-70), where conditions have another order.
 		theirs = kubelet.MergeStatus(pod, &theirs, &theirs, false)
 		normalizeNow(&theirs)
 		slices.SortFunc(theirs.Conditions, byType)
@@ -272,7 +273,7 @@ var compareTerminate = newComparison(
 
 func byType(a, b v1.PodCondition) int { return cmp.Compare(a.Type, b.Type) }
 
-// unlikeCached compares with what the kubelet holds now, if it took the status at all.
+// compareCached compares with the status that the kubelet caches, if it accepted it.
 func compareCached(manager *kubelet.StatusManager, pod *v1.Pod, ours *v1.PodStatus) string {
 	theirs, accepted := manager.GetPodStatus(pod.UID)
 	switch {
@@ -288,7 +289,7 @@ func compareCached(manager *kubelet.StatusManager, pod *v1.Pod, ours *v1.PodStat
 	return ""
 }
 
-// resizeStep is one call to the keeper of resize conditions.
+// resizeStep is one call that changes resize conditions.
 type resizeStep struct {
 	Op              string
 	Reason, Message string
@@ -323,7 +324,7 @@ var compareResize = newComparison(
 	},
 )
 
-// resizeAnswer is what a step answers and leaves, without times.
+// resizeState is the result of a step, without times.
 type resizeState struct {
 	Changed              bool
 	Generation           int64
@@ -379,10 +380,10 @@ func clearTimes(condition *v1.PodCondition) {
 	condition.LastProbeTime, condition.LastTransitionTime = metav1.Time{}, metav1.Time{}
 }
 
-// heraldNow is later than all times that are drawn, and for the kubelet it is later still.
+// fixedNow is later than all generated times. The kubelet's clock is later still.
 var fixedNow = baseTime.Add(24 * time.Hour)
 
-// settleNow gives both sides the same present: a time that was not drawn was read from a clock.
+// normalizeNow gives both sides the same current time: a time that was not generated was read from a clock.
 func normalizeNow(status *v1.PodStatus) {
 	normalize := func(t *metav1.Time) {
 		if t.After(baseTime.Add(12 * time.Hour)) {
@@ -398,13 +399,13 @@ func normalizeNow(status *v1.PodStatus) {
 	}
 }
 
-// emptyOneOf empties something somewhere in the status.
+// clearRandomField clears a random field somewhere in the status.
 func clearRandomField(g *generator, status *v1.PodStatus) {
 	n := g.IntN(60)
 	clearNth(reflect.ValueOf(status).Elem(), &n)
 }
 
-// asText is the status after a way through JSON, which writes U+FFFD for each byte that is no character.
+// encodeMessages returns the status after a JSON round trip, which writes U+FFFD for each invalid byte.
 func encodeMessages(status *v1.PodStatus) *v1.PodStatus {
 	encoded := status.DeepCopy()
 	for _, end := range terminatedStates(encoded) {
@@ -422,7 +423,7 @@ func encodeMessages(status *v1.PodStatus) *v1.PodStatus {
 	return encoded
 }
 
-// cutBetweenCharacters takes the rest of a character off that the kubelet cut through (SM-29).
+// trimPartialRunes removes the partial character at the end of a message that the kubelet truncated (SM-29).
 func trimPartialRunes(status *v1.PodStatus) {
 	for _, end := range terminatedStates(status) {
 		for !utf8.ValidString(end.Message) {
@@ -431,7 +432,7 @@ func trimPartialRunes(status *v1.PodStatus) {
 	}
 }
 
-// endsOf are all ends in the status.
+// terminatedStates returns all termination states in the status.
 func terminatedStates(status *v1.PodStatus) []*v1.ContainerStateTerminated {
 	var states []*v1.ContainerStateTerminated
 	for _, list := range [][]v1.ContainerStatus{

@@ -15,7 +15,7 @@ import (
 	"github.com/heraldnode/herald/parity/internal/kubelet"
 )
 
-// show is what each makes of the case, the kubelet without any help.
+// run returns the status of each side, without adapting the kubelet's input.
 func (c statusCase) run() (theirs, ours v1.PodStatus) {
 	if c.Observed == nil {
 		c.Observed = &observed.Pod{}
@@ -23,19 +23,19 @@ func (c statusCase) run() (theirs, ours v1.PodStatus) {
 	return kubeletGenerator.Generate(newStatusInput(c)), c.heraldStatus()
 }
 
-// said is one thing as each side says it.
+// sides holds one value for each side.
 type sides[T comparable] struct{ kubelet, herald T }
 
 func pair[T comparable](kubelet, herald T) sides[T] { return sides[T]{kubelet, herald} }
 
-// expect checks both sides. A kubelet that no longer does what the table says is news for the table.
+// expect checks both sides. If the kubelet's value is unexpected, the table of differences is out of date.
 func expect[T comparable](t *testing.T, what string, got, want sides[T]) {
 	t.Helper()
 	if got.kubelet != want.kubelet {
-		t.Errorf("%s: the kubelet says %v, no longer %v", what, got.kubelet, want.kubelet)
+		t.Errorf("%s: kubelet: got %v, want %v as the table of differences says", what, got.kubelet, want.kubelet)
 	}
 	if got.herald != want.herald {
-		t.Errorf("%s: Herald says %v, want %v", what, got.herald, want.herald)
+		t.Errorf("%s: Herald: got %v, want %v", what, got.herald, want.herald)
 	}
 }
 
@@ -48,7 +48,7 @@ func podWith(policy v1.RestartPolicy, names ...string) *v1.Pod {
 	return pod
 }
 
-// sight is an instance of a container in the sandbox "now"; higher instances are newer.
+// observedInstance returns an instance of a container in the sandbox "now". Higher instances are newer.
 func observedInstance(name string, instance int, state observed.State) observed.Container {
 	c := observed.Container{
 		ID: containerID(name, instance), Name: name, SandboxID: "now", State: state,
@@ -60,7 +60,7 @@ func observedInstance(name string, instance int, state observed.State) observed.
 	return c
 }
 
-// sights is a runtime with a ready sandbox "now", one from before, and these containers.
+// runtimeWith returns a runtime with a ready sandbox "now", an older one, and these containers.
 func runtimeWith(containers ...observed.Container) *observed.Pod {
 	pod := &observed.Pod{
 		Sandboxes:  []observed.Sandbox{{ID: "now", Ready: true, CreatedAt: baseTime}, {ID: "before"}},
@@ -70,7 +70,7 @@ func runtimeWith(containers ...observed.Container) *observed.Pod {
 	return pod
 }
 
-// statusOf is a container status of that instance.
+// containerStatus returns a status of that instance.
 func containerStatus(name string, instance int, state v1.ContainerState) v1.ContainerStatus {
 	return v1.ContainerStatus{Name: name, ContainerID: containerID(name, instance).String(), State: state}
 }
@@ -148,7 +148,7 @@ func TestPH24_InstanceNeverStarted(t *testing.T) {
 		Pod: podWith(v1.RestartPolicyAlways, "main"), Previous: podStatus(v1.PodRunning, old),
 		Observed: runtimeWith(observedInstance("main", 3, observed.Running), observedInstance("main", 2, observed.Created)),
 	}.run()
-	expect(t, "last state is an end", pair(theirs.ContainerStatuses[0].LastTerminationState.Terminated != nil, ours.ContainerStatuses[0].LastTerminationState.Terminated != nil), pair(false, true))
+	expect(t, "last state is a termination", pair(theirs.ContainerStatuses[0].LastTerminationState.Terminated != nil, ours.ContainerStatuses[0].LastTerminationState.Terminated != nil), pair(false, true))
 }
 
 func TestPH28_TerminationKept(t *testing.T) {
@@ -157,7 +157,7 @@ func TestPH28_TerminationKept(t *testing.T) {
 		Observed: runtimeWith(observedInstance("main", 1, observed.Unknown)),
 		Waiting:  map[string]derive.Waiting{"main": {Reason: "CrashLoopBackOff"}},
 	}.run()
-	expect(t, "ended", pair(theirs.ContainerStatuses[0].State.Terminated != nil, ours.ContainerStatuses[0].State.Terminated != nil), pair(false, true))
+	expect(t, "terminated", pair(theirs.ContainerStatuses[0].State.Terminated != nil, ours.ContainerStatuses[0].State.Terminated != nil), pair(false, true))
 	expect(t, "phase", pair(theirs.Phase, ours.Phase), pair(v1.PodPending, v1.PodSucceeded))
 }
 
@@ -179,7 +179,7 @@ func TestPH42_EphemeralContainerTerminated(t *testing.T) {
 		Pod: pod, Observed: runtimeWith(observedInstance("main", 1, observed.Running), observedInstance("debug", 1, observed.Exited)),
 		Waiting: map[string]derive.Waiting{"debug": {Reason: "RunContainerError"}},
 	}.run()
-	expect(t, "waits", pair(theirs.EphemeralContainerStatuses[0].State.Waiting != nil, ours.EphemeralContainerStatuses[0].State.Waiting != nil), pair(true, false))
+	expect(t, "waiting", pair(theirs.EphemeralContainerStatuses[0].State.Waiting != nil, ours.EphemeralContainerStatuses[0].State.Waiting != nil), pair(true, false))
 }
 
 func TestPH44_AddressAfterRestart(t *testing.T) {
@@ -224,12 +224,12 @@ func TestPRB34_ReadinessByContainerID(t *testing.T) {
 	theirs, ours := statusCase{
 		Pod: pod, Previous: podStatus(v1.PodRunning, old), Observed: runtimeWith(observedInstance("main", 2, observed.Running)),
 	}.run()
-	expect(t, "another instance is ready", pair(theirs.ContainerStatuses[0].Ready, ours.ContainerStatuses[0].Ready), pair(true, false))
+	expect(t, "other instance ready", pair(theirs.ContainerStatuses[0].Ready, ours.ContainerStatuses[0].Ready), pair(true, false))
 	pod.Status.Conditions = nil
 	theirs, ours = statusCase{
 		Pod: pod, Previous: podStatus(v1.PodRunning, old), Observed: runtimeWith(observedInstance("main", 1, observed.Running)),
 	}.run()
-	expect(t, "the same instance is ready", pair(theirs.ContainerStatuses[0].Ready, ours.ContainerStatuses[0].Ready), pair(false, true))
+	expect(t, "same instance ready", pair(theirs.ContainerStatuses[0].Ready, ours.ContainerStatuses[0].Ready), pair(false, true))
 }
 
 func TestPH22_VolumeMountsAtOnce(t *testing.T) {
@@ -241,9 +241,9 @@ func TestPH22_VolumeMountsAtOnce(t *testing.T) {
 
 func TestPH39_PodResources(t *testing.T) {
 	theirs, ours := statusCase{Pod: podWith(v1.RestartPolicyAlways, "main")}.run()
-	expect(t, "resources are shown", pair(theirs.Resources != nil, ours.Resources != nil), pair(true, false))
+	expect(t, "resources present", pair(theirs.Resources != nil, ours.Resources != nil), pair(true, false))
 	_, ours = statusCase{Pod: podWith(v1.RestartPolicyAlways, "main"), PodResources: true}.run()
-	expect(t, "resources are shown on demand", pair(theirs.Resources != nil, ours.Resources != nil), pair(true, true))
+	expect(t, "resources present if enabled", pair(theirs.Resources != nil, ours.Resources != nil), pair(true, true))
 }
 
 func TestGEN34_RestartAllDone(t *testing.T) {
@@ -275,10 +275,10 @@ func TestSM18_InitializedByLastStatus(t *testing.T) {
 	known.InitContainerStatuses = []v1.ContainerStatus{containerStatus("setup", 1, stateTerminated)}
 	manager := newKubeletStatusManager()
 	manager.SetPodStatus(pod, *known.DeepCopy())
-	manager.TerminatePod(pod) // whose copy in the API server is still empty
+	manager.TerminatePod(pod) // the pod from the API server still has no status
 	theirs, _ := manager.GetPodStatus(pod.UID)
 	ours := derive.Terminate(pod, *known)
-	expect(t, "the container ended", pair(theirs.ContainerStatuses[0].State.Terminated != nil, ours.ContainerStatuses[0].State.Terminated != nil), pair(false, true))
+	expect(t, "container terminated", pair(theirs.ContainerStatuses[0].State.Terminated != nil, ours.ContainerStatuses[0].State.Terminated != nil), pair(false, true))
 }
 
 func TestSM20_ReadyFalseAfterTermination(t *testing.T) {
@@ -304,7 +304,7 @@ func TestSM24_ClockMovesBack(t *testing.T) {
 	moved := func(s *v1.PodStatus) bool {
 		return s.Conditions[0].LastTransitionTime.Before(&pod.Status.Conditions[0].LastTransitionTime)
 	}
-	expect(t, "moved back", pair(moved(&theirs), moved(&ours)), pair(true, false))
+	expect(t, "transition time moved back", pair(moved(&theirs), moved(&ours)), pair(true, false))
 }
 
 func TestSM29_TruncationBetweenRunes(t *testing.T) {
@@ -314,8 +314,8 @@ func TestSM29_TruncationBetweenRunes(t *testing.T) {
 	}))
 	theirs := kubelet.NormalizeStatus(pod, long)
 	ours, _ := derive.Normalize(pod, *long)
-	isText := func(s *v1.PodStatus) bool { return utf8.ValidString(s.ContainerStatuses[0].State.Terminated.Message) }
-	expect(t, "is text", pair(isText(&theirs), isText(&ours)), pair(false, true))
+	isValid := func(s *v1.PodStatus) bool { return utf8.ValidString(s.ContainerStatuses[0].State.Terminated.Message) }
+	expect(t, "valid UTF-8", pair(isValid(&theirs), isValid(&ours)), pair(false, true))
 }
 
 func TestSM32_ForeignFieldsIgnored(t *testing.T) {

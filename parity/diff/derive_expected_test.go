@@ -15,9 +15,9 @@ import (
 	"github.com/heraldnode/herald/parity/internal/kubelet"
 )
 
-// expected is the kubelet's status where it had known, or thought of, what Herald does: each intended difference is a
-// change of the kubelet's input, so that all the rest of its answer counts. ok is false where no input makes the kubelet
-// answer as Herald does.
+// expectedStatus returns what the kubelet would compute with Herald's knowledge: each intended difference is a change
+// of the kubelet's input, so that the rest of its result is compared in full. ok is false if no input makes the kubelet
+// agree.
 func expectedStatus(c statusCase) (theirs v1.PodStatus, ok bool) {
 	input := newStatusInput(c)
 	if isRestartAllDone(c.Pod, c.Observed) {
@@ -28,7 +28,7 @@ func expectedStatus(c statusCase) (theirs v1.PodStatus, ok bool) {
 	hadRegularContainers := kuberuntime.HasAnyRegularContainerCreated(input.Pod, input.RuntimeStatus)
 	terminations := keepTerminations(&input)
 	if len(terminations) > 0 && canRestartAll(c.Pod) || hadRegularContainers != kuberuntime.HasAnyRegularContainerCreated(input.Pod, input.RuntimeStatus) {
-		return theirs, false // GEN-34, PH-30: for these both ask the runtime alone
+		return theirs, false // GEN-34, PH-30: both consult only the runtime for these
 	}
 	dropUnterminatedInstances(&input)
 	dropEphemeralReasons(&input)
@@ -45,7 +45,7 @@ func expectedStatus(c statusCase) (theirs v1.PodStatus, ok bool) {
 	}
 	for _, end := range terminatedStates(&theirs) {
 		if kept, ok := terminations[end.ContainerID]; ok {
-			end.ContainerID = kept.ContainerID // the kubelet writes it into an end that it sees
+			end.ContainerID = kept.ContainerID // the kubelet sets it for terminations that it observes
 		}
 	}
 	keepRunningPhase(c, &input, &theirs)
@@ -55,7 +55,8 @@ func expectedStatus(c statusCase) (theirs v1.PodStatus, ok bool) {
 	return kubelet.NormalizeStatus(c.Pod, &theirs), true
 }
 
-// secondLook lets the kubelet look twice: the started flags of the first look reach the phase in the second (PH-2).
+// generateTwice generates the status twice: the started flags of the first status affect the phase of the second
+// (PH-2).
 func generateTwice(input *kubelet.StatusInput) v1.PodStatus {
 	first := kubeletGenerator.Generate(*input)
 	for _, lists := range [][2][]v1.ContainerStatus{
@@ -70,7 +71,7 @@ func generateTwice(input *kubelet.StatusInput) v1.PodStatus {
 	return kubeletGenerator.Generate(*input)
 }
 
-// rememberReadiness is PRB-34: what was shown of this very container is its last result while there is no newer one.
+// keepReadinessByID implements PRB-34: the published readiness of the same container stands in for a missing result.
 func keepReadinessByID(input *kubelet.StatusInput) {
 	for _, containers := range [][]v1.Container{input.Pod.Spec.InitContainers, input.Pod.Spec.Containers} {
 		for i := range containers {
@@ -90,8 +91,8 @@ func keepReadinessByID(input *kubelet.StatusInput) {
 	}
 }
 
-// keepFlagsByID is PH-38, a container that was replaced leaves no flags behind, and PRB-33, one that does not run is not
-// ready.
+// keepFlagsByID implements PH-38, a replaced container passes on no flags, and PRB-33, a container that does not run is
+// not ready.
 func keepFlagsByID(input *kubelet.StatusInput) {
 	for _, list := range cachedStatusLists(input) {
 		for i := range *list {
@@ -104,8 +105,8 @@ func keepFlagsByID(input *kubelet.StatusInput) {
 	}
 }
 
-// keepEnds is PH-28: a container of which the runtime cannot tell the state, and which was shown as ended, has ended.
-// It returns those ends, by container ID.
+// keepTerminations implements PH-28: a container in an unknown state that was published as terminated stays terminated.
+// It returns those terminations by container ID.
 func keepTerminations(input *kubelet.StatusInput) map[string]*v1.ContainerStateTerminated {
 	terminations := map[string]*v1.ContainerStateTerminated{}
 	for _, instance := range input.RuntimeStatus.ContainerStatuses {
@@ -122,7 +123,7 @@ func keepTerminations(input *kubelet.StatusInput) map[string]*v1.ContainerStateT
 	return terminations
 }
 
-// dropUnendedBefore is BUG-40: an instance before the newest that has not ended is no last state.
+// dropUnterminatedInstances implements BUG-40: an older instance that has not terminated is no last state.
 func dropUnterminatedInstances(input *kubelet.StatusInput) {
 	for _, name := range containerNames(input.Pod) {
 		instances := slices.DeleteFunc(slices.Clone(input.RuntimeStatus.ContainerStatuses), func(c *kubecontainer.Status) bool {
@@ -142,7 +143,7 @@ func hasTerminated(c *kubecontainer.Status, old *v1.ContainerStatus) bool {
 	return c.State == kubecontainer.ContainerStateExited || lostWhileRunning
 }
 
-// endEphemeral is PH-42: an ephemeral container that ended does not wait to be started again.
+// dropEphemeralReasons implements PH-42: a terminated ephemeral container does not wait to be restarted.
 func dropEphemeralReasons(input *kubelet.StatusInput) {
 	for i := range input.Pod.Spec.EphemeralContainers {
 		name := input.Pod.Spec.EphemeralContainers[i].Name
@@ -152,8 +153,8 @@ func dropEphemeralReasons(input *kubelet.StatusInput) {
 	}
 }
 
-// introduce gives a container that is seen for the first time an empty status before, with the mounts that the spec
-// asks for: the kubelet takes them from there (PH-22).
+// addFirstStatuses gives a container that is observed for the first time a previous status with the mounts of its spec,
+// which is where the kubelet takes them from (PH-22).
 func addFirstStatuses(input *kubelet.StatusInput) {
 	initial := kubeletGenerator.Generate(kubelet.StatusInput{
 		Pod: &v1.Pod{ObjectMeta: input.Pod.ObjectMeta, Spec: input.Pod.Spec}, RuntimeStatus: &kubecontainer.PodStatus{},
@@ -171,8 +172,8 @@ func addFirstStatuses(input *kubelet.StatusInput) {
 	}
 }
 
-// keepAddresses is PH-44 and PH-45, a pod that ended keeps its addresses, also across a restart, and PH-47, as do all
-// pods while the node's are not known.
+// keepPublishedAddresses implements PH-44 and PH-45, a terminated pod keeps its addresses across restarts, and PH-47,
+// all pods do while the node's addresses are unknown.
 func keepPublishedAddresses(input *kubelet.StatusInput) {
 	ready := slices.ContainsFunc(input.RuntimeStatus.SandboxStatuses, isSandboxReady)
 	if len(input.RuntimeStatus.IPs) == 0 && (!ready || input.Pod.Spec.HostNetwork) {
@@ -189,8 +190,9 @@ func keepPublishedAddresses(input *kubelet.StatusInput) {
 	}
 }
 
-// keepEnd is PH-17, PH-19 and PH-20: a terminal phase that anybody was told is final, the API server's first, with what
-// was said about it. The kubelet obeys only the API server's; an eviction is how it comes by reason and message.
+// keepTerminalPhase implements PH-17, PH-19 and PH-20: a published terminal phase is final, with its reason and
+// message. The API server's takes precedence. The kubelet obeys only the API server's; an eviction carries reason and
+// message into its status.
 func keepTerminalPhase(c statusCase, input *kubelet.StatusInput) {
 	api, previous := &c.Pod.Status, c.baseStatus()
 	switch {
@@ -203,7 +205,7 @@ func keepTerminalPhase(c statusCase, input *kubelet.StatusInput) {
 	}
 }
 
-// carriedOver is PH-18.
+// inheritedReason implements PH-18.
 func inheritedReason(c statusCase) (reason, message string) {
 	reason, message = c.baseStatus().Reason, c.baseStatus().Message
 	if reason == "" {
@@ -215,8 +217,8 @@ func inheritedReason(c statusCase) (reason, message string) {
 	return reason, message
 }
 
-// failKilledInits is PH-16: an init container that was killed for want of memory has failed, also with exit code 0. It
-// reports whether there is one.
+// failOOMKilledInits implements PH-16: an OOM-killed init container has failed, even with exit code 0. It reports
+// whether there is one.
 func failOOMKilledInits(input *kubelet.StatusInput) bool {
 	found := false
 	for i := range input.Pod.Spec.InitContainers {
@@ -239,7 +241,7 @@ const (
 	sigkillExitCode = 137
 )
 
-// reviveKilledInits gives them the code back that they ended with.
+// restoreOOMKilledInits restores the original exit codes.
 func restoreOOMKilledInits(theirs *v1.PodStatus) {
 	var found bool
 	for i := range theirs.InitContainerStatuses {
@@ -258,8 +260,8 @@ func withExitCode(terminated *v1.ContainerStateTerminated, from, to int32, found
 	return &changed
 }
 
-// keepRunning is BUG-42: a pod that was Running stays so where the kubelet shows it as Pending only because it cannot
-// tell that a container ran. If all of those ran, the kubelet would say Running, too.
+// keepRunningPhase implements BUG-42: a Running pod stays Running if the kubelet shows it as Pending only because of
+// unknown container states. If all of those containers were running, the kubelet would report Running, too.
 func keepRunningPhase(c statusCase, input *kubelet.StatusInput, theirs *v1.PodStatus) {
 	if c.baseStatus().Phase != v1.PodRunning || theirs.Phase != v1.PodPending {
 		return
@@ -278,7 +280,7 @@ func keepRunningPhase(c statusCase, input *kubelet.StatusInput, theirs *v1.PodSt
 	}
 }
 
-// rawPhase is the phase that the statuses alone stand for.
+// phaseOf returns the phase that follows from the statuses alone.
 func phaseOf(input *kubelet.StatusInput, status *v1.PodStatus) v1.PodPhase {
 	statuses := slices.Concat(status.ContainerStatuses, status.InitContainerStatuses)
 	return kubelet.Phase(input.Pod, statuses, input.Terminal, isInitialized(input))
@@ -288,8 +290,8 @@ func isInitialized(input *kubelet.StatusInput) bool {
 	return kubecontainer.HasAnyActiveRegularContainerStarted(&input.Pod.Spec, input.RuntimeStatus)
 }
 
-// restartIsDone is GEN-34: Herald replaces containers and keeps the records of the old ones, so that a restart of all of
-// them is over when each was made after the end that caused it.
+// isRestartAllDone implements GEN-34: Herald replaces containers and keeps the old ones, so a restart of all containers
+// is done when each was created after the exit that triggered it.
 func isRestartAllDone(pod *v1.Pod, observedPod *observed.Pod) bool {
 	var trigger time.Time
 	newest := map[string]time.Time{}

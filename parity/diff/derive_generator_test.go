@@ -15,7 +15,7 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// drawPod draws a pod without its status. Its containers are not in the order of their names.
+// generatePod generates a pod without a status. Its containers are not in the order of their names.
 func generatePod(g *generator) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u1", Generation: int64(g.IntN(4))}}
 	pod.Spec.RestartPolicy = oneOf(g, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
@@ -39,6 +39,7 @@ func generatePod(g *generator) *v1.Pod {
 	return pod
 }
 
+// generatePodFields sets the fields that do not concern containers.
 func generatePodFields(g *generator, pod *v1.Pod) {
 	if g.chance(20) {
 		pod.Annotations = map[string]string{podid.SourceAnnotation: oneOf(g, "file", "api")}
@@ -95,7 +96,7 @@ func generateRestartRule(g *generator, restartsAll bool) v1.ContainerRestartRule
 	return rule
 }
 
-// drawResources prefers what is about as small as a cgroup can hold.
+// generateResources prefers quantities close to the minimum of a cgroup.
 func generateResources(g *generator) v1.ResourceList {
 	if g.chance(30) {
 		return nil
@@ -113,7 +114,7 @@ func generateResources(g *generator) v1.ResourceList {
 	return list
 }
 
-// containerNames are all of the pod's, and one that is not.
+// containerNames returns the names of all containers of the pod, and one that is not in its spec.
 func containerNames(pod *v1.Pod) []string {
 	names := []string{"stranger"}
 	for i := range pod.Spec.InitContainers {
@@ -134,13 +135,13 @@ func generateTime(g *generator) metav1.Time {
 	return metav1.NewTime(baseTime.Add(time.Duration(g.IntN(3600))*time.Second + time.Duration(g.IntN(3))*300*time.Millisecond))
 }
 
-// conditionTypes are others', the shared one and the kubelet's own.
+// conditionTypes are foreign conditions, the shared one and the kubelet's own.
 var conditionTypes = []v1.PodConditionType{
 	"gate/a", "gate/b", "foreign/x", v1.DisruptionTarget, v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady,
 	v1.PodResizeInProgress, v1.PodResizePending, v1.PodReadyToStartContainers, v1.AllContainersRestarting,
 }
 
-// drawStatus draws any status of the pod, as this or another agent may have left it.
+// generateStatus generates any status of the pod that this or another agent may have left.
 func generateStatus(g *generator, pod *v1.Pod) *v1.PodStatus {
 	status := &v1.PodStatus{
 		Phase:  oneOf(g, v1.PodPending, v1.PodPending, v1.PodPending, v1.PodRunning, v1.PodRunning, v1.PodRunning, v1.PodSucceeded, v1.PodFailed, v1.PodPhase("")),
@@ -194,7 +195,7 @@ func generateAddresses(g *generator, pod *v1.Pod, status *v1.PodStatus) {
 	}
 }
 
-// drawContainerStatuses leaves some out, adds one too many, and shuffles now and then.
+// generateContainerStatuses sometimes omits, adds and shuffles statuses.
 func generateContainerStatuses(g *generator, pod *v1.Pod, status *v1.PodStatus) {
 	missing := oneOf(g, 0, 0, 0, 10, 50, 100)
 	add := func(list *[]v1.ContainerStatus, name string) {
@@ -269,8 +270,7 @@ func generateTerminated(g *generator, id string) *v1.ContainerStateTerminated {
 	}
 }
 
-// lengthen makes the messages of ended containers about as long as they may be, with characters of several bytes and
-// bytes that are no characters.
+// lengthenMessages makes termination messages about as long as allowed, with multi-byte characters and invalid bytes.
 func lengthenMessages(g *generator, status *v1.PodStatus) {
 	containers := max(1, len(terminatedStates(status)))
 	for _, end := range terminatedStates(status) {
@@ -285,8 +285,8 @@ func containerID(name string, instance int) observed.ContainerID {
 	return observed.ContainerID{Runtime: "rt", ID: fmt.Sprintf("%s-%d", name, instance)}
 }
 
-// drawObserved draws what a runtime holds of the pod, leftovers and strangers included. Now and then all is well, which
-// chance alone would hardly bring about.
+// generateObserved generates what a runtime has of the pod, including leftovers and containers that are not in the
+// spec. Some pods are entirely healthy, which random choices alone would rarely produce.
 func generateObserved(g *generator, pod *v1.Pod) *observed.Pod {
 	seen := &observed.Pod{}
 	sandboxes := oneOf(g, 0, 1, 1, 1, 2, 2, 3)
@@ -301,7 +301,7 @@ func generateObserved(g *generator, pod *v1.Pod) *observed.Pod {
 			age += time.Minute
 			c := generateInstance(g, name, instance)
 			c.CreatedAt = baseTime.Add(-age)
-			c.RestartCount = max(0, restarts-instance) // which only rises: see observed.Pod.Sort
+			c.RestartCount = max(0, restarts-instance) // only increases: see observed.Pod.Sort
 			if sandboxes > 0 {
 				c.SandboxID = seen.Sandboxes[g.IntN(sandboxes)].ID
 			}
@@ -322,7 +322,7 @@ func generateObserved(g *generator, pod *v1.Pod) *observed.Pod {
 	return seen
 }
 
-// makeWell lets the newest sandbox be ready, all containers run, and those that initialize be done.
+// makeHealthy makes the newest sandbox ready, runs all containers, and completes the init containers.
 func makeHealthy(pod *v1.Pod, seen *observed.Pod) {
 	seen.Sandboxes[0].Ready = true
 	for i := range seen.Containers {
@@ -393,7 +393,7 @@ func generateEnforced(g *generator) *observed.Resources {
 	}
 }
 
-// drawProbes draws results for containers that are probed.
+// generateProbes generates results for probed containers.
 func generateProbes(g *generator, pod *v1.Pod, seen *observed.Pod) derive.ProbeResults {
 	probes := derive.ProbeResults{}
 	verdict := func(probe *v1.Probe) derive.ProbeResult {

@@ -22,7 +22,7 @@ import (
 
 func TestPH22_SameStatus(t *testing.T) { compareStatus.run(t) }
 
-// statusCase is [derive.Input] in parts that can be drawn, written and made smaller.
+// statusCase is [derive.Input] in a form that can be generated, printed and shrunk.
 type statusCase struct {
 	Pod         *v1.Pod
 	Previous    *v1.PodStatus
@@ -32,7 +32,7 @@ type statusCase struct {
 	Resize      []v1.PodCondition
 	Evict       *derive.Eviction
 	Terminating bool
-	// Addresses are the Node object's; nil without an API server.
+	// Addresses are the Node object's, nil without an API server.
 	Addresses               []v1.NodeAddress
 	IPv6First, PodResources bool
 }
@@ -69,7 +69,7 @@ func generateStatusCase(g *generator) statusCase {
 	return c
 }
 
-// nodeAddresses are external, but for the last.
+// newNodeAddresses returns external addresses, except for the last, which is internal.
 func newNodeAddresses(addresses ...string) []v1.NodeAddress {
 	var nodeAddresses []v1.NodeAddress
 	for _, address := range addresses {
@@ -87,7 +87,7 @@ func (c statusCase) heraldStatus() v1.PodStatus {
 	})
 }
 
-// before is the status that the new one continues.
+// baseStatus returns the status that the new one continues.
 func (c statusCase) baseStatus() *v1.PodStatus {
 	if c.Previous != nil {
 		return c.Previous
@@ -101,9 +101,9 @@ var compareStatus = newComparison(generateStatusCase, func(c statusCase) string 
 		return ""
 	}
 	ours := c.heraldStatus()
-	ours.ObservedGeneration, ours.StartTime = 0, nil // the kubelet sets them later: compareContinue
-	if unfixed := isTerminal(c.baseStatus().Phase) && c.Pod.Status.Phase == v1.PodRunning; unfixed {
-		ours.Resources, theirs.Resources = nil, nil // the kubelet was given another phase
+	ours.ObservedGeneration, ours.StartTime = 0, nil // the kubelet sets them later, see compareContinue
+	if changedPhase := isTerminal(c.baseStatus().Phase) && c.Pod.Status.Phase == v1.PodRunning; changedPhase {
+		ours.Resources, theirs.Resources = nil, nil // the kubelet's input has another phase
 	}
 	clearConditionTimes(&ours)
 	clearConditionTimes(&theirs)
@@ -113,7 +113,7 @@ var compareStatus = newComparison(generateStatusCase, func(c statusCase) string 
 	return ""
 })
 
-// untimed takes the times from conditions whose times are set later in the kubelet: compareContinue.
+// clearConditionTimes clears the times of conditions that the kubelet sets later: see compareContinue.
 func clearConditionTimes(status *v1.PodStatus) {
 	status.Conditions = slices.Clone(status.Conditions)
 	for i := range status.Conditions {
@@ -125,10 +125,10 @@ func clearConditionTimes(status *v1.PodStatus) {
 	}
 }
 
-// generator is one for all: comparisons do not run side by side.
+// kubeletGenerator is shared: comparisons do not run in parallel.
 var kubeletGenerator = kubelet.NewStatusGenerator()
 
-// TestTheCasesOfAStatusAreOfAllKinds sees to it that what is drawn proves something.
+// TestStatusCases_Coverage verifies that the generated cases cover all phases and conditions.
 func TestStatusCases_Coverage(t *testing.T) {
 	const cases = 2_000
 	counts := map[string]int{}
@@ -146,20 +146,20 @@ func TestStatusCases_Coverage(t *testing.T) {
 	}
 	t.Log(counts)
 	if counts["not comparable"] > cases/10 {
-		t.Errorf("%d of %d cases cannot be compared", counts["not comparable"], cases)
+		t.Errorf("got %d of %d cases that cannot be compared, want at most a tenth", counts["not comparable"], cases)
 	}
 	for _, kind := range []string{
 		"Pending", "Running", "Succeeded", "Failed", "Ready True", "Ready False", "Initialized True", "Initialized False",
 		"PodReadyToStartContainers True", "AllContainersRestarting True", "DisruptionTarget True", "gate/a True",
 	} {
 		if counts[kind] < cases/100 {
-			t.Errorf("%s: only %d of %d cases", kind, counts[kind], cases)
+			t.Errorf("%s: got %d of %d cases, want at least one in a hundred", kind, counts[kind], cases)
 		}
 	}
 }
 
-// lookOf is Herald's input as the kubelet would meet it. What the status before says is copied, pointers to the spec
-// are not.
+// newStatusInput converts Herald's input to the kubelet's. It copies the previous status; pointers into the spec are
+// shared.
 func newStatusInput(c statusCase) kubelet.StatusInput {
 	pod := *c.Pod
 	input := kubelet.StatusInput{
@@ -196,7 +196,7 @@ func setResult(byID map[kubecontainer.ContainerID]results.Result, id kubecontain
 	}
 }
 
-// runtimeView is what the kubelet's runtime manager would report.
+// kubeletPodStatus returns what the kubelet's runtime manager would report.
 func kubeletPodStatus(pod *observed.Pod) *kubecontainer.PodStatus {
 	status := &kubecontainer.PodStatus{}
 	for _, ip := range pod.IPs {
@@ -278,7 +278,7 @@ func byteQuantity(value *int64) *resource.Quantity {
 	return resource.NewQuantity(*value, resource.BinarySI)
 }
 
-// cgroupView is a cgroup that enforces this, so that the kubelet reads the same numbers from it.
+// kubeletCgroup returns a cgroup configuration from which the kubelet reads these resources.
 func kubeletCgroup(r *observed.Resources) *cm.ResourceConfig {
 	if r == nil {
 		return nil
@@ -296,7 +296,7 @@ func kubeletCgroup(r *observed.Resources) *cm.ResourceConfig {
 	return config
 }
 
-// eachContainer calls f for the statuses of init and of regular containers that the spec knows.
+// forEachContainer calls f for the statuses of init and regular containers that are in the spec.
 func forEachContainer(pod *v1.Pod, status *v1.PodStatus, f func(spec *v1.Container, status *v1.ContainerStatus)) {
 	for _, lists := range []struct {
 		specs    []v1.Container
@@ -318,7 +318,7 @@ func isSandboxReady(sandbox *runtimeapi.PodSandboxStatus) bool {
 	return sandbox.State == runtimeapi.PodSandboxState_SANDBOX_READY
 }
 
-// newestSeen is the newest instance of that name, or nil.
+// newestInstance returns the newest instance of the container, or nil.
 func newestInstance(input *kubelet.StatusInput, name string) *kubecontainer.Status {
 	for _, c := range input.RuntimeStatus.ContainerStatuses {
 		if c.Name == name {
@@ -328,14 +328,14 @@ func newestInstance(input *kubelet.StatusInput, name string) *kubecontainer.Stat
 	return nil
 }
 
-// cachedLists are the lists of init, regular and ephemeral containers before.
+// cachedStatusLists returns the cached lists of init, regular and ephemeral container statuses.
 func cachedStatusLists(input *kubelet.StatusInput) []*[]v1.ContainerStatus {
 	return []*[]v1.ContainerStatus{
 		&input.Cached.InitContainerStatuses, &input.Cached.ContainerStatuses, &input.Cached.EphemeralContainerStatuses,
 	}
 }
 
-// cachedStatus is the status before of the pod's container of that name, or nil.
+// cachedStatus returns the cached status of the container, or nil.
 func cachedStatus(input *kubelet.StatusInput, name string) *v1.ContainerStatus {
 	for _, list := range cachedStatusLists(input) {
 		if status := findContainerStatus(*list, name); status != nil {

@@ -29,13 +29,13 @@ import (
 )
 
 var (
-	manifestSeed  = flag.Uint64("manifest.seed", 1, "which mutants both sides read; 0: new ones")
-	manifestCases = flag.Int("manifest.cases", 5_000, "how many mutated manifests both sides read")
+	manifestSeed  = flag.Uint64("manifest.seed", 1, "seed of the mutated manifests; 0 for a random one")
+	manifestCases = flag.Int("manifest.cases", 5_000, "number of mutated manifests")
 )
 
 const nodeName = "node-1"
 
-// verdict is what both sides made of one manifest.
+// decodeResult holds the results of both sides for one manifest.
 type decodeResult struct {
 	kubelet, herald       *v1.Pod
 	kubeletErr, heraldErr error
@@ -51,16 +51,16 @@ func decodeBoth(data []byte) decodeResult {
 	return result
 }
 
-// disagreement says what is different and not on the list, or "".
+// mismatch returns an unintended difference, or "".
 func (r decodeResult) mismatch() string {
 	switch {
 	case r.kubeletErr != nil && r.heraldErr == nil:
-		return "only the kubelet refuses it: " + r.kubeletErr.Error()
+		return "only the kubelet rejects it: " + r.kubeletErr.Error()
 	case r.kubeletErr == nil && r.heraldErr != nil:
 		if diff.IsStricter(problemsOf(r.heraldErr)) {
 			return ""
 		}
-		return "only Herald refuses it: " + r.heraldErr.Error()
+		return "only Herald rejects it: " + r.heraldErr.Error()
 	case r.kubeletErr != nil:
 		return ""
 	case !equality.Semantic.DeepEqual(r.kubelet.Spec, r.herald.Spec):
@@ -81,12 +81,12 @@ func problemsOf(err error) []error {
 	return all.Unwrap()
 }
 
-// goodManifests are the examples of the manifest package, as JSON.
+// goodManifests returns the examples of the manifest package as JSON.
 func goodManifests(t *testing.T) map[string][]byte {
 	t.Helper()
 	files, err := filepath.Glob("../../source/manifest/testdata/good/*")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no examples: %v", err)
+		t.Fatalf("got no examples (%v)", err)
 	}
 	good := map[string][]byte{}
 	for _, file := range files {
@@ -115,7 +115,7 @@ func TestCFG1_SamePods(t *testing.T) {
 	}
 }
 
-// TestCFG9MutatedManifestsAreRefusedByBothOrMeanTheSame breaks good manifests at random and gives them to both.
+// TestCFG9_MutatedManifests mutates valid manifests at random. Both sides must reject a mutant or decode the same pod.
 func TestCFG9_MutatedManifests(t *testing.T) {
 	if *manifestSeed == 0 {
 		*manifestSeed = uint64(time.Now().UnixNano())
@@ -141,9 +141,9 @@ func TestCFG9_MutatedManifests(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d accepted by both, %d refused", accepted, rejected)
+	t.Logf("%d accepted by both, %d rejected", accepted, rejected)
 	if accepted == 0 || rejected == 0 {
-		t.Error("the mutants are all good or all bad: they prove nothing")
+		t.Errorf("got %d accepted and %d rejected mutants, want both kinds", accepted, rejected)
 	}
 }
 
@@ -169,19 +169,19 @@ func TestCFG9_StricterValidation(t *testing.T) {
 		return []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec":` + spec + `}`)
 	}
 	tests := map[string][]byte{
-		"a host path that is not absolute": pod(`{"containers":[{"name":"a","image":"a"}],"volumes":[{"name":"v","hostPath":{"path":"data"}}]}`),
-		"a medium that nobody knows":       pod(`{"containers":[{"name":"a","image":"a"}],"volumes":[{"name":"v","emptyDir":{"medium":"Tape"}}]}`),
-		"a negative grace period":          pod(`{"containers":[{"name":"a","image":"a"}],"terminationGracePeriodSeconds":-1}`),
-		"a host IP that is none":           pod(`{"containers":[{"name":"a","image":"a","ports":[{"containerPort":80,"hostIP":"here"}]}]}`),
+		"relative host path":    pod(`{"containers":[{"name":"a","image":"a"}],"volumes":[{"name":"v","hostPath":{"path":"data"}}]}`),
+		"unknown medium":        pod(`{"containers":[{"name":"a","image":"a"}],"volumes":[{"name":"v","emptyDir":{"medium":"Tape"}}]}`),
+		"negative grace period": pod(`{"containers":[{"name":"a","image":"a"}],"terminationGracePeriodSeconds":-1}`),
+		"invalid host IP":       pod(`{"containers":[{"name":"a","image":"a","ports":[{"containerPort":80,"hostIP":"here"}]}]}`),
 	}
 	for name, data := range tests {
 		t.Run(name, func(t *testing.T) {
 			result := decodeBoth(data)
 			if result.kubeletErr != nil {
-				t.Errorf("the kubelet refuses it too: %v", result.kubeletErr)
+				t.Errorf("the kubelet rejects it too: %v", result.kubeletErr)
 			}
 			if result.heraldErr == nil || !diff.IsStricter(problemsOf(result.heraldErr)) {
-				t.Errorf("Herald says %v", result.heraldErr)
+				t.Errorf("Herald: got error %v, want one that IsStricter accepts", result.heraldErr)
 			}
 		})
 	}
@@ -206,7 +206,7 @@ func TestBUG20_UIDIndependentOfPath(t *testing.T) {
 		t.Error("the kubelet no longer has this fault")
 	}
 	if oursA != oursB {
-		t.Errorf("the UID changed from %s to %s", oursA, oursB)
+		t.Errorf("Herald: UID changed from %s to %s", oursA, oursB)
 	}
 }
 
@@ -219,23 +219,23 @@ func TestCFG1_TyposAndDocuments(t *testing.T) {
 		"apiVersion: v1\nkind: Pod\nmetadata: {name: b}\nspec: {containers: [{name: b, image: b}]}\n"
 	theirs, err := kubelet.DecodePod([]byte(two), "/manifests/x.yaml", nodeName)
 	if err != nil || theirs.Name != "a-node-1" {
-		t.Errorf("the kubelet reads %v, %v", theirs, err)
+		t.Errorf("kubelet: got %v, %v; want the first pod", theirs, err)
 	}
 	ours, err := manifest.Decode([]byte(two), manifest.Origin{Source: podid.File, Location: "x.yaml", NodeName: nodeName})
 	if err != nil || len(ours) != 2 {
-		t.Errorf("Herald reads %d pods, %v", len(ours), err)
+		t.Errorf("Herald: got %d pods, %v; want 2", len(ours), err)
 	}
 }
 
-// mutator changes JSON objects at random, guided by the Go type that they stand for, so that most of what it makes can be
-// decoded and much of it is wrong in an interesting way.
+// mutator changes JSON objects at random, guided by the Go type, so that most results can be decoded and many are
+// invalid in interesting ways.
 type mutator struct {
 	*rand.Rand
 	texts, quantities []string
 	numbers           []int64
 }
 
-// texts are good in one field and bad in most others.
+// manifestTexts are valid in one field and invalid in most others.
 var manifestTexts = strings.Fields(`a A web main data Always Never OnFailure IfNotPresent TCP UDP SCTP tcp / ../x /abs/path rel/path a/../b
 	..data metadata.name metadata.labels metadata.annotations['a'] spec.host status.podIP v1 v2 limits.cpu requests.memory
 	http HTTP HTTPS node-1 Exists Equal NoExecute NoSchedule a.b.c a_b _a In NotIn Gt DoNotSchedule Honor Memory HugePages-2Mi
@@ -254,7 +254,7 @@ func newMutator(seed uint64) *mutator {
 
 func pickFrom[T any](m *mutator, from []T) T { return from[m.IntN(len(from))] }
 
-// mutate returns the value with one thing somewhere below it changed.
+// mutate returns the value with one change somewhere below it.
 func (m *mutator) mutate(value any, of reflect.Type) any {
 	of = dereference(of)
 	switch now := value.(type) {
@@ -303,7 +303,7 @@ func (m *mutator) mutateList(list []any, of reflect.Type) any {
 	return list
 }
 
-// value makes something of the type; deep down it makes little.
+// value generates a value of the type. Deeply nested values stay small.
 func (m *mutator) value(of reflect.Type, depth int) any {
 	of = dereference(of)
 	switch of {
@@ -366,7 +366,7 @@ func dereference(of reflect.Type) reflect.Type {
 	return of
 }
 
-// jsonFields are the struct's fields by their JSON names.
+// jsonFields returns the struct's fields by JSON name.
 func jsonFields(of reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for i := range of.NumField() {

@@ -37,7 +37,7 @@ func newPodWithRole(r role, name string, uid types.UID) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: uid, Annotations: annotations}}
 }
 
-// both does everything twice: to the kubelet's manager and to ours.
+// managerPair applies every operation to the kubelet's pod manager and to Herald's.
 type managerPair struct {
 	kubelet kubeletpod.Manager
 	herald  *pod.Manager
@@ -60,7 +60,7 @@ func (b *managerPair) remove(p *v1.Pod) {
 	delete(b.pods, p.UID)
 }
 
-// answers is everything that a manager can be asked, in a form that can be compared.
+// lookups holds every lookup of a manager in a form that can be compared.
 type lookups struct {
 	Pods, Mirrors, Orphans []string
 	ByUID, ByName, Pairs   map[string]string
@@ -68,7 +68,7 @@ type lookups struct {
 	Translated             map[string]string
 }
 
-// asked collects one manager's answers through functions that hide its types.
+// accessors hides the types of a manager.
 type accessors struct {
 	pods, mirrors []*v1.Pod
 	orphans       []string
@@ -154,9 +154,9 @@ func (b *managerPair) heraldLookups() lookups {
 	return collectLookups(a, b.pods)
 }
 
-// TestPodManagerAnswersAsTheKubelets walks both through random histories in which each name has at most one pod and one
-// mirror at a time, and a static pod outlives no mirror but its own: there they must agree in every answer. What happens
-// when names collide, or when a pair is taken apart, is what the tests of the differences are about.
+// TestPodManager_SameLookups runs random histories in which each name has at most one pod and one mirror pod at a time,
+// and a static pod outlives only its own mirror pod. There, all lookups must agree. The tests of the differences cover
+// colliding names and separated pairs.
 func TestPodManager_SameLookups(t *testing.T) {
 	names := []string{"a", "b", "c"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -172,7 +172,7 @@ func TestPodManager_SameLookups(t *testing.T) {
 					slot = name + "/mirror"
 				}
 				if holder[slot] != nil || collides(r, holder[name+"/pod"], holder[name+"/mirror"]) {
-					t.Skip("the name is taken")
+					t.Skip("name is taken")
 				}
 				serial++
 				holder[slot] = newPodWithRole(r, name, types.UID(string(r)+"-"+name+"-"+strings.Repeat("i", serial%7)))
@@ -206,7 +206,7 @@ func TestPodManager_SameLookups(t *testing.T) {
 	})
 }
 
-// collides tells whether a pod of that role would be the wrong counterpart of what holds the name (PM-13).
+// collides reports whether a pod of that role would be the wrong counterpart of a pod with the same name (PM-13).
 func collides(r role, pod, m *v1.Pod) bool {
 	switch r {
 	case mirrorRole:
@@ -228,7 +228,7 @@ func TestPM5_RemovedStaticPod(t *testing.T) {
 		t.Errorf("the kubelet no longer has this fault: %v", k.ToPod)
 	}
 	if h := b.heraldLookups(); len(h.ToPod) != 0 || len(h.ToMirror) != 0 {
-		t.Errorf("a removed static pod is still translated: %v %v", h.ToPod, h.ToMirror)
+		t.Errorf("Herald: got translations %v and %v, want none", h.ToPod, h.ToMirror)
 	}
 }
 
@@ -240,10 +240,10 @@ func TestPM6_LateMirrorRemoval(t *testing.T) {
 	b.add(fresh)
 	b.remove(old)
 	if k, found := b.kubelet.GetMirrorPodByPod(s); found {
-		t.Errorf("the kubelet no longer has this fault: it finds %s", k.UID)
+		t.Errorf("the kubelet no longer has this fault: got %s", k.UID)
 	}
 	if h, found := b.herald.GetMirrorPodByPod(s); !found || h.UID != "m2" {
-		t.Errorf("the mirror found is %v", h)
+		t.Errorf("Herald: got mirror pod %v, want m2", h)
 	}
 }
 
@@ -257,7 +257,7 @@ func TestPM7_RecreatedPod(t *testing.T) {
 		t.Error("the kubelet no longer has this fault")
 	}
 	if h, found := b.herald.GetPodByName("ns", "a"); !found || h.UID != "p2" {
-		t.Errorf("the pod found is %v", h)
+		t.Errorf("Herald: got pod %v, want p2", h)
 	}
 }
 
@@ -270,6 +270,6 @@ func TestPM13_APIPodIsNoCounterpart(t *testing.T) {
 		t.Error("the kubelet no longer has this fault")
 	}
 	if h, found := b.herald.GetPodByMirrorPod(m); found {
-		t.Errorf("an API pod was taken for a static one: %v", h.UID)
+		t.Errorf("Herald: got API pod %v as counterpart, want none", h.UID)
 	}
 }

@@ -30,10 +30,10 @@ import (
 	"github.com/heraldnode/herald/source"
 )
 
-// batch is one delivery in a form that both sides can be compared in.
+// batch is one delivery in a form that can be compared.
 type batch struct {
 	Op, Source string
-	Pods       []string // UID, and what of the pod counts
+	Pods       []string // UID and the compared fields
 }
 
 func describePods(pods []*v1.Pod) []string {
@@ -46,18 +46,18 @@ func describePods(pods []*v1.Pod) []string {
 	return all
 }
 
-// muxes are the kubelet's merging of sources and ours, side by side.
+// muxPair runs the kubelet's and Herald's merging of sources side by side.
 type muxPair struct {
 	kubelet   *config.PodConfig
 	send      map[string]func([]*v1.Pod)
-	closers   []func() // end the kubelet's listeners
+	closers   []func() // stop the kubelet's listeners
 	herald    *source.Mux
 	sources   map[string]*fakeSource
 	delivered []batch
 	mu        sync.Mutex // guards got
 }
 
-// teller is a source that says what a test wants it to say.
+// fakeSource sends the sets that a test gives it.
 type fakeSource struct {
 	source podid.Source
 	sets   chan []*v1.Pod
@@ -76,7 +76,7 @@ func (s *fakeSource) Run(ctx context.Context, sink source.Sink) error {
 	}
 }
 
-// nobody observes nothing: the kubelet wants to tell somebody when it first saw a pod.
+// noopObserver ignores when the kubelet first saw a pod.
 type noopObserver struct{}
 
 func (noopObserver) ObservedPodOnWatch(*v1.Pod, time.Time) {}
@@ -100,7 +100,7 @@ func newMuxPair(ctx context.Context, t *rapid.T) *muxPair {
 	return m
 }
 
-// sender fills the one field of the kubelet's message, whose type it keeps to itself.
+// newSender sets the only field of the kubelet's message, whose type is unexported.
 func newSender[T any](channel chan<- T) (send func([]*v1.Pod), closed func()) {
 	send = func(pods []*v1.Pod) {
 		var message T
@@ -119,7 +119,7 @@ func (m *muxPair) consume() {
 	}
 }
 
-// step tells both the same set and returns what each delivered.
+// step sends the same set to both and returns what each delivered.
 func (m *muxPair) step(from string, pods []*v1.Pod) (kubelet, herald []batch) {
 	m.send[from](copyPods(pods))
 	m.sources[from].sets <- copyPods(pods)
@@ -149,7 +149,7 @@ func copyPods(pods []*v1.Pod) []*v1.Pod {
 	return all
 }
 
-// setOf draws a complete set of a source: up to four pods, each of one of two lives, in one of a few states.
+// generateSet generates a complete set of a source: up to four pods, each one of two instances, in one of a few states.
 func generateSet(t *rapid.T, from string) []*v1.Pod {
 	var pods []*v1.Pod
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -173,8 +173,8 @@ func generateSet(t *rapid.T, from string) []*v1.Pod {
 	return pods
 }
 
-// TestCFG35ToCFG40SourcesAreMergedAsTheKubeletMergesThem tells both the same sets, one source after the other at random,
-// and compares every batch: operation, order, and what the pods in it say.
+// TestCFG35ToCFG40_SameMerge sends the same sets from random sources to both and compares every batch: operation, order
+// and pods.
 func TestCFG35ToCFG40_SameMerge(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := rapid.IntRange(1, 12).Draw(rt, "steps")
@@ -197,7 +197,7 @@ func TestCFG35ToCFG40_SameMerge(t *testing.T) {
 			for i, s := range updates {
 				kubelet, herald := m.step(s.from, s.set)
 				if diff := cmp.Diff(kubelet, herald); diff != "" && mismatch == "" {
-					mismatch = fmt.Sprintf("step %d, %s: kubelet (-) and Herald (+) deliver\n%s", i, s.from, diff)
+					mismatch = fmt.Sprintf("step %d, %s: kubelet (-) and Herald (+) differ:\n%s", i, s.from, diff)
 				}
 			}
 			cancel()
@@ -212,7 +212,7 @@ func TestCFG35ToCFG40_SameMerge(t *testing.T) {
 	})
 }
 
-// folder is read by both sides.
+// manifestDir is a directory that both sides read.
 type manifestDir struct {
 	t       *testing.T
 	dir     string
@@ -241,7 +241,7 @@ func podManifest(name string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: main, image: web}]}\n", name)
 }
 
-// pods is which pods each would run now.
+// pods returns the pods that each side would run now.
 func (f *manifestDir) pods() (kubelet, herald []string) {
 	f.t.Helper()
 	theirs, err := f.kubelet.List()
@@ -271,13 +271,13 @@ func TestCFG14_SamePodsFromDirectory(t *testing.T) {
 	f.write("deeper/c.yaml", podManifest("c"))
 	kubelet, herald := f.pods()
 	if want := []string{"a-node-1", "b-node-1"}; !slices.Equal(kubelet, want) || !slices.Equal(herald, want) {
-		t.Fatalf("kubelet %v, Herald %v, want %v", kubelet, herald, want)
+		t.Fatalf("got kubelet %v, Herald %v; want %v", kubelet, herald, want)
 	}
 	if err := os.Remove(filepath.Join(f.dir, "a.yaml")); err != nil {
 		t.Fatal(err)
 	}
 	if kubelet, herald = f.pods(); !slices.Equal(kubelet, herald) {
-		t.Fatalf("after a removal: kubelet %v, Herald %v", kubelet, herald)
+		t.Fatalf("after a removal: got kubelet %v, Herald %v; want the same", kubelet, herald)
 	}
 }
 
@@ -291,10 +291,10 @@ func TestBUG18_BrokenEdit(t *testing.T) {
 		t.Errorf("the kubelet no longer has this fault: it runs %v", kubelet)
 	}
 	if !slices.Equal(herald, []string{"web-node-1"}) {
-		t.Errorf("Herald runs %v", herald)
+		t.Errorf("Herald: got %v, want web-node-1", herald)
 	}
 	if problems := f.herald.Scan().Problems; len(problems) != 1 || problems[0].Line == 0 {
-		t.Errorf("Herald says %v", problems)
+		t.Errorf("Herald: got problems %v, want one with a line", problems)
 	}
 }
 
@@ -307,7 +307,7 @@ func TestBUG32_BackupFile(t *testing.T) {
 		t.Errorf("the kubelet no longer has this fault: it runs %v", kubelet)
 	}
 	if !slices.Equal(herald, []string{"web-node-1"}) {
-		t.Errorf("Herald runs %v", herald)
+		t.Errorf("Herald: got %v, want web-node-1", herald)
 	}
 }
 
@@ -321,11 +321,11 @@ func TestCFG20_DuplicatePod(t *testing.T) {
 		t.Errorf("the kubelet no longer has this fault: it reads %v", kubelet)
 	}
 	if problems := f.herald.Scan().Problems; len(herald) != 1 || len(problems) != 1 {
-		t.Errorf("Herald runs %v and says %v", herald, problems)
+		t.Errorf("Herald: got pods %v and problems %v, want one of each", herald, problems)
 	}
 }
 
-// page is a URL whose content a test changes, and which counts how often it was read.
+// fakePage is a URL whose body a test changes. It counts reads.
 type fakePage struct {
 	mu    sync.Mutex // guards all below
 	body  string
@@ -339,7 +339,7 @@ func (p *fakePage) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(p.body))
 }
 
-// show changes the content and waits until it was read a few times.
+// setBody changes the body and waits until it was read a few times.
 func (p *fakePage) setBody(t *testing.T, body string) {
 	t.Helper()
 	p.mu.Lock()
@@ -359,7 +359,7 @@ const onePod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec"
 
 func TestBUG21_EmptyURLBody(t *testing.T) {
 	const period = 5 * time.Millisecond
-	t.Run("the kubelet", func(t *testing.T) {
+	t.Run("kubelet", func(t *testing.T) {
 		content := &fakePage{}
 		server := httptest.NewServer(content)
 		defer server.Close()
@@ -417,7 +417,7 @@ func TestBUG21_EmptyURLBody(t *testing.T) {
 		cancel()
 		all.Wait()
 		if pods != 1 {
-			t.Errorf("Herald runs %d pods", pods)
+			t.Errorf("Herald: got %d pods, want 1", pods)
 		}
 	})
 }
