@@ -196,7 +196,7 @@ func unusedPort(t *testing.T) int32 {
 // fakeHealthServer answers as the service's name says and records requests.
 type fakeHealthServer struct {
 	healthpb.UnimplementedHealthServer
-	mu       sync.Mutex // guards asked
+	mu       sync.Mutex // guards requests
 	requests []string
 }
 
@@ -311,7 +311,7 @@ func TestPRB23_SameExitCodes(t *testing.T) {
 		"runtime unavailable": {Err: status.Error(codes.Unavailable, "away")},
 		"other error":         {Err: errors.New("what")},
 	} {
-		c := &checkCase{Probe: v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"ask"}}}}, runtime: &exec}
+		c := &checkCase{Probe: v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check"}}}}, runtime: &exec}
 		theirs, ours := c.checkKubelet(), c.checkHerald(t)
 		if name == "timeout" {
 			theirs.Message, ours.Message = "", "" // worded differently
@@ -437,7 +437,7 @@ func TestPRB30_PodWithoutAddress(t *testing.T) {
 
 func TestBUG24_ContainerGone(t *testing.T) {
 	c := &checkCase{
-		Probe:   v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"ask"}}}},
+		Probe:   v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check"}}}},
 		runtime: &fakeExec{Err: errNotFound},
 	}
 	expect(t, "outcome", outcomes(t, c), pair(outcomeUnknown, outcomeGone))

@@ -6,11 +6,13 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 )
 
@@ -53,6 +55,27 @@ func (c comparison) run(t *testing.T) {
 			t.Fatalf("reproduce with: go test ./diff -run '^%s$' -derive.cases=1 -derive.seed=%d\n%s", t.Name(), first+i, mismatch)
 		}
 	}
+}
+
+// checkSeeded checks the property on that many cases, starting from seed. flagPrefix is the prefix of the flags that
+// reproduce a failure.
+func checkSeeded(t *testing.T, flagPrefix string, seed uint64, cases int, property func(*rapid.T)) {
+	t.Helper()
+	for name, value := range map[string]string{
+		"rapid.seed": strconv.FormatUint(seed, 10), "rapid.checks": strconv.Itoa(cases),
+	} {
+		before := flag.Lookup(name).Value.String()
+		if err := flag.Set(name, value); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = flag.Set(name, before) }()
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("reproduce with: -run %s -%[2]s.seed=%[3]d -%[2]s.cases=%[4]d", t.Name(), flagPrefix, seed, cases)
+		}
+	})
+	rapid.Check(t, property)
 }
 
 // FuzzDerive runs all comparisons.

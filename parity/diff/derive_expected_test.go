@@ -304,7 +304,7 @@ func isRestartAllDone(pod *v1.Pod, observedPod *observed.Pod) bool {
 		}
 	}
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		if made, ok := newest[container.Name]; ok && !made.After(trigger) {
+		if created, ok := newest[container.Name]; ok && !created.After(trigger) {
 			return false
 		}
 	}

@@ -265,7 +265,7 @@ func generateState(g *generator, id string) v1.ContainerState {
 
 func generateTerminated(g *generator, id string) *v1.ContainerStateTerminated {
 	return &v1.ContainerStateTerminated{
-		ExitCode: int32(g.IntN(3)), Message: "it ended", StartedAt: generateTime(g), FinishedAt: generateTime(g), ContainerID: id,
+		ExitCode: int32(g.IntN(3)), Message: "terminated", StartedAt: generateTime(g), FinishedAt: generateTime(g), ContainerID: id,
 		Reason: oneOf(g, "Completed", "Error", "Error", "Error", "RestartingAllContainers", "OOMKilled"),
 	}
 }
@@ -368,7 +368,7 @@ func generateInstance(g *generator, name string, instance int) observed.Containe
 	}
 	if c.State == observed.Exited {
 		c.Exit = &observed.Exit{
-			Code: g.IntN(3), Reason: oneOf(g, "Completed", "Error", "Error", "Error", "Error", "OOMKilled"), Message: "it stopped", FinishedAt: generateTime(g).Time,
+			Code: g.IntN(3), Reason: oneOf(g, "Completed", "Error", "Error", "Error", "Error", "OOMKilled"), Message: "stopped", FinishedAt: generateTime(g).Time,
 		}
 	}
 	if g.chance(50) {

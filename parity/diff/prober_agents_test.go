@@ -30,19 +30,19 @@ import (
 	probejudge "github.com/heraldnode/herald/probe/judge"
 )
 
-// kubeletAgent is the kubelet's prober with as much of its main loop as feeds it: a result is told to the status manager,
-// then the pod is synced.
+// kubeletAgent is the kubelet's prober with the part of the main loop that feeds it: a result goes to the status
+// manager, then the pod is synced.
 type kubeletAgent struct {
-	kubeletstatus.Manager // what a prober does not need
+	kubeletstatus.Manager // methods that a prober does not call
 	harness               *proberHarness
 	*probeRecorder
 	manager prober.Manager
 	results map[probejudge.Kind]results.Manager
-	ctx     context.Context //nolint:containedctx // the one that the kubelet's workers inherit (BUG-25)
-	// keepStreaks leaves BUG-22 in.
+	ctx     context.Context //nolint:containedctx // the kubelet's workers inherit it (BUG-25)
+	// keepResultRuns leaves BUG-22 in.
 	keepResultRuns bool
 
-	syncMu sync.Mutex // one sync at a time
+	syncMu sync.Mutex // serializes syncs
 
 	mu       sync.Mutex // guards all below
 	phase    v1.PodPhase
@@ -53,7 +53,7 @@ type kubeletAgent struct {
 	wg     sync.WaitGroup
 }
 
-// newKubelet starts one that knows what the one before it published.
+// newKubeletAgent starts an agent with the status that the previous one published.
 func (h *proberHarness) newKubeletAgent(previous *kubeletAgent) *kubeletAgent {
 	a := &kubeletAgent{harness: h, phase: v1.PodRunning, results: map[probejudge.Kind]results.Manager{}}
 	if previous != nil {
@@ -72,14 +72,14 @@ func (h *proberHarness) newKubeletAgent(previous *kubeletAgent) *kubeletAgent {
 	return a
 }
 
-// stop ends the agent. What it asks at this moment it asks to the end (BUG-23), and nobody hears the answer.
+// stop stops the agent. A probe in progress runs to its end (BUG-23) and its result is dropped.
 func (a *kubeletAgent) stop() {
 	a.cancel()
 	a.wg.Wait()
 	a.manager.RemovePod(a.harness.pod)
 }
 
-// listen is the main loop.
+// runLoop is the kubelet's main loop.
 func (a *kubeletAgent) runLoop(ctx context.Context) {
 	for {
 		select {
@@ -118,7 +118,7 @@ func (a *kubeletAgent) containerLocked(id string) *v1.ContainerStatus {
 	return nil
 }
 
-// sync is what the pod's worker does about probes.
+// sync does what the pod worker does about probes.
 func (a *kubeletAgent) sync() {
 	a.syncMu.Lock()
 	defer a.syncMu.Unlock()
@@ -127,9 +127,9 @@ func (a *kubeletAgent) sync() {
 	}
 	a.mu.Lock()
 	status := v1.PodStatus{Phase: a.phase}
-	for _, p := range a.harness.instances() {
-		c := a.containerStatusLocked(p)
-		if isInit(a.harness.pod, p.name) {
+	for _, inst := range a.harness.instances() {
+		c := a.containerStatusLocked(inst)
+		if isInit(a.harness.pod, inst.name) {
 			status.InitContainerStatuses = append(status.InitContainerStatuses, c)
 		} else {
 			status.ContainerStatuses = append(status.ContainerStatuses, c)
@@ -151,14 +151,14 @@ func isInit(pod *v1.Pod, name string) bool {
 	return false
 }
 
-func (a *kubeletAgent) containerStatusLocked(p *instance) v1.ContainerStatus {
-	c := v1.ContainerStatus{Name: p.name, ContainerID: p.containerID().String()}
+func (a *kubeletAgent) containerStatusLocked(inst *instance) v1.ContainerStatus {
+	c := v1.ContainerStatus{Name: inst.name, ContainerID: inst.containerID().String()}
 	if before := a.containerLocked(c.ContainerID); before != nil {
 		c.Started = before.Started
 	}
-	switch p.state {
+	switch inst.state {
 	case observed.Running:
-		c.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(p.startedAt)}
+		c.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(inst.startedAt)}
 	case observed.Exited:
 		c.State.Terminated = &v1.ContainerStateTerminated{ExitCode: 1}
 	default:
@@ -174,7 +174,7 @@ func (a *kubeletAgent) GetPodStatus(types.UID) (v1.PodStatus, bool) {
 	return *a.status.DeepCopy(), true
 }
 
-// level is what the results managers hold, and of startup what the status shows.
+// currentState returns the result in the results managers and, for startup, what the status shows.
 func (a *kubeletAgent) currentState(id string, kind probejudge.Kind) probeState {
 	result, known := a.results[kind].Get(kubecontainer.ContainerID{Type: "test", ID: id})
 	passed, failed := known && result == results.Success, known && result == results.Failure
@@ -196,14 +196,14 @@ func (a *kubeletAgent) RunInContainer(
 ) ([]byte, error) {
 	kind := kindForCommand(command[0])
 	if first := a.countAnswers(probeKey{a.generation, id.ID, kind}) == 0; first && !a.keepResultRuns {
-		if p := a.harness.findInstance(id.ID); p != nil {
-			kubelet.ResetResultRun(a.manager, a.harness.pod.UID, p.name, kubeletKinds[kind])
+		if inst := a.harness.findInstance(id.ID); inst != nil {
+			kubelet.ResetResultRun(a.manager, a.harness.pod.UID, inst.name, kubeletKinds[kind])
 		}
 	}
 	code, err := a.exec(ctx, id.ID, command[0], timeout)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("%h: %q", remote.ErrCommandTimedOut, command)
+		return nil, fmt.Errorf("%w: %q", remote.ErrCommandTimedOut, command)
 	case err == nil && code != 0:
 		return nil, utilexec.CodeExitError{Err: errors.New("exit status"), Code: code}
 	}
@@ -214,7 +214,7 @@ var kubeletKinds = map[probejudge.Kind]kubelet.ProbeKind{
 	probejudge.Startup: kubelet.Startup, probejudge.Readiness: kubelet.Readiness, probejudge.Liveness: kubelet.Liveness,
 }
 
-// noRecorder hears no event.
+// discardRecorder discards events.
 type discardRecorder struct{}
 
 func (discardRecorder) Event(runtime.Object, string, string, string)          {}
@@ -223,7 +223,7 @@ func (discardRecorder) AnnotatedEventf(runtime.Object, map[string]string, string
 }
 func (n discardRecorder) WithLogger(klog.Logger) record.EventRecorderLogger { return n }
 
-// heraldAgent is our prober with a worker that looks at the pod whenever it is woken.
+// heraldAgent is Herald's prober with a worker that syncs the pod whenever it is woken.
 type heraldAgent struct {
 	harness *proberHarness
 	*probeRecorder
@@ -231,7 +231,7 @@ type heraldAgent struct {
 
 	mu      sync.Mutex // guards all below
 	started map[string]bool
-	// ready is what was told of readiness since the agent began; unhealthy what the worker found when it was last woken.
+	// ready is the readiness that was reported since the agent started. unhealthy is what the worker last found.
 	ready     map[string]bool
 	unhealthy map[observed.ContainerID]string
 	reported  []string
@@ -240,7 +240,7 @@ type heraldAgent struct {
 	wg     sync.WaitGroup
 }
 
-// newHerald starts one that knows what the one before it published.
+// newHeraldAgent starts an agent with the status that the previous one published.
 func (h *proberHarness) newHeraldAgent(previous *heraldAgent) *heraldAgent {
 	a := &heraldAgent{harness: h, started: map[string]bool{}, ready: map[string]bool{}}
 	if previous != nil {
@@ -275,9 +275,9 @@ func (a *heraldAgent) wake(uid podid.UID) {
 // Get implements probe.Observations.
 func (a *heraldAgent) Get(uid podid.UID) *observed.Pod {
 	pod := &observed.Pod{UID: uid, IPs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}
-	for _, p := range a.harness.instances() {
+	for _, inst := range a.harness.instances() {
 		pod.Containers = append(pod.Containers, observed.Container{
-			Name: p.name, ID: p.containerID(), State: p.state, StartedAt: p.startedAt,
+			Name: inst.name, ID: inst.containerID(), State: inst.state, StartedAt: inst.startedAt,
 		})
 	}
 	return pod
@@ -289,12 +289,12 @@ func (a *heraldAgent) GetPodStatus(types.UID) (v1.PodStatus, bool) {
 	defer a.mu.Unlock()
 	var status v1.PodStatus
 	for id, started := range a.started {
-		p := a.harness.findInstance(id)
-		if p == nil {
+		inst := a.harness.findInstance(id)
+		if inst == nil {
 			continue
 		}
 		status.ContainerStatuses = append(status.ContainerStatuses, v1.ContainerStatus{
-			Name: p.name, ContainerID: p.containerID().String(), Started: &started,
+			Name: inst.name, ContainerID: inst.containerID().String(), Started: &started,
 		})
 	}
 	return status, true
@@ -316,7 +316,7 @@ func (a *heraldAgent) SetContainerStartup(_ types.UID, id observed.ContainerID, 
 	a.reported = append(a.reported, fmt.Sprintf("Startup of %s: %v", id.ID, started))
 }
 
-// level is what workers are told of a container when they ask.
+// currentState returns what workers see of a container.
 func (a *heraldAgent) currentState(id string, kind probejudge.Kind) probeState {
 	containerID := observed.ContainerID{Runtime: "test", ID: id}
 	facts, unhealthy := a.Results(podid.UID(a.harness.pod.UID))
@@ -330,30 +330,30 @@ func (a *heraldAgent) currentState(id string, kind probejudge.Kind) probeState {
 	return probeState{Failed: failed && facts[containerID].Startup != derive.ProbeFailure}
 }
 
-// isTold says what was decided about a running container and not told.
-func (a *heraldAgent) checkReported(p *instance) string {
-	ready, startup := a.currentState(p.id, probejudge.Readiness), a.currentState(p.id, probejudge.Startup)
+// checkReported returns a result of a running container that was not reported, or "".
+func (a *heraldAgent) checkReported(inst *instance) string {
+	ready, startup := a.currentState(inst.id, probejudge.Readiness), a.currentState(inst.id, probejudge.Startup)
 	_, unhealthy := a.Results(podid.UID(a.harness.pod.UID))
-	_, isUnhealthy := unhealthy[p.containerID()]
+	_, isUnhealthy := unhealthy[inst.containerID()]
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, wasUnhealthy := a.unhealthy[p.containerID()]
+	_, wasUnhealthy := a.unhealthy[inst.containerID()]
 	switch {
-	case ready.Passed != a.ready[p.id]:
-		return fmt.Sprintf("%s: ready is %v, and %v was told", p.id, ready.Passed, a.ready[p.id])
-	case startup.Passed != a.started[p.id]:
-		return fmt.Sprintf("%s: started is %v, and %v was told", p.id, startup.Passed, a.started[p.id])
+	case ready.Passed != a.ready[inst.id]:
+		return fmt.Sprintf("%s: ready is %v, reported %v", inst.id, ready.Passed, a.ready[inst.id])
+	case startup.Passed != a.started[inst.id]:
+		return fmt.Sprintf("%s: started is %v, reported %v", inst.id, startup.Passed, a.started[inst.id])
 	case isUnhealthy != wasUnhealthy && !a.harness.isTerminating():
-		return fmt.Sprintf("%s: unhealthy is %v, and the worker saw %v", p.id, isUnhealthy, wasUnhealthy)
+		return fmt.Sprintf("%s: unhealthy is %v, worker saw %v", inst.id, isUnhealthy, wasUnhealthy)
 	}
 	return ""
 }
 
 // Exec implements check.Runtime.
 func (a *heraldAgent) Exec(ctx context.Context, id observed.ContainerID, command []string) ([]byte, int, error) {
-	p := a.harness.findInstance(id.ID)
-	if p == nil || p.state != observed.Running {
-		a.addViolation("%s does not run and was asked", id)
+	inst := a.harness.findInstance(id.ID)
+	if inst == nil || inst.state != observed.Running {
+		a.addViolation("%s was probed but is not running", id)
 	}
 	deadline, _ := ctx.Deadline()
 	code, err := a.exec(ctx, id.ID, command[0], time.Until(deadline))

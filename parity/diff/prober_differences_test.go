@@ -14,8 +14,8 @@ import (
 	probejudge "github.com/heraldnode/herald/probe/judge"
 )
 
-// onWard tells a story of a container "app" whose probes are as asking makes them but for a change. Whoever is asked says
-// what the scripts say.
+// withProber runs a scenario with a container "app" whose probes are those of execProbe, except for a change. Commands
+// answer as the scripts say.
 func withProber(t *testing.T, scripts map[probejudge.Kind]string, change func(*v1.Container), scenario func(*proberHarness)) {
 	t.Helper()
 	app := v1.Container{Name: "app"}
@@ -42,7 +42,7 @@ func withProber(t *testing.T, scripts map[probejudge.Kind]string, change func(*v
 	})
 }
 
-// levels is where each is with a probe of the newest instance of the container.
+// states returns the state of a probe of the container's newest instance on each side.
 func (h *proberHarness) states(container string, kind probejudge.Kind) sides[probeState] {
 	h.mu.Lock()
 	id := h.current[container].id
@@ -50,12 +50,12 @@ func (h *proberHarness) states(container string, kind probejudge.Kind) sides[pro
 	return pair(h.kubelet.currentState(id, kind), h.herald.currentState(id, kind))
 }
 
-// asked is how often each asked since then.
+// startedCounts returns how often each side probed since a time.
 func (h *proberHarness) startedCounts(kind probejudge.Kind, since time.Time) sides[int] {
 	return pair(h.kubelet.countStarted(kind, since), h.herald.countStarted(kind, since))
 }
 
-// after lets time pass, and half a second, so that nothing else happens at the time at which it ends.
+// wait lets time pass, plus half a second, so that nothing else happens at the same instant.
 func (h *proberHarness) wait(d time.Duration) {
 	time.Sleep(d + time.Second/2)
 	synctest.Wait()
@@ -77,7 +77,7 @@ func TestPRB3_EditedProbe(t *testing.T) {
 		h.wait(time.Second)
 		since := time.Now()
 		h.wait(10 * time.Second)
-		expect(t, "asked", h.startedCounts(probejudge.Readiness, since), pair(11, 0))
+		expect(t, "probes", h.startedCounts(probejudge.Readiness, since), pair(11, 0))
 	})
 }
 
@@ -87,7 +87,7 @@ func TestPRB4_NewContainerAfterStart(t *testing.T) {
 		h.restart()
 		since := time.Now()
 		h.start("app")
-		expect(t, "asked", h.startedCounts(probejudge.Readiness, since), pair(0, 1))
+		expect(t, "probes", h.startedCounts(probejudge.Readiness, since), pair(0, 1))
 	})
 }
 
@@ -96,15 +96,15 @@ func TestPRB15_FirstLivenessProbe(t *testing.T) {
 	withProber(t, map[probejudge.Kind]string{probejudge.Liveness: "+"}, long, func(h *proberHarness) {
 		since := time.Now()
 		h.start("app")
-		expect(t, "asked at once", h.startedCounts(probejudge.Liveness, since), pair(1, 0))
+		expect(t, "probes at once", h.startedCounts(probejudge.Liveness, since), pair(1, 0))
 		h.wait(100 * time.Second)
-		expect(t, "asked in a period", h.startedCounts(probejudge.Liveness, since), pair(2, 1))
+		expect(t, "probes in a period", h.startedCounts(probejudge.Liveness, since), pair(2, 1))
 	})
 }
 
 func TestBUG25_ReadinessDuringTermination(t *testing.T) {
 	withProber(t, map[probejudge.Kind]string{probejudge.Readiness: "+++++-"}, nil, func(h *proberHarness) {
-		ctx, cancel := context.WithCancel(h.kubelet.ctx) // the sync's, which the end of the pod interrupts
+		ctx, cancel := context.WithCancel(h.kubelet.ctx) // the sync's context, which the pod's termination cancels
 		h.kubelet.ctx = ctx
 		h.start("app")
 		h.wait(2 * time.Second)
@@ -120,14 +120,14 @@ func TestPRB10_ReadinessWhileRunning(t *testing.T) {
 		h.start("app")
 		h.wait(time.Second)
 		h.kubelet.mu.Lock()
-		h.kubelet.phase = v1.PodFailed // as of a pod that is evicted
+		h.kubelet.phase = v1.PodFailed // as after an eviction
 		h.kubelet.mu.Unlock()
 		h.terminate()
 		h.sync()
 		h.wait(time.Second)
 		since := time.Now()
 		h.wait(5 * time.Second)
-		expect(t, "asked", h.startedCounts(probejudge.Readiness, since), pair(0, 6))
+		expect(t, "probes", h.startedCounts(probejudge.Readiness, since), pair(0, 6))
 	})
 }
 
@@ -136,10 +136,10 @@ func TestPRB12_NoResultBeforeProbe(t *testing.T) {
 	withProber(t, map[probejudge.Kind]string{probejudge.Readiness: "+"}, late, func(h *proberHarness) {
 		h.start("app")
 		h.wait(10 * time.Second)
-		expect(t, "asked", h.startedCounts(probejudge.Readiness, time.Time{}), pair(0, 0))
-		expect(t, "told", pair(len(h.kubelet.reported), len(h.herald.reported)), pair(1, 0))
+		expect(t, "probes", h.startedCounts(probejudge.Readiness, time.Time{}), pair(0, 0))
+		expect(t, "reports", pair(len(h.kubelet.reported), len(h.herald.reported)), pair(1, 0))
 		if want := []string{"Readiness of app-1: Failure"}; !slices.Equal(h.kubelet.reported, want) {
-			t.Errorf("the kubelet says %q", h.kubelet.reported)
+			t.Errorf("kubelet: got reports %q, want %q", h.kubelet.reported, want)
 		}
 	})
 }
@@ -153,15 +153,15 @@ func TestPRB14_CreatedContainer(t *testing.T) {
 		created.state, created.startedAt = observed.Running, time.Now()
 		h.setInstance(created)
 		h.wait(10 * time.Second)
-		expect(t, "asked", h.startedCounts(probejudge.Liveness, time.Time{}), pair(0, 0))
+		expect(t, "probes", h.startedCounts(probejudge.Liveness, time.Time{}), pair(0, 0))
 		expect(t, "alive", h.states("app", probejudge.Liveness), pair(failed, undecided))
 	})
 }
 
 func TestPRB37_StartupDuringTermination(t *testing.T) {
-	patient := func(c *v1.Container) { c.StartupProbe.FailureThreshold = 1000 }
+	highThreshold := func(c *v1.Container) { c.StartupProbe.FailureThreshold = 1000 }
 	scripts := map[probejudge.Kind]string{probejudge.Startup: "-", probejudge.Readiness: "+"}
-	withProber(t, scripts, patient, func(h *proberHarness) {
+	withProber(t, scripts, highThreshold, func(h *proberHarness) {
 		h.start("app")
 		h.wait(5 * time.Second)
 		h.terminate()
@@ -180,15 +180,15 @@ func TestBUG22_ThresholdPerContainer(t *testing.T) {
 		h.wait(10 * time.Second)
 		h.start("app")
 		h.wait(time.Second)
-		expect(t, "ready after two answers", h.states("app", probejudge.Readiness), pair(passed, undecided))
+		expect(t, "ready after two results", h.states("app", probejudge.Readiness), pair(passed, undecided))
 		h.wait(3 * time.Second)
-		expect(t, "ready after four", h.states("app", probejudge.Readiness), pair(passed, passed))
+		expect(t, "ready after four results", h.states("app", probejudge.Readiness), pair(passed, passed))
 	})
 }
 
 func TestBUG23_RemovedPod(t *testing.T) {
-	patient := func(c *v1.Container) { c.LivenessProbe.TimeoutSeconds = 60 }
-	withProber(t, map[probejudge.Kind]string{probejudge.Liveness: "h"}, patient, func(h *proberHarness) {
+	longTimeout := func(c *v1.Container) { c.LivenessProbe.TimeoutSeconds = 60 }
+	withProber(t, map[probejudge.Kind]string{probejudge.Liveness: "h"}, longTimeout, func(h *proberHarness) {
 		h.start("app")
 		h.wait(time.Second)
 		expect(t, "running", pair(h.kubelet.countRunning(), h.herald.countRunning()), pair(1, 1))
@@ -221,7 +221,7 @@ func TestBUG26_AgentRestart(t *testing.T) {
 		h.restart()
 		h.wait(time.Second)
 		unready := pair(slices.Contains(h.kubelet.reported, "Readiness of app-1: Failure"), slices.Contains(h.herald.reported, "Readiness of app-1: false"))
-		expect(t, "told that it is not ready", unready, pair(true, false))
+		expect(t, "reported as not ready", unready, pair(true, false))
 	})
 }
 
@@ -252,6 +252,6 @@ func TestBUG36_SyncDoesNotProbe(t *testing.T) {
 			h.sync()
 			h.wait(time.Second)
 		}
-		expect(t, "asked", h.startedCounts(probejudge.Readiness, since), pair(10, 0))
+		expect(t, "probes", h.startedCounts(probejudge.Readiness, since), pair(10, 0))
 	})
 }

@@ -17,11 +17,11 @@ import (
 	probejudge "github.com/heraldnode/herald/probe/judge"
 )
 
-// ward is a node on which two agents probe the same containers: the kubelet's prober and ours. The first answer that an
-// agent gets from a container is the same for both, and so is the second: what they make of the answers can be compared,
-// however often each of them asks.
+// proberHarness is a node on which two agents probe the same containers: the kubelet's prober and Herald's. The n-th
+// answer of a container is the same for both agents, so that their results can be compared however often each of them
+// probes.
 type proberHarness struct {
-	// The story alone changes these, and only while all else waits.
+	// Only the scenario changes these, while everything else is idle.
 	t       *testing.T
 	pod     *v1.Pod
 	seed    uint64
@@ -31,37 +31,38 @@ type proberHarness struct {
 	mu      sync.Mutex // guards all below
 	current map[string]*instance
 	serial  int
-	// shift counts the agents' starts. A new agent knows nothing of the answers before, and gets others.
+	// generation counts the starts of the agents. A new agent gets new answers.
 	generation  int
 	terminating bool
 	answers     map[probeKey]string
-	// scripts are what all containers answer to probes of a kind, the last again and again; none: anything.
+	// scripts are the answers to probes of a kind, the last one repeated. Without a script, answers are random.
 	scripts map[probejudge.Kind]string
 }
 
-// patient is one instance of a container.
+// instance is one instance of a container.
 type instance struct {
 	name, id  string
 	state     observed.State
 	startedAt time.Time
 }
 
-func (p *instance) containerID() observed.ContainerID {
-	return observed.ContainerID{Runtime: "test", ID: p.id}
+func (i *instance) containerID() observed.ContainerID {
+	return observed.ContainerID{Runtime: "test", ID: i.id}
 }
 
-// exam is one probe of one instance by an agent of that shift.
+// probeKey identifies one probe of one instance by an agent of one generation.
 type probeKey struct {
 	generation int
 	id         string
 	kind       probejudge.Kind
 }
 
-// level is what a probe has made of the answers so far. Readiness cannot fail, liveness cannot pass: not to be ready is
-// what every container begins with, and to be alive.
+// probeState is what a probe has concluded so far. Readiness cannot fail and liveness cannot pass, because every
+// container starts not ready and alive.
 type probeState struct{ Passed, Failed bool }
 
-// newWard is to be called in a bubble. Its agents are too old to spread their first checks.
+// runProberHarness must be called in a synctest bubble. Its agents have been running long enough not to spread their
+// first probes.
 func runProberHarness(t *testing.T, pod *v1.Pod, seed uint64, scenario func(*proberHarness)) {
 	t.Helper()
 	h := &proberHarness{t: t, pod: pod, seed: seed, current: map[string]*instance{}, answers: map[probeKey]string{}}
@@ -74,10 +75,10 @@ func runProberHarness(t *testing.T, pod *v1.Pod, seed uint64, scenario func(*pro
 	scenario(h)
 }
 
-// drain is longer than anything that a kubelet does not stop.
+// drainTime is longer than anything that a kubelet does not stop.
 const drainTime = 2 * time.Minute
 
-// boot starts both agents. They know what was published.
+// startAgents starts both agents with the statuses that were published.
 func (h *proberHarness) startAgents() {
 	h.mu.Lock()
 	h.generation++
@@ -90,21 +91,21 @@ func (h *proberHarness) stop() {
 	h.herald.stop()
 }
 
-// restart ends both agents and starts them anew.
+// restart stops both agents and starts them again.
 func (h *proberHarness) restart() {
 	h.stop()
 	h.startAgents()
 	h.sync()
 }
 
-// sync gives the pod's workers a turn.
+// sync syncs the pod on both sides.
 func (h *proberHarness) sync() {
 	h.kubelet.sync()
 	h.herald.sync()
 	synctest.Wait()
 }
 
-// start has a new instance of the container run.
+// start runs a new instance of the container.
 func (h *proberHarness) start(name string) {
 	h.mu.Lock()
 	h.serial++
@@ -113,56 +114,56 @@ func (h *proberHarness) start(name string) {
 	h.setInstance(instance{name: name, id: id, state: observed.Running, startedAt: time.Now()})
 }
 
-// exit ends the container's instance.
+// exit terminates the container's instance.
 func (h *proberHarness) exit(name string) {
-	for _, p := range h.instances() {
-		if p.name == name {
-			h.setInstance(instance{name: name, id: p.id, state: observed.Exited, startedAt: p.startedAt})
+	for _, inst := range h.instances() {
+		if inst.name == name {
+			h.setInstance(instance{name: name, id: inst.id, state: observed.Exited, startedAt: inst.startedAt})
 		}
 	}
 }
 
-// show has both see an instance.
-func (h *proberHarness) setInstance(p instance) {
+// setInstance shows an instance to both sides.
+func (h *proberHarness) setInstance(inst instance) {
 	h.mu.Lock()
-	h.current[p.name] = &p
+	h.current[inst.name] = &inst
 	h.mu.Unlock()
 	h.sync()
 }
 
-// terminate has the pod begin to stop. Its containers do not hurry.
+// terminate starts the pod's termination. Its containers keep running.
 func (h *proberHarness) terminate() {
 	h.mu.Lock()
-	before := h.terminating
+	wasTerminating := h.terminating
 	h.terminating = true
 	h.mu.Unlock()
-	if !before {
+	if !wasTerminating {
 		h.kubelet.manager.StopLivenessAndStartup(h.pod)
 		h.herald.StopLivenessAndStartup(h.pod)
 		synctest.Wait()
 	}
 }
 
-// patients are the instances of now.
+// instances returns the current instances.
 func (h *proberHarness) instances() []*instance {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var all []*instance
 	for _, list := range [][]v1.Container{h.pod.Spec.InitContainers, h.pod.Spec.Containers} {
 		for i := range list {
-			if p := h.current[list[i].Name]; p != nil {
-				all = append(all, p)
+			if inst := h.current[list[i].Name]; inst != nil {
+				all = append(all, inst)
 			}
 		}
 	}
 	return all
 }
 
-// find is the instance with that ID, if it is the newest of its container.
+// findInstance returns the instance with that ID if it is the newest of its container.
 func (h *proberHarness) findInstance(id string) *instance {
-	for _, p := range h.instances() {
-		if p.id == id {
-			return p
+	for _, inst := range h.instances() {
+		if inst.id == id {
+			return inst
 		}
 	}
 	return nil
@@ -174,11 +175,11 @@ func (h *proberHarness) isTerminating() bool {
 	return h.terminating
 }
 
-// probeOf is the spec of a probe of the instance, or nil.
-func (h *proberHarness) probeSpec(p *instance, kind probejudge.Kind) *v1.Probe {
+// probeSpec returns the spec of the instance's probe, or nil.
+func (h *proberHarness) probeSpec(inst *instance, kind probejudge.Kind) *v1.Probe {
 	for _, list := range [][]v1.Container{h.pod.Spec.InitContainers, h.pod.Spec.Containers} {
 		for i := range list {
-			if list[i].Name == p.name {
+			if list[i].Name == inst.name {
 				return kind.ProbeOf(&list[i])
 			}
 		}
@@ -186,46 +187,46 @@ func (h *proberHarness) probeSpec(p *instance, kind probejudge.Kind) *v1.Probe {
 	return nil
 }
 
-// The answers of a command.
+// The answers of a probe command.
 const (
 	answerSuccess  = '+'
 	answerFailure  = '-'
-	answerError    = 'e' // the runtime cannot tell
-	answerHang     = 'h' // it hangs until its time is over
-	answerNotFound = 'g' // the runtime has no such container
+	answerError    = 'e' // the runtime returns an error
+	answerHang     = 'h' // hangs until the timeout
+	answerNotFound = 'g' // the container does not exist
 )
 
-// maxUnknown is how many attempts in a row may find nothing out: two rounds. More make a container unready here, and
-// never on a kubelet (BUG-24).
+// maxErrors is how many attempts in a row may return errors: two rounds. More make a container unready in Herald, and
+// never in the kubelet (BUG-24).
 const maxErrors = 6
 
-// answer is the nth of that exam, counted from 0.
+// answer returns the n-th answer, counted from 0.
 func (h *proberHarness) answer(e probeKey, n int) byte {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if script := h.scripts[e.kind]; script != "" {
 		return script[min(n, len(script)-1)]
 	}
-	said := h.answers[e]
-	for len(said) <= n {
-		said += string(h.nextAnswerLocked(e, said))
+	answers := h.answers[e]
+	for len(answers) <= n {
+		answers += string(h.nextAnswerLocked(e, answers))
 	}
-	h.answers[e] = said
-	return said[n]
+	h.answers[e] = answers
+	return answers[n]
 }
 
-// nextLocked prefers what was said before, so that there are streaks.
-func (h *proberHarness) nextAnswerLocked(e probeKey, said string) byte {
+// nextAnswerLocked prefers the previous answer, so that there are runs of equal answers.
+func (h *proberHarness) nextAnswerLocked(e probeKey, answers string) byte {
 	hash := fnv.New64a()
-	fmt.Fprint(hash, e, len(said))
+	fmt.Fprint(hash, e, len(answers))
 	g := &generator{rand.New(rand.NewPCG(h.seed, hash.Sum64()))}
 	errorRun := 0
-	for errorRun < len(said) && said[len(said)-1-errorRun] == answerError {
+	for errorRun < len(answers) && answers[len(answers)-1-errorRun] == answerError {
 		errorRun++
 	}
 	switch {
-	case len(said) > 0 && g.chance(50) && errorRun < maxErrors:
-		return said[len(said)-1]
+	case len(answers) > 0 && g.chance(50) && errorRun < maxErrors:
+		return answers[len(answers)-1]
 	case errorRun >= maxErrors:
 		return oneOf[byte](g, answerSuccess, answerFailure)
 	default:
@@ -233,24 +234,24 @@ func (h *proberHarness) nextAnswerLocked(e probeKey, said string) byte {
 	}
 }
 
-// chart is what one agent asked and made of it, from its start on.
+// probeRecorder records what one agent probed and concluded since its start.
 type probeRecorder struct {
 	harness    *proberHarness
 	generation int
-	// made is what the agent has made of the answers that it got.
+	// state returns what the agent has concluded from the answers so far.
 	state func(id string, kind probejudge.Kind) probeState
 
 	mu sync.Mutex // guards all below
-	// got counts the answers, by exam. levels is what was made of them, after each.
+	// answered counts the answers, by probe. states is the state after each of them.
 	answered map[probeKey]int
 	states   map[probeKey]map[int]probeState
 	started  []probeStart
-	// open counts the commands that run.
+	// running counts the commands in progress.
 	running    int
 	violations []string
 }
 
-// question is one command that was begun.
+// probeStart is the start of one command.
 type probeStart struct {
 	kind probejudge.Kind
 	at   time.Time
@@ -260,10 +261,10 @@ func newProbeRecorder(harness *proberHarness, state func(string, probejudge.Kind
 	return &probeRecorder{harness: harness, generation: harness.generation, state: state, answered: map[probeKey]int{}, states: map[probeKey]map[int]probeState{}}
 }
 
-// exec is a command in a container, for at most that long. Commands are called after their kind of probe.
+// exec runs a command in a container. Commands are named after their kind of probe.
 func (c *probeRecorder) exec(ctx context.Context, id, command string, timeout time.Duration) (code int, err error) {
 	if err := ctx.Err(); err != nil {
-		return 0, err // as a call to a runtime
+		return 0, err // as a call to a runtime would
 	}
 	e := probeKey{c.generation, id, kindForCommand(command)}
 	n := c.recordStart(e)
@@ -271,7 +272,7 @@ func (c *probeRecorder) exec(ctx context.Context, id, command string, timeout ti
 	case answerFailure:
 		code = 1
 	case answerError:
-		err = errors.New("the runtime is away")
+		err = errors.New("runtime unavailable")
 	case answerNotFound:
 		err = errNotFound
 	case answerHang:
@@ -285,48 +286,48 @@ func (c *probeRecorder) exec(ctx context.Context, id, command string, timeout ti
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.running--
-	if !errors.Is(err, context.Canceled) { // of which nobody learns
+	if !errors.Is(err, context.Canceled) { // a cancelled probe has no result
 		c.answered[e]++
 	}
 	return code, err
 }
 
-// begin writes down the question, and what was made of the answers before it.
+// recordStart records a probe and the state before it. It returns the number of answers so far.
 func (c *probeRecorder) recordStart(e probeKey) int {
-	level := c.state(e.id, e.kind)
+	state := c.state(e.id, e.kind)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.running++
 	c.started = append(c.started, probeStart{e.kind, time.Now()})
-	c.recordStateLocked(e, level)
-	if p := c.harness.findInstance(e.id); p != nil {
-		delay := time.Duration(c.harness.probeSpec(p, e.kind).InitialDelaySeconds) * time.Second
-		if early := delay - time.Since(p.startedAt); early > 0 {
-			c.violations = append(c.violations, fmt.Sprintf("%v of %s was asked %v too early", e.kind, e.id, early))
+	c.recordStateLocked(e, state)
+	if inst := c.harness.findInstance(e.id); inst != nil {
+		delay := time.Duration(c.harness.probeSpec(inst, e.kind).InitialDelaySeconds) * time.Second
+		if early := delay - time.Since(inst.startedAt); early > 0 {
+			c.violations = append(c.violations, fmt.Sprintf("%v of %s was probed %v too early", e.kind, e.id, early))
 		}
 	}
 	return c.answered[e]
 }
 
-// note writes down what is made of the answers to now.
+// recordState records the current state.
 func (c *probeRecorder) recordState(e probeKey) {
-	level := c.state(e.id, e.kind)
+	state := c.state(e.id, e.kind)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.recordStateLocked(e, level)
+	c.recordStateLocked(e, state)
 }
 
-func (c *probeRecorder) recordStateLocked(e probeKey, l probeState) {
+func (c *probeRecorder) recordStateLocked(e probeKey, state probeState) {
 	if c.states[e] == nil {
 		c.states[e] = map[int]probeState{}
 	}
-	if before, known := c.states[e][c.answered[e]]; known && before != l {
-		c.violations = append(c.violations, fmt.Sprintf("after %d answers: %v was %+v and is %+v", c.answered[e], e, before, l))
+	if previous, known := c.states[e][c.answered[e]]; known && previous != state {
+		c.violations = append(c.violations, fmt.Sprintf("after %d answers: state of %v changed from %+v to %+v", c.answered[e], e, previous, state))
 	}
-	c.states[e][c.answered[e]] = l
+	c.states[e][c.answered[e]] = state
 }
 
-// times counts how often probes of that kind were begun since then.
+// countStarted counts the probes of that kind since a time.
 func (c *probeRecorder) countStarted(kind probejudge.Kind, since time.Time) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -339,7 +340,7 @@ func (c *probeRecorder) countStarted(kind probejudge.Kind, since time.Time) int 
 	return times
 }
 
-// running is how many commands run.
+// countRunning counts the commands in progress.
 func (c *probeRecorder) countRunning() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -352,12 +353,12 @@ func kindForCommand(command string) probejudge.Kind {
 			return kind
 		}
 	}
-	panic("nobody probes by " + command)
+	panic("no kind of probe is named " + command)
 }
 
 var allKinds = []probejudge.Kind{probejudge.Startup, probejudge.Readiness, probejudge.Liveness}
 
-// asking is a probe that asks each second, and decides at once.
+// execProbe returns a probe with a period of one second and thresholds of one.
 func execProbe(kind probejudge.Kind) *v1.Probe {
 	return &v1.Probe{
 		ProbeHandler:  v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{kind.String()}}},
@@ -365,7 +366,7 @@ func execProbe(kind probejudge.Kind) *v1.Probe {
 	}
 }
 
-// count is how many answers were got.
+// countAnswers counts the answers to a probe.
 func (c *probeRecorder) countAnswers(e probeKey) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -3,8 +3,6 @@ package diff_test
 import (
 	"flag"
 	"fmt"
-	"maps"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,22 +17,34 @@ import (
 )
 
 var (
-	probeSeed  = flag.Uint64("probe.seed", 1, "the first of the seeds that the histories of probers are made from")
-	probeCases = flag.Int("probe.cases", 150, "how many histories probers are led through")
+	probeSeed  = flag.Uint64("probe.seed", 1, "seed of the prober histories")
+	probeCases = flag.Int("probe.cases", 150, "number of prober histories")
 )
 
-// settled is longer than a startup probe takes to decide, whatever it is told.
+// settleTime is longer than a startup probe takes to decide.
 const settleTime = 90 * time.Second
 
-// treatments are what befalls containers and agents. In a pod that ends nothing is started.
-var probeEvents = map[string]func(h *proberHarness, container string){
-	"it is started anew":  func(h *proberHarness, c string) { unlessTerminating(h, func() { h.start(c) }) },
-	"it crashes":          func(h *proberHarness, c string) { h.exit(c) },
-	"the worker syncs":    func(h *proberHarness, _ string) { h.sync() },
-	"time passes":         func(*proberHarness, string) {},
-	"the agents restart":  func(h *proberHarness, _ string) { unlessTerminating(h, func() { h.advance(settleTime); h.restart() }) },
-	"the pod is to end":   func(h *proberHarness, _ string) { h.advance(settleTime); h.terminate() },
-	"it is started  anew": func(h *proberHarness, c string) { unlessTerminating(h, func() { h.start(c) }) },
+// probeAction is something that happens to a container or to the agents.
+type probeAction struct {
+	name  string
+	apply func(h *proberHarness, container string)
+}
+
+// probeActions has starting a container twice, which makes it twice as likely. Nothing starts in a terminating pod.
+var probeActions = []probeAction{
+	{"crash", (*proberHarness).exit},
+	{"start", startUnlessTerminating},
+	{"start", startUnlessTerminating},
+	{"agents restart", func(h *proberHarness, _ string) {
+		unlessTerminating(h, func() { h.advance(settleTime); h.restart() })
+	}},
+	{"terminate pod", func(h *proberHarness, _ string) { h.advance(settleTime); h.terminate() }},
+	{"sync", func(h *proberHarness, _ string) { h.sync() }},
+	{"wait", func(*proberHarness, string) {}},
+}
+
+func startUnlessTerminating(h *proberHarness, container string) {
+	unlessTerminating(h, func() { h.start(container) })
 }
 
 func unlessTerminating(h *proberHarness, do func()) {
@@ -43,38 +53,39 @@ func unlessTerminating(h *proberHarness, do func()) {
 	}
 }
 
-// treatment is one of them, and the time until the next.
+// probeEvent is an action and the time until the next one.
 type probeEvent struct {
-	Name, Container string
-	Delay           time.Duration
+	Action    probeAction
+	Container string
+	Delay     time.Duration
 }
 
-func (s probeEvent) String() string {
-	return fmt.Sprintf("%s: %s, %v later", s.Container, s.Name, s.Delay)
+func (e probeEvent) String() string {
+	return fmt.Sprintf("%s: %s, then %v", e.Container, e.Action.name, e.Delay)
 }
 
 var probeEventGen = rapid.Custom(func(t *rapid.T) probeEvent {
 	return probeEvent{
-		Name:      rapid.SampledFrom(slices.Sorted(maps.Keys(probeEvents))).Draw(t, "what"),
+		Action:    rapid.SampledFrom(probeActions).Draw(t, "action"),
 		Container: rapid.SampledFrom([]string{"app", "proxy"}).Draw(t, "container"),
 		Delay: rapid.SampledFrom([]time.Duration{
 			0, 300 * time.Millisecond, 1500 * time.Millisecond, 7 * time.Second, time.Minute,
-		}).Draw(t, "then"),
+		}).Draw(t, "delay"),
 	}
 })
 
-// regimen is what the spec says of a probe; without a period there is none.
+// probeSettings are the fields of a probe. Without a period there is no probe.
 type probeSettings struct{ Delay, Period, Timeout, Failures, Successes int32 }
 
-func (r probeSettings) probe(kind probejudge.Kind) *v1.Probe {
-	if r.Period == 0 {
+func (s probeSettings) probe(kind probejudge.Kind) *v1.Probe {
+	if s.Period == 0 {
 		return nil
 	}
 	p := execProbe(kind)
-	p.InitialDelaySeconds, p.PeriodSeconds, p.TimeoutSeconds = r.Delay, r.Period, r.Timeout
-	p.FailureThreshold, p.SuccessThreshold = r.Failures, r.Successes
+	p.InitialDelaySeconds, p.PeriodSeconds, p.TimeoutSeconds = s.Delay, s.Period, s.Timeout
+	p.FailureThreshold, p.SuccessThreshold = s.Failures, s.Successes
 	if kind != probejudge.Readiness {
-		p.SuccessThreshold = 1 // the API server allows no other
+		p.SuccessThreshold = 1 // the only value that the API server allows
 	}
 	return p
 }
@@ -93,7 +104,7 @@ var probeSettingsGen = rapid.Custom(func(t *rapid.T) probeSettings {
 	}
 })
 
-// podUnder has a regular container and a sidecar, each with three probes or less.
+// podWithProbes returns a pod with a regular container and a sidecar, each with up to three probes.
 func podWithProbes(settings []probeSettings) *v1.Pod {
 	container := func(name string, settings []probeSettings) v1.Container {
 		return v1.Container{
@@ -113,7 +124,7 @@ func TestPRB19_SameResults(t *testing.T) {
 		pod := podWithProbes(rapid.SliceOfN(probeSettingsGen, 6, 6).Draw(rt, "probes"))
 		history := rapid.SliceOfN(probeEventGen, 1, 15).Draw(rt, "history")
 		seed := rapid.Uint64().Draw(rt, "answers")
-		var violation string // the bubble's goroutine must not end the property's
+		var violation string // rt.Fatal must not be called from the bubble's goroutine
 		synctest.Test(t, func(t *testing.T) {
 			runProberHarness(t, pod, seed, func(h *proberHarness) { violation = h.runHistory(history) })
 		})
@@ -123,68 +134,68 @@ func TestPRB19_SameResults(t *testing.T) {
 	})
 }
 
-// live leads both through the history and returns in what they differ.
+// runHistory applies the history to both sides and returns how they differ.
 func (h *proberHarness) runHistory(history []probeEvent) string {
 	h.start("proxy")
 	h.start("app")
 	for i, event := range history {
-		probeEvents[event.Name](h, event.Container)
+		event.Action.apply(h, event.Container)
 		h.advance(event.Delay)
 		if violation := h.compare(); violation != "" {
-			return fmt.Sprintf("after %d treatments: %s", i+1, violation)
+			return fmt.Sprintf("after %d events: %s", i+1, violation)
 		}
 	}
 	h.advance(settleTime)
 	return h.compare()
 }
 
-// rest lets time pass, and has both write down where they are.
+// advance lets time pass and records the state of both sides.
 func (h *proberHarness) advance(d time.Duration) {
 	checkPace := h.checkReadinessPace(d)
 	time.Sleep(d)
 	synctest.Wait()
 	checkPace()
-	for _, p := range h.instances() {
-		if p.state != observed.Running {
+	for _, inst := range h.instances() {
+		if inst.state != observed.Running {
 			continue
 		}
 		for _, kind := range allKinds {
-			if h.probeSpec(p, kind) != nil && (kind == probejudge.Readiness || !h.isTerminating()) {
-				h.kubelet.recordState(probeKey{h.generation, p.id, kind})
-				h.herald.recordState(probeKey{h.generation, p.id, kind})
+			if h.probeSpec(inst, kind) != nil && (kind == probejudge.Readiness || !h.isTerminating()) {
+				h.kubelet.recordState(probeKey{h.generation, inst.id, kind})
+				h.herald.recordState(probeKey{h.generation, inst.id, kind})
 			}
 		}
 	}
 }
 
-// watchReadiness returns what finds out, after that time, whether each asked once in each period: readiness never rests.
+// checkReadinessPace returns a function that checks, after d, that each side probed readiness once per period.
 func (h *proberHarness) checkReadinessPace(d time.Duration) func() {
 	answered := map[*probeRecorder]map[*instance]int{h.kubelet.probeRecorder: {}, h.herald.probeRecorder: {}}
-	for _, p := range h.instances() {
-		spec := h.probeSpec(p, probejudge.Readiness)
-		started := h.probeSpec(p, probejudge.Startup) == nil ||
-			h.kubelet.currentState(p.id, probejudge.Startup).Passed && h.herald.currentState(p.id, probejudge.Startup).Passed
-		delayed := spec != nil && time.Since(p.startedAt) < time.Duration(spec.InitialDelaySeconds)*time.Second
-		if spec == nil || !started || delayed || p.state != observed.Running {
+	for _, inst := range h.instances() {
+		spec := h.probeSpec(inst, probejudge.Readiness)
+		started := h.probeSpec(inst, probejudge.Startup) == nil ||
+			h.kubelet.currentState(inst.id, probejudge.Startup).Passed && h.herald.currentState(inst.id, probejudge.Startup).Passed
+		delayed := spec != nil && time.Since(inst.startedAt) < time.Duration(spec.InitialDelaySeconds)*time.Second
+		if spec == nil || !started || delayed || inst.state != observed.Running {
 			continue
 		}
 		for side, counts := range answered {
-			counts[p] = side.countAnswers(probeKey{h.generation, p.id, probejudge.Readiness})
+			counts[inst] = side.countAnswers(probeKey{h.generation, inst.id, probejudge.Readiness})
 		}
 	}
 	return func() {
 		for side, counts := range answered {
-			for p, count := range counts {
-				minimum := int(d/time.Second)/int(h.probeSpec(p, probejudge.Readiness).PeriodSeconds) - 2
-				if got := side.countAnswers(probeKey{h.generation, p.id, probejudge.Readiness}) - count; got < minimum {
-					side.addViolation("readiness of %s was asked %d times in %v, want %d", p.id, got, d, minimum)
+			for inst, count := range counts {
+				minimum := int(d/time.Second)/int(h.probeSpec(inst, probejudge.Readiness).PeriodSeconds) - 2
+				if got := side.countAnswers(probeKey{h.generation, inst.id, probejudge.Readiness}) - count; got < minimum {
+					side.addViolation("readiness of %s: got %d probes in %v, want at least %d", inst.id, got, d, minimum)
 				}
 			}
 		}
 	}
 }
 
-// compare says where the agents of this shift differ.
+// compare returns how the agents of the current generation differ.
 func (h *proberHarness) compare() string {
 	for _, side := range []*probeRecorder{h.kubelet.probeRecorder, h.herald.probeRecorder} {
 		if len(side.violations) > 0 {
@@ -192,18 +203,18 @@ func (h *proberHarness) compare() string {
 		}
 	}
 	for e, theirs := range h.kubelet.states {
-		for n, level := range theirs {
-			if ours, known := h.herald.states[e][n]; known && ours != level {
-				return fmt.Sprintf("%v of %s after %q: the kubelet says %+v, Herald %+v", e.kind, e.id, h.answers[e][:n], level, ours)
+		for n, theirState := range theirs {
+			if ourState, known := h.herald.states[e][n]; known && ourState != theirState {
+				return fmt.Sprintf("%v of %s after answers %q: kubelet %+v, Herald %+v", e.kind, e.id, h.answers[e][:n], theirState, ourState)
 			}
 		}
 	}
-	for _, p := range h.instances() {
-		if p.state == observed.Running {
-			if violation := h.herald.checkReported(p); violation != "" {
+	for _, inst := range h.instances() {
+		if inst.state == observed.Running {
+			if violation := h.herald.checkReported(inst); violation != "" {
 				return violation
 			}
-			if violation := h.comparePace(p); violation != "" {
+			if violation := h.comparePace(inst); violation != "" {
 				return violation
 			}
 		}
@@ -211,35 +222,35 @@ func (h *proberHarness) compare() string {
 	return ""
 }
 
-// comparePace finds the agent that asks less than it should. The kubelet sees a new container, and that one has started,
-// at the next tick of each of its workers, but asks for readiness more often (BUG-36).
-func (h *proberHarness) comparePace(p *instance) string {
+// comparePace reports an agent that probes less often than it should. The kubelet notices a new or a started container
+// at the next tick of each of its workers, but probes readiness more often (BUG-36).
+func (h *proberHarness) comparePace(inst *instance) string {
 	for _, kind := range allKinds {
-		spec := h.probeSpec(p, kind)
+		spec := h.probeSpec(inst, kind)
 		if spec == nil {
 			continue
 		}
-		const ticks = 2 * maxPeriod // of the startup probe's worker, then of this one
+		const ticks = 2 * maxPeriod // the startup probe's worker, then this one
 		tolerance := attemptsPerRound * (2 + ticks/int(spec.PeriodSeconds))
-		e := probeKey{h.generation, p.id, kind}
+		e := probeKey{h.generation, inst.id, kind}
 		theirs, ours := h.kubelet.countAnswers(e), h.herald.countAnswers(e)
 		if ours-theirs > tolerance || theirs-ours > tolerance && kind != probejudge.Readiness && !h.isTerminating() {
-			return fmt.Sprintf("%v of %s: the kubelet asked %d times, Herald %d", kind, p.id, theirs, ours)
+			return fmt.Sprintf("%v of %s: got %d probes by the kubelet, %d by Herald", kind, inst.id, theirs, ours)
 		}
 	}
 	return ""
 }
 
-// attempts is how often each asks in a round in which nobody knows.
+// attemptsPerRound is how often both sides try a probe that returns an error.
 const attemptsPerRound = 3
 
-// graceCase is a container whose probe gave up.
+// graceCase is a container whose probe failed.
 type graceCase struct {
 	Pod     *v1.Pod
 	Startup bool
 }
 
-// compareGrace gives pods as the API server fills them in: each has a grace period.
+// compareGrace uses pods as the API server defaults them: each has a grace period.
 var compareGrace = newComparison(
 	func(g *generator) graceCase {
 		seconds := func() *int64 { return oneOf(g, nil, new(int64(1)), new(int64(5)), new(int64(30)), new(int64(600))) }

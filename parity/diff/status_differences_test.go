@@ -29,7 +29,7 @@ import (
 	"github.com/heraldnode/herald/status"
 )
 
-// onTwins shows something on the kubelet's status manager and on ours, side by side.
+// withNodePair runs a test on a pair of nodes in memory.
 func withNodePair(t *testing.T, configure func(*status.Config), test func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode)) {
 	t.Helper()
 	disableErrorBackoff(t)
@@ -40,7 +40,7 @@ func withNodePair(t *testing.T, configure func(*status.Config), test func(t *tes
 	})
 }
 
-// running makes a pod all of whose containers run.
+// startPod creates a pod whose containers all run.
 func (pair *nodePair) startPod(name string) *podSim {
 	pair.ensurePod(name)
 	sim := pair.latest(name)
@@ -50,7 +50,7 @@ func (pair *nodePair) startPod(name string) *podSim {
 	return sim
 }
 
-// shown is what the API server says of the pod, once all is quiet.
+// apiStatus returns the pod's status in the API server once everything is idle.
 func (n *pairedNode) apiStatus(name string) v1.PodStatus {
 	synctest.Wait()
 	if p := n.cluster.getPod(name); p != nil {
@@ -59,7 +59,7 @@ func (n *pairedNode) apiStatus(name string) v1.PodStatus {
 	return v1.PodStatus{}
 }
 
-// isReadyNow tells whether the pod's first container is ready, as far as the node says.
+// isFirstContainerReady reports whether the node's status shows the pod's first container as ready.
 func (n *pairedNode) isFirstContainerReady(sim *podSim) bool {
 	s, _ := n.GetPodStatus(n.pods[sim].UID)
 	return s.ContainerStatuses[0].Ready
@@ -86,10 +86,10 @@ func TestBUG1_SlowServer(t *testing.T) {
 		}
 		time.Sleep(1500 * time.Millisecond)
 		if visible := countInPhase(kubelet, sims, v1.PodRunning); visible != 1 {
-			t.Errorf("the kubelet no longer has this fault: it told of %d pods", visible)
+			t.Errorf("the kubelet no longer has this fault: got %d visible pods", visible)
 		}
 		if visible := countInPhase(herald, sims, v1.PodRunning); visible != len(sims) {
-			t.Errorf("%d of %d pods were told of", visible, len(sims))
+			t.Errorf("Herald: got %d visible pods, want %d", visible, len(sims))
 		}
 	})
 }
@@ -102,14 +102,14 @@ func TestBUG2_OneRequestPerChange(t *testing.T) {
 			t.Errorf("the kubelet no longer has this fault: %+v", counts)
 		}
 		if counts := herald.countRequests(); counts != (requestCounts{patches: 1}) {
-			t.Errorf("a change took %+v", counts)
+			t.Errorf("Herald: got requests %+v for one change, want one patch", counts)
 		}
 	})
 }
 
 func TestBUG3_TerminationFirst(t *testing.T) {
-	oneAtATime := func(c *status.Config) { c.Workers = 1 }
-	withNodePair(t, oneAtATime, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
+	oneWorker := func(c *status.Config) { c.Workers = 1 }
+	withNodePair(t, oneWorker, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
 		job := pair.startPod(jobPod)
 		var sims []*podSim
 		for i := range 20 {
@@ -129,7 +129,7 @@ func TestBUG3_TerminationFirst(t *testing.T) {
 			t.Error("the kubelet no longer has this fault")
 		}
 		if phase := herald.apiStatus(jobPod).Phase; phase != v1.PodFailed {
-			t.Errorf("the end waits behind %d changes: the pod is %s", len(sims), phase)
+			t.Errorf("Herald: termination is queued behind %d changes: got phase %s, want Failed", len(sims), phase)
 		}
 	})
 }
@@ -137,15 +137,15 @@ func TestBUG3_TerminationFirst(t *testing.T) {
 func TestBUG6_QuickRetry(t *testing.T) {
 	withNodePair(t, nil, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
 		sim := pair.startPod(jobPod)
-		time.Sleep(time.Second) // after a full pass, and long before the next
+		time.Sleep(time.Second) // after a full pass and long before the next
 		pair.addFault(func() *fault.Rule { return fault.On("PATCH", "/pods/").Times(1).Reply(http.StatusInternalServerError) })
 		pair.setStatus(sim)
 		time.Sleep(time.Second)
 		if phase := kubelet.apiStatus(jobPod).Phase; phase != v1.PodPending {
-			t.Errorf("the kubelet no longer has this fault: the pod is %s", phase)
+			t.Errorf("the kubelet no longer has this fault: got phase %s", phase)
 		}
 		if phase := herald.apiStatus(jobPod).Phase; phase != v1.PodRunning {
-			t.Errorf("a second after one failure the pod is %s", phase)
+			t.Errorf("Herald: got phase %s a second after one failure, want Running", phase)
 		}
 	})
 }
@@ -159,7 +159,7 @@ func TestBUG7_StaleStatus(t *testing.T) {
 			t.Error("the kubelet no longer has this fault")
 		}
 		if !herald.isFirstContainerReady(sim) {
-			t.Error("an older status undid the probe")
+			t.Error("Herald: an older status undid the probe result")
 		}
 	})
 }
@@ -174,20 +174,20 @@ func TestBUG8_MirrorRecreated(t *testing.T) {
 		sim.advance(0, 1)
 		pair.setStatus(sim)
 		if _, found := kubelet.GetPodStatus(kubelet.pods[sim].UID); found {
-			t.Error("the kubelet no longer has this fault: it keeps the status")
+			t.Error("the kubelet no longer has this fault: got a status")
 		}
 		if _, found := herald.GetPodStatus(herald.pods[sim].UID); !found {
-			t.Error("a live pod's status was dropped")
+			t.Error("Herald: dropped the status of a running pod")
 		}
-		for _, heal := range pair.clearFaults {
-			heal()
+		for _, clear := range pair.clearFaults {
+			clear()
 		}
 		time.Sleep(quietPeriod)
 		if shown := kubelet.apiStatus(staticPod); len(shown.ContainerStatuses) != 0 {
-			t.Error("the kubelet no longer has this fault: it tells the new mirror")
+			t.Error("the kubelet no longer has this fault: it updates the new mirror pod")
 		}
 		if shown := herald.apiStatus(staticPod); len(shown.ContainerStatuses) != 1 {
-			t.Errorf("the new mirror shows %+v", shown)
+			t.Errorf("Herald: got mirror pod status %+v, want one container", shown)
 		}
 	})
 }
@@ -202,15 +202,15 @@ func TestBUG9_LaggingWatch(t *testing.T) {
 		}
 		time.Sleep(35 * time.Second)
 		if counts := kubelet.countRequests(); counts.gets != 3 {
-			t.Errorf("the kubelet no longer has this fault: in three full passes it asked %+v", counts)
+			t.Errorf("the kubelet no longer has this fault: got requests %+v in three full passes", counts)
 		}
 		if counts := herald.countRequests(); counts != (requestCounts{}) {
-			t.Errorf("what was acknowledged was asked for again: %+v", counts)
+			t.Errorf("Herald: got requests %+v for an acknowledged status, want none", counts)
 		}
 	})
 }
 
-// latencies is what a registry says of the time that changes took to be told.
+// syncDurations returns a registry's samples of the sync duration.
 func syncDurations(t *testing.T, registry prometheus.Gatherer) (samples uint64, seconds float64) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -229,32 +229,32 @@ func syncDurations(t *testing.T, registry prometheus.Gatherer) (samples uint64, 
 func TestBUG5_SyncDuration(t *testing.T) {
 	kubeletmetrics.Register()
 	registry := prometheus.NewRegistry()
-	measured := func(c *status.Config) { c.Metrics = registry }
-	withNodePair(t, measured, func(t *testing.T, pair *nodePair, _, _ *pairedNode) {
-		_, before := syncDurations(t, kubeletmetrics.GetGather())
+	withMetrics := func(c *status.Config) { c.Metrics = registry }
+	withNodePair(t, withMetrics, func(t *testing.T, pair *nodePair, _, _ *pairedNode) {
+		_, secondsBefore := syncDurations(t, kubeletmetrics.GetGather())
 		sim := pair.startPod("web-0")
 		for range 3 {
 			pair.setStatus(sim)
 			time.Sleep(2 * time.Second)
 			sim.advance(0, 1)
 		}
-		if _, seconds := syncDurations(t, kubeletmetrics.GetGather()); seconds-before != 0+2+4 {
-			t.Errorf("the kubelet no longer has this fault: three changes told at once took %v s", seconds-before)
+		if _, seconds := syncDurations(t, kubeletmetrics.GetGather()); seconds-secondsBefore != 0+2+4 {
+			t.Errorf("the kubelet no longer has this fault: got %v s for three immediate syncs", seconds-secondsBefore)
 		}
 		if samples, seconds := syncDurations(t, registry); samples != 3 || seconds != 0 {
-			t.Errorf("three changes told at once are %d samples of %v s", samples, seconds)
+			t.Errorf("Herald: got %d samples of %v s for three immediate syncs, want 3 of 0 s", samples, seconds)
 		}
 	})
 }
 
-// keptFolder is where our node keeps what must survive it. It is opened in a bubble and must be closed there.
+// checkpointDir is where Herald's node keeps its checkpoints. It must be opened and closed in the same bubble.
 type checkpointDir struct {
 	t    *testing.T
 	path string
 	dir  *checkpoint.Dir
 }
 
-// reopen lets a start of our node find what the last one left.
+// reopen opens the directory again for the next start of the node.
 func (f *checkpointDir) reopen(c *status.Config) {
 	f.close()
 	var err error
@@ -271,9 +271,9 @@ func (f *checkpointDir) close() {
 }
 
 func TestBUG10_TerminationAfterRestart(t *testing.T) {
-	folder := &checkpointDir{t: t, path: t.TempDir()}
-	withNodePair(t, folder.reopen, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
-		defer folder.close()
+	dir := &checkpointDir{t: t, path: t.TempDir()}
+	withNodePair(t, dir.reopen, func(t *testing.T, pair *nodePair, kubelet, herald *pairedNode) {
+		defer dir.close()
 		defer pair.stop()
 		sim := pair.startPod(jobPod)
 		pair.setStatus(sim)
@@ -283,10 +283,10 @@ func TestBUG10_TerminationAfterRestart(t *testing.T) {
 		pair.forEachServer(func(m *memoryCluster) { m.SetDown(false) })
 		time.Sleep(time.Minute)
 		if phase := kubelet.apiStatus(jobPod).Phase; phase != v1.PodRunning {
-			t.Errorf("the kubelet no longer has this fault: the pod is %s", phase)
+			t.Errorf("the kubelet no longer has this fault: got phase %s", phase)
 		}
 		if phase := herald.apiStatus(jobPod).Phase; phase != v1.PodFailed {
-			t.Errorf("the pod is %s", phase)
+			t.Errorf("Herald: got phase %s", phase)
 		}
 	})
 }
@@ -297,11 +297,11 @@ func TestBUG12_RestartWithoutAPIServer(t *testing.T) {
 		kubeletPods, heraldPods := kubeletpod.NewBasicPodManager(), pod.NewManager()
 		kubeletPods.AddPod(p)
 		heraldPods.AddPod(p)
-		folder := &checkpointDir{t: t, path: t.TempDir()}
-		defer folder.close()
+		dir := &checkpointDir{t: t, path: t.TempDir()}
+		defer dir.close()
 		start := func() (*kubelet.StatusManager, *status.Manager, func()) {
 			config := status.Config{Pods: heraldPods}
-			folder.reopen(&config)
+			dir.reopen(&config)
 			manager, err := status.New(config)
 			if err != nil {
 				t.Fatal(err)
@@ -322,12 +322,12 @@ func TestBUG12_RestartWithoutAPIServer(t *testing.T) {
 			t.Error("the kubelet no longer has this fault")
 		}
 		if after, found := ours.GetPodStatus(p.UID); !found || !after.StartTime.Equal(before.StartTime) {
-			t.Errorf("after the restart the status is %+v", after)
+			t.Errorf("Herald: got status %+v after the restart, want the same start time", after)
 		}
 	})
 }
 
-// nodes reads the Node object as the kubelet's mirror client wants it.
+// nodeGetter reads the Node object for the kubelet's mirror client.
 type nodeGetter struct{ *kubeapi.Client }
 
 func (n nodeGetter) Get(name string) (*v1.Node, error) { return n.GetNode(context.Background(), name) }
@@ -354,7 +354,7 @@ func TestBUG15_ExistingMirror(t *testing.T) {
 		if err := theirs.CreateMirrorPod(t.Context(), p); !apierrors.IsAlreadyExists(err) {
 			t.Errorf("the kubelet no longer has this fault: %v", err)
 		}
-		pods := pod.NewManager() // as after a restart: the watch has not shown the mirror yet
+		pods := pod.NewManager() // as after a restart: the watch has not shown the mirror pod yet
 		pods.AddPod(p)
 		ours, err := podmirror.New(podmirror.Config{
 			NodeName: owner.Name, Pods: pods, API: client,
@@ -368,7 +368,7 @@ func TestBUG15_ExistingMirror(t *testing.T) {
 		running.Go(func() { _ = ours.Run(ctx) })
 		time.Sleep(time.Second)
 		if conflicts := ours.Conflicts(); len(conflicts) != 0 || len(server.Requests("create")) != 3 {
-			t.Errorf("conflicts %v after %d requests to create", conflicts, len(server.Requests("create")))
+			t.Errorf("Herald: got conflicts %v and %d create requests, want none and 3", conflicts, len(server.Requests("create")))
 		}
 		cancel()
 		running.Wait()
@@ -385,7 +385,7 @@ func TestSM15_ReadyAfterStartup(t *testing.T) {
 			t.Error("the kubelet no longer differs")
 		}
 		if !ready(herald) {
-			t.Error("a sidecar that has started is not ready")
+			t.Error("Herald: got a started sidecar that is not ready")
 		}
 	})
 }
@@ -401,7 +401,7 @@ func TestSM17_StaticPodTerminatedAtOnce(t *testing.T) {
 			t.Errorf("the kubelet no longer differs: %+v", shown)
 		}
 		if shown := herald.apiStatus(staticPod); shown.Phase != v1.PodRunning || shown.ContainerStatuses[0].State.Terminated == nil {
-			t.Errorf("the mirror shows %+v", shown)
+			t.Errorf("Herald: got mirror pod %+v", shown)
 		}
 	})
 }
@@ -416,7 +416,7 @@ func TestSM18_LostContainer(t *testing.T) {
 			t.Errorf("the kubelet no longer differs: %+v", c)
 		}
 		if c := herald.apiStatus(staticPod).ContainerStatuses[0]; c.State.Terminated == nil || c.Ready || *c.Started {
-			t.Errorf("the container shows %+v", c)
+			t.Errorf("Herald: got container %+v, want terminated, not ready and not started", c)
 		}
 	})
 }
@@ -428,14 +428,14 @@ func TestSM24_ForeignCondition(t *testing.T) {
 		pair.probe(sim, 0, true)
 		time.Sleep(time.Minute)
 		pair.updateAsOther(sim.name, foreignWrites[overwriteReady])
-		turned := time.Now()
+		changed := time.Now()
 		time.Sleep(quietPeriod)
 		ready := func(n *pairedNode) *v1.PodCondition { return findCondition(n.apiStatus(sim.name), v1.PodReady) }
-		if c := ready(kubelet); c.Status != v1.ConditionTrue || !c.LastTransitionTime.Time.Before(turned) {
+		if c := ready(kubelet); c.Status != v1.ConditionTrue || !c.LastTransitionTime.Time.Before(changed) {
 			t.Errorf("the kubelet no longer differs: %+v", c)
 		}
-		if c := ready(herald); c.Status != v1.ConditionTrue || c.LastTransitionTime.Time.Before(turned) {
-			t.Errorf("Ready shows %+v", c)
+		if c := ready(herald); c.Status != v1.ConditionTrue || c.LastTransitionTime.Time.Before(changed) {
+			t.Errorf("Herald: got Ready %+v", c)
 		}
 	})
 }
@@ -447,10 +447,10 @@ func TestSM53_ForeignWriteCorrected(t *testing.T) {
 		time.Sleep(time.Second)
 		pair.updateAsOther(sim.name, func(p *v1.Pod) { p.Status.Phase = v1.PodPending })
 		if phase := kubelet.apiStatus(jobPod).Phase; phase != v1.PodPending {
-			t.Errorf("the kubelet no longer differs: the pod is %s", phase)
+			t.Errorf("the kubelet no longer differs: got phase %s", phase)
 		}
 		if phase := herald.apiStatus(jobPod).Phase; phase != v1.PodRunning {
-			t.Errorf("the pod is %s", phase)
+			t.Errorf("Herald: got phase %s", phase)
 		}
 	})
 }
@@ -464,14 +464,14 @@ func TestSM65_CacheUnchangedBySend(t *testing.T) {
 			s, _ := n.GetPodStatus(n.pods[sim].UID)
 			return findCondition(s, v1.DisruptionTarget).LastTransitionTime.Time
 		}
-		began := cachedAt(herald)
+		initial := cachedAt(herald)
 		time.Sleep(1500 * time.Millisecond)
 		pair.finishPod(sim)
-		if at := cachedAt(kubelet); !at.After(began) || at.Nanosecond() == 0 {
-			t.Errorf("the kubelet no longer differs: the time in its cache is %v", at)
+		if at := cachedAt(kubelet); !at.After(initial) || at.Nanosecond() == 0 {
+			t.Errorf("the kubelet no longer differs: got cached time %v", at)
 		}
-		if at := cachedAt(herald); !at.Equal(began) {
-			t.Errorf("the time in the cache went from %v to %v", began, at)
+		if at := cachedAt(herald); !at.Equal(initial) {
+			t.Errorf("Herald: cached time changed from %v to %v", initial, at)
 		}
 	})
 }
@@ -485,15 +485,15 @@ func TestSM69_StaticPodTermination(t *testing.T) {
 		pair.setStatus(sim)
 		time.Sleep(quietPeriod)
 		if phase := kubelet.apiStatus(staticPod).Phase; phase != v1.PodFailed {
-			t.Errorf("the kubelet no longer differs: the mirror is %s", phase)
+			t.Errorf("the kubelet no longer differs: got mirror pod phase %s", phase)
 		}
 		if phase := herald.apiStatus(staticPod).Phase; phase != v1.PodRunning {
-			t.Errorf("the mirror is %s while containers could run", phase)
+			t.Errorf("Herald: got mirror pod phase %s while containers may run, want Running", phase)
 		}
 		pair.forEachNode(sim, func(n *pairedNode, p *v1.Pod) { n.runtime.set(p.UID, false) })
 		time.Sleep(quietPeriod)
 		if phase := herald.apiStatus(staticPod).Phase; phase != v1.PodFailed {
-			t.Errorf("nothing runs, and the mirror is %s", phase)
+			t.Errorf("Herald: got mirror pod phase %s after the containers stopped, want Failed", phase)
 		}
 	})
 }
@@ -516,7 +516,7 @@ func TestSM79_StaticPodReturns(t *testing.T) {
 			t.Error("the kubelet no longer differs")
 		}
 		if restarts(herald) != sim.regulars[0].RestartCount || state(herald) != (sim.regulars[0].State.Terminated != nil) {
-			t.Errorf("the mirror shows %+v", herald.apiStatus(staticPod).ContainerStatuses)
+			t.Errorf("Herald: got mirror pod %+v", herald.apiStatus(staticPod).ContainerStatuses)
 		}
 	})
 }
@@ -536,7 +536,7 @@ func TestSM94_ResizeWithoutStatus(t *testing.T) {
 			t.Error("the kubelet no longer differs")
 		}
 		if left := ours.ResizeState("gone").Conditions(); len(left) != 0 {
-			t.Errorf("left: %v", left)
+			t.Errorf("Herald: got conditions %v, want none", left)
 		}
 	})
 }
@@ -549,12 +549,12 @@ func TestSM72_DeletedAfterTermination(t *testing.T) {
 		pair.stopContainers(sim)
 		time.Sleep(quietPeriod)
 		if diff := pair.compare(); diff != "" || herald.apiStatus(jobPod).Phase != v1.PodFailed {
-			t.Fatalf("the pod is %s; the kubelet (-) and Herald (+) differ:\n%s", herald.apiStatus(jobPod).Phase, diff)
+			t.Fatalf("got phase %s; kubelet (-) and Herald (+) differ:\n%s", herald.apiStatus(jobPod).Phase, diff)
 		}
 		pair.finishPod(sim)
 		time.Sleep(quietPeriod)
 		if kubelet.cluster.getPod(jobPod) != nil || herald.cluster.getPod(jobPod) != nil {
-			t.Error("a pod that has ended is still there")
+			t.Error("terminated pod still exists")
 		}
 	})
 }

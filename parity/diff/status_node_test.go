@@ -30,7 +30,7 @@ import (
 	"github.com/heraldnode/herald/status"
 )
 
-// setters is what workers and probes tell a status manager.
+// statusSetters is what workers and probers call.
 type statusSetters interface {
 	SetPodStatus(pod *v1.Pod, status v1.PodStatus) (v1.PodStatus, bool)
 	TerminatePod(pod *v1.Pod)
@@ -39,18 +39,18 @@ type statusSetters interface {
 	RemoveOrphanedStatuses(keep map[types.UID]bool)
 }
 
-// logbook is the kubelet's status manager or ours, with an address book of its own kind.
+// statusManager is the kubelet's or Herald's status manager with a pod manager of the same side.
 type statusManager interface {
 	statusSetters
 	GetPodStatus(uid types.UID) (v1.PodStatus, bool)
-	// held lists the pods that the node should run, and the mirrors.
+	// listPods returns the pods that the node should run, and the mirror pods.
 	listPods() (pods, mirrors []*v1.Pod)
-	// saw puts what the watch shows into the address book and tells those who want to know.
+	// updatePod handles a watch event.
 	updatePod(pod *v1.Pod)
 	removePod(pod *v1.Pod)
 }
 
-// runtimes says which pods could have running containers, by the UID under which the node runs them.
+// runtimeState records which pods may have running containers, by the UID under which the node runs them.
 type runtimeState struct {
 	mu      sync.Mutex // guards running
 	running map[types.UID]bool
@@ -70,7 +70,7 @@ func (r *runtimeState) isRunning(uid types.UID) bool {
 	return r.running[uid]
 }
 
-// theirLogbook is the kubelet's.
+// kubeletStatusManager is the kubelet's side.
 type kubeletStatusManager struct {
 	*kubelet.StatusManager
 	pods kubeletpod.Manager
@@ -78,20 +78,20 @@ type kubeletStatusManager struct {
 
 type kubeletDeletion struct{ *runtimeState }
 
-// PodCouldHaveRunningContainers answers as the kubelet's pod workers do: about the UID of the object that was read, which
-// for a static pod is one that they never heard of (SM-69).
+// PodCouldHaveRunningContainers answers as the kubelet's pod workers do: for the UID of the API object, which they do
+// not know for a static pod (SM-69).
 func (r kubeletDeletion) PodCouldHaveRunningContainers(p *v1.Pod) bool { return r.isRunning(p.UID) }
 
-func (sim *kubeletStatusManager) listPods() (pods, mirrors []*v1.Pod) {
-	pods, mirrors, _ = sim.pods.GetPodsAndMirrorPods()
+func (m *kubeletStatusManager) listPods() (pods, mirrors []*v1.Pod) {
+	pods, mirrors, _ = m.pods.GetPodsAndMirrorPods()
 	return pods, mirrors
 }
 
-func (sim *kubeletStatusManager) updatePod(p *v1.Pod) { sim.pods.UpdatePod(p) }
+func (m *kubeletStatusManager) updatePod(p *v1.Pod) { m.pods.UpdatePod(p) }
 
-func (sim *kubeletStatusManager) removePod(p *v1.Pod) { sim.pods.RemovePod(p) }
+func (m *kubeletStatusManager) removePod(p *v1.Pod) { m.pods.RemovePod(p) }
 
-// ourLogbook is Herald's.
+// heraldStatusManager is Herald's side.
 type heraldStatusManager struct {
 	*status.Manager
 	pods *pod.Manager
@@ -105,39 +105,39 @@ func (r heraldDeletion) PodCouldHaveRunningContainers(uid podid.UID) bool {
 
 func (r heraldDeletion) PodResourcesAreReclaimed(*v1.Pod, *v1.PodStatus) bool { return true }
 
-func (sim *heraldStatusManager) SetContainerReadiness(uid types.UID, container string, ready bool) {
-	sim.Manager.SetContainerReadiness(uid, observed.ParseContainerID(container), ready)
+func (m *heraldStatusManager) SetContainerReadiness(uid types.UID, container string, ready bool) {
+	m.Manager.SetContainerReadiness(uid, observed.ParseContainerID(container), ready)
 }
 
-func (sim *heraldStatusManager) SetContainerStartup(uid types.UID, container string, started bool) {
-	sim.Manager.SetContainerStartup(uid, observed.ParseContainerID(container), started)
+func (m *heraldStatusManager) SetContainerStartup(uid types.UID, container string, started bool) {
+	m.Manager.SetContainerStartup(uid, observed.ParseContainerID(container), started)
 }
 
-func (sim *heraldStatusManager) listPods() (pods, mirrors []*v1.Pod) {
-	pods, mirrors, _ = sim.pods.GetPodsAndMirrorPods()
+func (m *heraldStatusManager) listPods() (pods, mirrors []*v1.Pod) {
+	pods, mirrors, _ = m.pods.GetPodsAndMirrorPods()
 	return pods, mirrors
 }
 
-func (sim *heraldStatusManager) updatePod(p *v1.Pod) {
-	sim.pods.UpdatePod(p)
-	sim.Reconcile(p)
+func (m *heraldStatusManager) updatePod(p *v1.Pod) {
+	m.pods.UpdatePod(p)
+	m.Reconcile(p)
 }
 
-func (sim *heraldStatusManager) removePod(p *v1.Pod) { sim.pods.RemovePod(p) }
+func (m *heraldStatusManager) removePod(p *v1.Pod) { m.pods.RemovePod(p) }
 
-// reporter is a status manager at work on a node of a cluster, with a watch that feeds its address book.
+// testNode is a node of a cluster with a status manager and a watch that feeds its pod manager.
 type testNode struct {
 	statusManager
-	name         string // of the node; its pods are in the namespace that is called so
+	name         string // also the namespace of its pods
 	cluster      cluster
 	faults       *fault.Script
 	runtime      *runtimeState
-	configure    func(*status.Config) // of ours, before each start; nil for none
+	configure    func(*status.Config) // changes Herald's configuration before each start; optional
 	startManager func(ctx context.Context, config *rest.Config) (statusManager, func(), error)
 	stop         func()
 }
 
-// cluster is what users and controllers do to pods, and where a node's requests go.
+// cluster is where users and controllers change pods, and where a node's requests go.
 type cluster interface {
 	createPod(getPod *v1.Pod) *v1.Pod
 	getPod(name string) *v1.Pod
@@ -146,7 +146,8 @@ type cluster interface {
 	restConfig() *rest.Config
 }
 
-// requestTimeout is that of both. The kubelet has none of its own: one request that is never answered would be its last.
+// requestTimeout applies to both sides. The kubelet has none of its own: it would hang on a request that is never
+// answered.
 const requestTimeout = 10 * time.Second
 
 func newKubeletNode(name string, c cluster) *testNode {
@@ -184,13 +185,13 @@ func newHeraldNode(name string, c cluster) *testNode {
 		}
 		ctx, cancel := context.WithCancel(ctx)
 		var running sync.WaitGroup
-		running.Go(func() { _ = manager.Run(ctx) }) // its only error is the disk's, and it has none
+		running.Go(func() { _ = manager.Run(ctx) }) // fails only on disk errors, and there is no disk
 		return &heraldStatusManager{manager, pods}, func() { cancel(); running.Wait() }, nil
 	}
 	return n
 }
 
-// boot starts the node's manager and its watch, with nothing remembered but the static pods' manifests.
+// start starts the manager and the watch. Only the manifests of static pods are known.
 func (n *testNode) start(t *testing.T, manifests []*v1.Pod) {
 	t.Helper()
 	config := n.cluster.restConfig()
@@ -218,7 +219,7 @@ func (n *testNode) start(t *testing.T, manifests []*v1.Pod) {
 	})
 }
 
-// copyOf is the address book's newest copy of the pod.
+// latestPod returns the pod manager's copy of the pod, or nil.
 func (n *testNode) latestPod(uid types.UID) *v1.Pod {
 	pods, _ := n.listPods()
 	if i := slices.IndexFunc(pods, func(p *v1.Pod) bool { return p.UID == uid }); i >= 0 {
@@ -227,7 +228,7 @@ func (n *testNode) latestPod(uid types.UID) *v1.Pod {
 	return nil
 }
 
-// bookkeeper puts what a watch shows into an address book.
+// podStore passes watch events to the status manager.
 type podStore struct{ statusManager }
 
 func (b podStore) Add(object any) error {
@@ -257,11 +258,11 @@ func (b podStore) Replace(objects []any, _ string) error {
 
 func (b podStore) Resync() error { return nil }
 
-// memory is a cluster in memory with one namespace, which sees who writes without need.
+// memoryCluster is an in-memory cluster with one namespace that counts needless writes.
 type memoryCluster struct {
 	*heraldtest.APIServer
 	namespace string
-	// idle counts the patches that left an object as it was.
+	// noopPatches counts patches that changed nothing.
 	noopPatches atomic.Int64
 }
 
@@ -287,7 +288,7 @@ func (m *memoryCluster) restConfig() *rest.Config {
 	return config
 }
 
-// auditor looks at the object before and after a patch.
+// patchAuditor compares the object before and after a patch.
 type patchAuditor struct {
 	cluster *memoryCluster
 	next    http.RoundTripper
@@ -313,20 +314,20 @@ func (a patchAuditor) version(name string) string {
 	return ""
 }
 
-// tally is what a node asked of the API server about single pods.
+// requestCounts are a node's requests for single pods.
 type requestCounts struct {
 	gets, patches, deletes int
 }
 
 func (n *pairedNode) countRequests() requestCounts {
-	asked := n.faults.Requests()
+	requests := n.faults.Requests()
 	return requestCounts{
-		gets: len(asked.Of("get", "/pods/")), patches: len(asked.Of("PATCH", "/pods/")), deletes: len(asked.Of("DELETE", "/pods/")),
+		gets: len(requests.Of("get", "/pods/")), patches: len(requests.Of("PATCH", "/pods/")), deletes: len(requests.Of("DELETE", "/pods/")),
 	}
 }
 
-// compareRequests says what our node asked too often since the last time: it never reads what the watch tells, changes
-// something with each write, and writes no more often than the kubelet.
+// compareRequests returns which requests Herald's node sent needlessly since the last call: it must never read what the
+// watch shows, must change something with each write, and must not write more often than the kubelet.
 func (pair *nodePair) compareRequests() string {
 	kubelet, herald := pair.nodes[0].countRequests(), pair.nodes[1].countRequests()
 	requests := pair.nodes[1].faults.Requests().Of("*", "/pods/")
@@ -336,7 +337,7 @@ func (pair *nodePair) compareRequests() string {
 	}
 	extra := herald.gets + max(0, herald.patches-kubelet.patches) + max(0, herald.deletes-kubelet.deletes)
 	if idle > 0 || extra > pair.allowedExtra {
-		return fmt.Sprintf("the kubelet asked %+v; Herald asked %+v, with %d patches that changed nothing:\n%+v", kubelet, herald, idle, requests)
+		return fmt.Sprintf("got kubelet %+v; Herald %+v with %d patches that changed nothing:\n%+v", kubelet, herald, idle, requests)
 	}
 	pair.allowedExtra = 0
 	return ""

@@ -15,34 +15,34 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// twins are two nodes to which the same happens at the same time: on one the kubelet's status manager is at work, on the
-// other ours.
+// nodePair is two nodes to which the same happens at the same time: one runs the kubelet's status manager, the other
+// Herald's.
 type nodePair struct {
 	t      *testing.T
 	nodes  [2]*pairedNode // the kubelet's first
 	sims   []*podSim
 	serial int
-	// blind counts, since requests were last compared, what our node cannot know from the watch: a status of a pod that the
-	// address book has lost, and a pod that has ended and whose object goes in the moment in which its deletion is heard of.
+	// allowedExtra counts, since the last comparison of requests, what Herald's node cannot know from the watch: the status
+	// of a pod that the pod manager has lost, and a terminated pod whose object vanishes as its deletion is announced.
 	allowedExtra int
-	clearFaults  []func() // ends the faults in force
-	// pause lets all come to rest that is under way at this moment.
+	clearFaults  []func() // removes the active faults
+	// waitIdle waits until everything in progress has finished.
 	waitIdle func()
 }
 
-// twin is one of them.
+// pairedNode is one node of a pair.
 type pairedNode struct {
 	*testNode
-	// pods are the copies with which the worker of each life last worked.
+	// pods are the copies that the worker of each simulated pod last used.
 	pods map[*podSim]*v1.Pod
 }
 
-// boot starts both.
+// start starts both nodes.
 func (pair *nodePair) start(kubelet, herald *testNode) {
 	pair.t.Helper()
-	for i, r := range []*testNode{kubelet, herald} {
-		pair.nodes[i] = &pairedNode{testNode: r, pods: map[*podSim]*v1.Pod{}}
-		r.start(pair.t, nil)
+	for i, node := range []*testNode{kubelet, herald} {
+		pair.nodes[i] = &pairedNode{testNode: node, pods: map[*podSim]*v1.Pod{}}
+		node.start(pair.t, nil)
 	}
 	pair.waitIdle()
 }
@@ -53,7 +53,7 @@ func (pair *nodePair) stop() {
 	}
 }
 
-// restart ends both agents and starts them anew. They know what the API server knows.
+// restart stops both agents and starts them again. They know only what the API server knows.
 func (pair *nodePair) restart() {
 	pair.stop()
 	for _, n := range pair.nodes {
@@ -68,7 +68,7 @@ func (pair *nodePair) restart() {
 	pair.waitIdle()
 }
 
-// newest is the life of that name that is, or was, the last.
+// latest returns the newest simulated pod with that name, or nil.
 func (pair *nodePair) latest(name string) *podSim {
 	for _, sim := range slices.Backward(pair.sims) {
 		if sim.name == name {
@@ -78,7 +78,7 @@ func (pair *nodePair) latest(name string) *podSim {
 	return nil
 }
 
-// appear binds a pod to each node, or gives a static pod its mirror, where there is none of that name.
+// ensurePod binds a pod to each node, or creates the mirror pod of a static pod, unless one with that name exists.
 func (pair *nodePair) ensurePod(name string) {
 	for _, n := range pair.nodes {
 		if n.cluster.getPod(name) != nil {
@@ -114,7 +114,7 @@ func (n *pairedNode) createPod(sim *podSim) {
 	n.cluster.createPod(newMirrorPod(n.pods[sim], n.name))
 }
 
-// worker is the pod with which the worker of that life works: the newest copy that it got.
+// workerPod returns the pod that the worker uses: the newest copy that it received.
 func (n *pairedNode) workerPod(sim *podSim) *v1.Pod {
 	if p := n.latestPod(n.pods[sim].UID); p != nil {
 		n.pods[sim] = p
@@ -122,7 +122,7 @@ func (n *pairedNode) workerPod(sim *podSim) *v1.Pod {
 	return n.pods[sim]
 }
 
-// each lets both nodes hear something about the pod, one after the other.
+// forEachNode calls do on both nodes, one after the other.
 func (pair *nodePair) forEachNode(sim *podSim, do func(n *pairedNode, p *v1.Pod)) {
 	for _, n := range pair.nodes {
 		do(n, n.workerPod(sim))
@@ -133,7 +133,7 @@ func (pair *nodePair) forEachNode(sim *podSim, do func(n *pairedNode, p *v1.Pod)
 	}
 }
 
-// say lets the workers tell both nodes what the pod does now; the worker of a pod that has ended has nothing more to say.
+// sync sets the pod's current status on both nodes, unless the pod has terminated.
 func (pair *nodePair) sync(sim *podSim) {
 	if !sim.terminated {
 		pair.setStatus(sim)
@@ -145,8 +145,8 @@ func (pair *nodePair) setStatus(sim *podSim) {
 	sim.reported = true
 }
 
-// probe reports what a probe of a container found, if it could have been probed: readiness of one that is started, startup of
-// one that is not. After a startup probe the worker looks at the pod (PRB-40).
+// probe reports a probe result, if the container could have been probed: readiness if it is started, startup if it is
+// not. After a startup probe the worker syncs the pod (PRB-40).
 func (pair *nodePair) probe(sim *podSim, number int, passed bool) {
 	c, spec := sim.container(number)
 	if c.State.Running == nil || !sim.reported || sim.terminated {
@@ -162,16 +162,16 @@ func (pair *nodePair) probe(sim *podSim, number int, passed bool) {
 	}
 }
 
-// stopContainers ends what runs, before the pod has ended: it may still hold something else on the node.
+// stopContainers stops the containers before the pod has terminated: it may still hold other resources.
 func (pair *nodePair) stopContainers(sim *podSim) {
 	sim.terminateContainers()
 	pair.sync(sim)
 	pair.forEachNode(sim, func(n *pairedNode, p *v1.Pod) { n.runtime.set(p.UID, false) })
 }
 
-// end says that the pod has ended and nothing of it runs any more. A static pod may be run again.
+// finishPod terminates the pod after its containers have stopped. A static pod may run again.
 func (pair *nodePair) finishPod(sim *podSim) {
-	if sim.name == staticPod && !sim.reported { // TestSM17
+	if sim.name == staticPod && !sim.reported { // TestSM17_StaticPodTerminatedAtOnce
 		return
 	}
 	sim.terminateContainers()
@@ -188,7 +188,7 @@ func (pair *nodePair) finishPod(sim *podSim) {
 	}
 }
 
-// err proposes that a container which has ended for good runs again.
+// proposeInvalid sets a status in which a container that has terminated for good runs again.
 func (pair *nodePair) proposeInvalid(sim *podSim, number int) {
 	c, _ := sim.container(number)
 	if c.State.Terminated == nil || sim.terminated || sim.name != jobPod {
@@ -200,7 +200,7 @@ func (pair *nodePair) proposeInvalid(sim *podSim, number int) {
 	c.State = before
 }
 
-// interfere is a write by somebody else.
+// updateAsOther is a write by another client.
 func (pair *nodePair) updateAsOther(name string, edit func(*v1.Pod)) {
 	for _, n := range pair.nodes {
 		n.cluster.updatePod(name, edit)
@@ -219,7 +219,7 @@ func (pair *nodePair) kubectlDelete(sim *podSim, grace int64) {
 	pair.waitIdle()
 }
 
-// housekeeping forgets the pods that are in no source any more.
+// housekeeping drops the statuses of pods that are in no source.
 func (pair *nodePair) housekeeping() {
 	for _, n := range pair.nodes {
 		keep := map[types.UID]bool{}
@@ -231,7 +231,7 @@ func (pair *nodePair) housekeeping() {
 	}
 }
 
-// resync is what workers do now and then: they say once more what they know.
+// resync sets all statuses again, as workers do from time to time.
 func (pair *nodePair) resync() {
 	for _, sim := range pair.sims {
 		switch {
@@ -243,16 +243,16 @@ func (pair *nodePair) resync() {
 	}
 }
 
-// picture is what can be seen of a node's pods when all is quiet. Identities are those of the history, so that pictures of
-// two nodes can be compared.
+// nodeView is what is visible of a node's pods when it is idle. Identities are those of the simulated pods, so that
+// views of two nodes can be compared.
 type nodeView struct {
-	// Objects is what the API server has, by name.
+	// Objects are the API objects, by name.
 	Objects map[string]objectView
-	// Cached is what the node says of the pods that it should run, by life.
+	// Cached are the node's statuses of the pods that it should run, by simulated pod.
 	Cached map[string]v1.PodStatus
 }
 
-// shown is an object in the API server.
+// objectView is an object in the API server.
 type objectView struct {
 	Instance string
 	Deleted  bool
@@ -283,7 +283,7 @@ func (pair *nodePair) viewOf(n *pairedNode) nodeView {
 	return p
 }
 
-// sorted is the status with its conditions in an order of their own: the API keeps them by type.
+// sortConditions returns the status with its conditions sorted by type.
 func sortConditions(status v1.PodStatus) v1.PodStatus {
 	status.Conditions = slices.SortedFunc(slices.Values(status.Conditions), func(a, b v1.PodCondition) int {
 		return cmp.Compare(a.Type, b.Type)
@@ -291,7 +291,8 @@ func sortConditions(status v1.PodStatus) v1.PodStatus {
 	return status
 }
 
-// cached is a sorted status from a cache, without the time that the kubelet writes into its own while it sends (TestSM65).
+// normalizeCached sorts a cached status and removes the time that the kubelet writes into its own cache while it sends
+// (TestSM65_CacheUnchangedBySend).
 func normalizeCached(status v1.PodStatus) v1.PodStatus {
 	status = sortConditions(status)
 	for i := range status.Conditions {
@@ -302,7 +303,7 @@ func normalizeCached(status v1.PodStatus) v1.PodStatus {
 	return status
 }
 
-// compare returns in what the two nodes differ: the kubelet's has a minus, ours a plus.
+// compare returns how the two nodes differ: kubelet (-), Herald (+).
 func (pair *nodePair) compare(options ...gocmp.Option) string {
 	kubelet, herald := pair.viewOf(pair.nodes[0]), pair.viewOf(pair.nodes[1])
 	for _, sim := range pair.sims {
@@ -315,8 +316,8 @@ func (pair *nodePair) compare(options ...gocmp.Option) string {
 	return gocmp.Diff(kubelet, herald, options...)
 }
 
-// allowLaterReady makes the times of Ready the same if ours is later, which it may be for a pod whose Ready somebody else
-// has turned (TestSM24).
+// allowLaterReady equates the times of Ready if Herald's is later, which it may be if another client has written Ready
+// (TestSM24_ForeignCondition).
 func allowLaterReady(kubelet, herald v1.PodStatus) {
 	theirs, ours := findCondition(kubelet, v1.PodReady), findCondition(herald, v1.PodReady)
 	if theirs != nil && ours != nil && theirs.LastTransitionTime.Before(&ours.LastTransitionTime) {

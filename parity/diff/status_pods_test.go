@@ -12,8 +12,8 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// The pods of a history: an ordinary one with a sidecar, two probed containers and a readiness gate, one that runs once
-// after an init container, and a static one.
+// The pods of a history: a regular one with a sidecar, two probed containers and a readiness gate; a run-once pod with
+// an init container; and a static pod.
 const (
 	webPod    = "web"
 	jobPod    = "job"
@@ -22,7 +22,7 @@ const (
 
 const gateCondition v1.PodConditionType = "example.com/gate"
 
-// template is the pod of that name without its identity.
+// podTemplate returns the pod of that name without its identity.
 func podTemplate(name string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}}}
 	always := v1.ContainerRestartPolicyAlways
@@ -60,16 +60,16 @@ func newMirrorPod(manifest *v1.Pod, nodeName string) *v1.Pod {
 	return p
 }
 
-// life is one incarnation of a pod, as its worker sees it on either node: what the containers do is the same on both.
+// podSim simulates one instance of a pod as its worker sees it. Its containers behave the same on both nodes.
 type podSim struct {
 	name     string
 	serial   int
 	phase    v1.PodPhase
 	inits    []v1.ContainerStatus
 	regulars []v1.ContainerStatus
-	// disrupted tells that the node puts the pod to an end and says so.
+	// disrupted means that the node terminates the pod and reports it.
 	disrupted        bool
-	readyOverwritten bool // somebody else has written its Ready
+	readyOverwritten bool // another client has written its Ready condition
 	reported         bool // a status was set
 	terminated       bool // TerminatePod was called
 }
@@ -90,7 +90,7 @@ func newPodSim(name string, serial int) *podSim {
 	return sim
 }
 
-// container finds one by a number that may be larger than there are.
+// container returns the container with that number, modulo the number of containers.
 func (sim *podSim) container(number int) (*v1.ContainerStatus, *v1.Container) {
 	spec := podTemplate(sim.name).Spec
 	number %= len(sim.inits) + len(sim.regulars)
@@ -100,7 +100,7 @@ func (sim *podSim) container(number int) (*v1.ContainerStatus, *v1.Container) {
 	return &sim.regulars[number-len(sim.inits)], &spec.Containers[number-len(sim.inits)]
 }
 
-// goOn takes a container one step further: it starts, it ends, and it starts again where it may.
+// advance moves a container one step forward: it starts, terminates, and restarts if allowed.
 func (sim *podSim) advance(number int, exitCode int32) {
 	c, spec := sim.container(number)
 	now := metav1.Now()
@@ -110,7 +110,7 @@ func (sim *podSim) advance(number int, exitCode int32) {
 		return
 	case c.State.Running != nil:
 		c.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-			ExitCode: exitCode, Reason: "Ended", StartedAt: c.State.Running.StartedAt, FinishedAt: now, ContainerID: c.ContainerID,
+			ExitCode: exitCode, Reason: "Terminated", StartedAt: c.State.Running.StartedAt, FinishedAt: now, ContainerID: c.ContainerID,
 		}}
 		c.Ready, c.Started = sim.name == jobPod && spec.Name == "prepare" && exitCode == 0, new(false)
 	case c.State.Terminated != nil && !restarts:
@@ -129,7 +129,8 @@ func (sim *podSim) advance(number int, exitCode int32) {
 	sim.phase = sim.computePhase()
 }
 
-// endContainers ends those that have started. The others are lost: nobody saw their end (TestSM18).
+// terminateContainers terminates the started containers. The others are lost: their termination is never observed
+// (TestSM18_LostContainer).
 func (sim *podSim) terminateContainers() {
 	for number := range len(sim.inits) + len(sim.regulars) {
 		if c, _ := sim.container(number); c.State.Running != nil && *c.Started {
@@ -155,8 +156,8 @@ func (sim *podSim) computePhase() v1.PodPhase {
 	return v1.PodRunning
 }
 
-// status is what the worker derives from what the containers do and from the pod as its node knows it, with the kubelet's
-// own words for the conditions.
+// status returns what the worker derives from the containers and from the pod as its node knows it. The kubelet's
+// functions generate the conditions.
 func (sim *podSim) status(pod *v1.Pod) v1.PodStatus {
 	s := v1.PodStatus{
 		Phase: sim.phase, QOSClass: v1.PodQOSBestEffort, HostIP: "192.0.2.1", HostIPs: []v1.HostIP{{IP: "192.0.2.1"}},

@@ -4,10 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,11 +28,11 @@ import (
 )
 
 var (
-	statusSeed  = flag.Uint64("status.seed", 1, "the first of the seeds that the histories of status managers are made from")
-	statusCases = flag.Int("status.cases", 300, "how many histories status managers are led through")
+	statusSeed  = flag.Uint64("status.seed", 1, "seed of the status manager histories")
+	statusCases = flag.Int("status.cases", 300, "number of status manager histories")
 )
 
-// inMemory makes twins, each in a cluster of its own. It must be called in a bubble.
+// newMemoryPair returns two nodes, each in its own cluster. It must be called in a synctest bubble.
 func newMemoryPair(t *testing.T, configure func(*status.Config)) *nodePair {
 	t.Helper()
 	kubelet := newKubeletNode("kubelet", &memoryCluster{APIServer: heraldtest.NewAPIServer(), namespace: "kubelet"})
@@ -46,8 +43,8 @@ func newMemoryPair(t *testing.T, configure func(*status.Config)) *nodePair {
 	return pair
 }
 
-// calm takes client-go's handlers of errors away: they remember the time of the last one for the whole process, and the clocks
-// of two bubbles differ.
+// disableErrorBackoff removes client-go's error handlers. They remember the time of the last error for the whole
+// process, and the clocks of two bubbles differ.
 func disableErrorBackoff(t *testing.T) {
 	t.Helper()
 	handlers := utilruntime.ErrorHandlers
@@ -55,45 +52,51 @@ func disableErrorBackoff(t *testing.T) {
 	t.Cleanup(func() { utilruntime.ErrorHandlers = handlers })
 }
 
-// happening is one thing that befalls both nodes, in one of its variants, and the time until the next.
+// podAction is something that happens to a pod on both nodes.
+type podAction struct {
+	name  string
+	apply func(pair *nodePair, sim *podSim, event podEvent)
+}
+
+// podEvent is an action in one of its variants, and the time until the next one.
 type podEvent struct {
-	Name, Pod string
-	Variant   int
-	Delay     time.Duration
+	Action  podAction
+	Pod     string
+	Variant int
+	Delay   time.Duration
 }
 
-func (h podEvent) String() string {
-	return fmt.Sprintf("%s: %s (%d), %v later", h.Pod, h.Name, h.Variant, h.Delay)
+func (e podEvent) String() string {
+	return fmt.Sprintf("%s: %s (%d), then %v", e.Pod, e.Action.name, e.Variant, e.Delay)
 }
 
-// happenings is what a node meets in good times.
-var podEvents = map[string]func(pair *nodePair, sim *podSim, h podEvent){
-	"a pod is bound": func(pair *nodePair, _ *podSim, h podEvent) { pair.ensurePod(h.Pod) },
-	"a container goes on": func(pair *nodePair, sim *podSim, h podEvent) {
-		sim.advance(h.Variant, int32(h.Variant/6%2))
-		pair.sync(sim)
-	},
-	"its worker resyncs":     func(pair *nodePair, sim *podSim, _ podEvent) { pair.sync(sim) },
-	"a container is probed":  func(pair *nodePair, sim *podSim, h podEvent) { pair.probe(sim, h.Variant, h.Variant%3 > 0) },
-	"its worker errs":        func(pair *nodePair, sim *podSim, h podEvent) { pair.proposeInvalid(sim, h.Variant) },
-	"nothing of it runs":     func(pair *nodePair, sim *podSim, _ podEvent) { pair.stopContainers(sim) },
-	"it ends":                func(pair *nodePair, sim *podSim, _ podEvent) { pair.finishPod(sim) },
-	"it is disrupted":        func(_ *nodePair, sim *podSim, _ podEvent) { sim.disrupted = true },
-	"kubectl delete":         func(pair *nodePair, sim *podSim, _ podEvent) { pair.kubectlDelete(sim, 30) },
-	"kubectl delete --force": func(pair *nodePair, sim *podSim, _ podEvent) { pair.kubectlDelete(sim, 0) },
-	"somebody interferes": func(pair *nodePair, sim *podSim, h podEvent) {
-		pair.updateAsOther(sim.name, foreignWrites[h.Variant%len(foreignWrites)])
-		sim.readyOverwritten = sim.readyOverwritten || h.Variant%len(foreignWrites) == overwriteReady
-	},
-	"the agents restart": func(pair *nodePair, _ *podSim, _ podEvent) { pair.restart(); pair.resync() },
-	"time passes":        func(*nodePair, *podSim, podEvent) {},
-	"a container goes  on": func(pair *nodePair, sim *podSim, h podEvent) {
-		sim.advance(h.Variant, int32(h.Variant/6%2))
-		pair.sync(sim)
-	},
+// podActions happen without faults. The advance of a container is listed twice, which makes it twice as likely.
+var podActions = []podAction{
+	{"advance container", advanceContainer},
+	{"advance container", advanceContainer},
+	{"probe container", func(pair *nodePair, sim *podSim, event podEvent) { pair.probe(sim, event.Variant, event.Variant%3 > 0) }},
+	{"bind pod", func(pair *nodePair, _ *podSim, event podEvent) { pair.ensurePod(event.Pod) }},
+	{"finish pod", func(pair *nodePair, sim *podSim, _ podEvent) { pair.finishPod(sim) }},
+	{"disrupt pod", func(_ *nodePair, sim *podSim, _ podEvent) { sim.disrupted = true }},
+	{"invalid status", func(pair *nodePair, sim *podSim, event podEvent) { pair.proposeInvalid(sim, event.Variant) }},
+	{"sync", func(pair *nodePair, sim *podSim, _ podEvent) { pair.sync(sim) }},
+	{"kubectl delete", func(pair *nodePair, sim *podSim, _ podEvent) { pair.kubectlDelete(sim, 30) }},
+	{"kubectl delete --force", func(pair *nodePair, sim *podSim, _ podEvent) { pair.kubectlDelete(sim, 0) }},
+	{"stop containers", func(pair *nodePair, sim *podSim, _ podEvent) { pair.stopContainers(sim) }},
+	{"foreign write", func(pair *nodePair, sim *podSim, event podEvent) {
+		pair.updateAsOther(sim.name, foreignWrites[event.Variant%len(foreignWrites)])
+		sim.readyOverwritten = sim.readyOverwritten || event.Variant%len(foreignWrites) == overwriteReady
+	}},
+	{"agents restart", func(pair *nodePair, _ *podSim, _ podEvent) { pair.restart(); pair.resync() }},
+	{"wait", func(*nodePair, *podSim, podEvent) {}},
 }
 
-// interferences is what others write.
+func advanceContainer(pair *nodePair, sim *podSim, event podEvent) {
+	sim.advance(event.Variant, int32(event.Variant/6%2))
+	pair.sync(sim)
+}
+
+// foreignWrites are writes by other clients.
 var foreignWrites = []func(*v1.Pod){
 	func(p *v1.Pod) { setCondition(p, gateCondition, v1.ConditionTrue) },
 	func(p *v1.Pod) { setCondition(p, gateCondition, v1.ConditionFalse) },
@@ -108,7 +111,7 @@ var foreignWrites = []func(*v1.Pod){
 	},
 }
 
-// turnsReady is the place of the one that writes Ready.
+// overwriteReady is the index of the write that changes Ready.
 const overwriteReady = 2
 
 func setCondition(p *v1.Pod, kind v1.PodConditionType, value v1.ConditionStatus) {
@@ -118,7 +121,7 @@ func setCondition(p *v1.Pod, kind v1.PodConditionType, value v1.ConditionStatus)
 			if c.Status != value {
 				c.LastTransitionTime = now
 			}
-			c.Status, c.Message = value, "theirs"
+			c.Status, c.Message = value, "foreign"
 			return
 		}
 	}
@@ -127,20 +130,20 @@ func setCondition(p *v1.Pod, kind v1.PodConditionType, value v1.ConditionStatus)
 
 var podEventGen = rapid.Custom(func(t *rapid.T) podEvent {
 	return podEvent{
-		Name:    rapid.SampledFrom(slices.Sorted(maps.Keys(podEvents))).Draw(t, "what"),
-		Pod:     rapid.SampledFrom([]string{webPod, jobPod, staticPod}).Draw(t, "name"),
+		Action:  rapid.SampledFrom(podActions).Draw(t, "action"),
+		Pod:     rapid.SampledFrom([]string{webPod, jobPod, staticPod}).Draw(t, "pod"),
 		Variant: rapid.IntRange(0, 41).Draw(t, "variant"),
-		Delay:   rapid.SampledFrom([]time.Duration{0, 300 * time.Millisecond, 2 * time.Second, time.Minute}).Draw(t, "then"),
+		Delay:   rapid.SampledFrom([]time.Duration{0, 300 * time.Millisecond, 2 * time.Second, time.Minute}).Draw(t, "delay"),
 	}
 })
 
-// quiet is longer than either takes to repair whatever it repairs.
+// quietPeriod is longer than either side takes for any repair.
 const quietPeriod = 21 * time.Second
 
 func TestStatusManager_SameStatuses(t *testing.T) {
 	checkHistories(t, func(rt *rapid.T) {
 		history := rapid.SliceOfN(podEventGen, 1, 40).Draw(rt, "history")
-		var violation string // the bubble's goroutine must not end the property's
+		var violation string // rt.Fatal must not be called from the bubble's goroutine
 		synctest.Test(t, func(t *testing.T) {
 			pair := newMemoryPair(t, nil)
 			defer pair.stop()
@@ -152,70 +155,50 @@ func TestStatusManager_SameStatuses(t *testing.T) {
 	})
 }
 
-// checkHistories leads the property through as many histories as the flags say.
+// checkHistories checks the property on as many histories as the flags say.
 func checkHistories(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
 	disableErrorBackoff(t)
 	checkSeeded(t, "status", *statusSeed, *statusCases, property)
 }
 
-// checkSeeded leads the property through so many cases. Its flags are called after what it is about.
-func checkSeeded(t *testing.T, about string, seed uint64, cases int, property func(*rapid.T)) {
-	t.Helper()
-	for name, value := range map[string]string{
-		"rapid.seed": strconv.FormatUint(seed, 10), "rapid.checks": strconv.Itoa(cases),
-	} {
-		before := flag.Lookup(name).Value.String()
-		if err := flag.Set(name, value); err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = flag.Set(name, before) }()
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("to see it again: -run %s -%[2]s.seed=%[3]d -%[2]s.cases=%[4]d", t.Name(), about, seed, cases)
-		}
-	})
-	rapid.Check(t, property)
-}
-
-// live leads both through the history and returns in what they differ at the first quiet moment in which they do.
+// runHistory applies the history to both nodes and returns their first difference while idle.
 func (pair *nodePair) runHistory(history []podEvent) string {
 	for _, name := range []string{webPod, jobPod, staticPod} {
 		pair.ensurePod(name)
 	}
 	for i, event := range history {
 		if sim := pair.latest(event.Pod); sim != nil {
-			podEvents[event.Name](pair, sim, event)
+			event.Action.apply(pair, sim, event)
 		}
 		time.Sleep(event.Delay)
 		time.Sleep(quietPeriod)
 		synctest.Wait()
 		if diff := pair.compare(); diff != "" {
-			return fmt.Sprintf("after %d happenings the kubelet (-) and Herald (+) differ:\n%s", i+1, diff)
+			return fmt.Sprintf("after %d events kubelet (-) and Herald (+) differ:\n%s", i+1, diff)
 		}
 		if violation := pair.compareRequests(); violation != "" {
-			return fmt.Sprintf("after %d happenings: %s", i+1, violation)
+			return fmt.Sprintf("after %d events: %s", i+1, violation)
 		}
 		pair.housekeeping()
 	}
 	return ""
 }
 
-// troubles is what a node meets in bad times, besides what it meets in good ones.
-var faultEvents = map[string]func(pair *nodePair, sim *podSim, h podEvent){
-	"requests fail":      func(pair *nodePair, _ *podSim, h podEvent) { pair.failRequests(h.Variant) },
-	"more requests fail": func(pair *nodePair, _ *podSim, h podEvent) { pair.failRequests(h.Variant) },
-	"the watch is cut":   func(pair *nodePair, _ *podSim, _ podEvent) { pair.forEachServer((*memoryCluster).dropWatches) },
-	"the watch stalls":   func(pair *nodePair, _ *podSim, _ podEvent) { pair.addFault(fault.On("watch", "/pods").Times(1).Stall) },
-	"etcd is compacted":  func(pair *nodePair, _ *podSim, _ podEvent) { pair.forEachServer((*memoryCluster).compactEtcd) },
-	"the API server is down": func(pair *nodePair, _ *podSim, _ podEvent) {
-		pair.forEachServer(func(m *memoryCluster) { m.SetDown(true) })
-	},
-	"the API server is back": func(pair *nodePair, _ *podSim, _ podEvent) {
+// faultActions happen besides podActions in histories with faults.
+var faultActions = []podAction{
+	{"compact etcd", func(pair *nodePair, _ *podSim, _ podEvent) { pair.forEachServer((*memoryCluster).compactEtcd) }},
+	{"stale status", func(pair *nodePair, sim *podSim, event podEvent) { pair.reportStale(sim, event.Variant) }},
+	{"fail requests", func(pair *nodePair, _ *podSim, event podEvent) { pair.failRequests(event.Variant) }},
+	{"fail requests", func(pair *nodePair, _ *podSim, event podEvent) { pair.failRequests(event.Variant) }},
+	{"API server up", func(pair *nodePair, _ *podSim, _ podEvent) {
 		pair.forEachServer(func(m *memoryCluster) { m.SetDown(false) })
-	},
-	"its worker is behind": func(pair *nodePair, sim *podSim, h podEvent) { pair.reportStale(sim, h.Variant) },
+	}},
+	{"API server down", func(pair *nodePair, _ *podSim, _ podEvent) {
+		pair.forEachServer(func(m *memoryCluster) { m.SetDown(true) })
+	}},
+	{"drop watches", func(pair *nodePair, _ *podSim, _ podEvent) { pair.forEachServer((*memoryCluster).dropWatches) }},
+	{"stall watch", func(pair *nodePair, _ *podSim, _ podEvent) { pair.addFault(fault.On("watch", "/pods").Times(1).Stall) }},
 }
 
 func (m *memoryCluster) dropWatches() { m.CutWatches() }
@@ -228,7 +211,7 @@ func (pair *nodePair) forEachServer(do func(*memoryCluster)) {
 	pair.waitIdle()
 }
 
-// script puts a fault of one kind in force on both nodes.
+// addFault activates a fault on both nodes.
 func (pair *nodePair) addFault(kind func() *fault.Rule) {
 	for _, n := range pair.nodes {
 		pair.clearFaults = append(pair.clearFaults, n.faults.Add(kind()))
@@ -236,7 +219,7 @@ func (pair *nodePair) addFault(kind func() *fault.Rule) {
 	pair.waitIdle()
 }
 
-// fail breaks one to three of the next requests of a kind.
+// failRequests makes the next one to three requests of a kind fail.
 func (pair *nodePair) failRequests(variant int) {
 	verb := []string{"PATCH", "PATCH", "DELETE", "get"}[variant%4]
 	next := fault.On(verb, "/pods/").Times(1 + variant%3)
@@ -244,7 +227,7 @@ func (pair *nodePair) failRequests(variant int) {
 		func() *fault.Rule { return next.Reply(http.StatusInternalServerError) },
 		func() *fault.Rule { return next.Reply(http.StatusTooManyRequests, fault.RetryAfter(time.Second)) },
 		func() *fault.Rule { return next.Reply(http.StatusServiceUnavailable) },
-		func() *fault.Rule { return next.Delay(2 * requestTimeout) }, // never answered, as far as the client knows
+		func() *fault.Rule { return next.Delay(2 * requestTimeout) }, // longer than the client waits
 		func() *fault.Rule { return next.HoldFor(2 * requestTimeout) },
 		func() *fault.Rule { return next.Delay(2 * time.Second) },
 		next.Refuse, next.Reset, next.LoseReply, next.Duplicate,
@@ -253,7 +236,7 @@ func (pair *nodePair) failRequests(variant int) {
 	pair.addFault(kinds[variant%len(kinds)])
 }
 
-// sayLate reports a probe of a container and lets the worker tell, after it, what it had seen before (TestBUG7).
+// reportStale reports a probe result, followed by a status that was computed before it (TestBUG7_StaleStatus).
 func (pair *nodePair) reportStale(sim *podSim, number int) {
 	c, spec := sim.container(number)
 	if c.State.Running == nil || !*c.Started || spec.ReadinessProbe == nil || !sim.reported || sim.terminated {
@@ -267,13 +250,13 @@ func (pair *nodePair) reportStale(sim *podSim, number int) {
 	c.Ready = !c.Ready
 }
 
-// anyTrouble draws as many bad things as good ones.
+// faultEventGen generates faults in half of the events.
 var faultEventGen = rapid.Custom(func(t *rapid.T) podEvent {
-	h := podEventGen.Draw(t, "happening")
-	if rapid.Bool().Draw(t, "bad") {
-		h.Name = rapid.SampledFrom(slices.Sorted(maps.Keys(faultEvents))).Draw(t, "what")
+	event := podEventGen.Draw(t, "event")
+	if rapid.Bool().Draw(t, "fault") {
+		event.Action = rapid.SampledFrom(faultActions).Draw(t, "action")
 	}
-	return h
+	return event
 })
 
 func TestStatusManager_SameAfterFaults(t *testing.T) {
@@ -291,22 +274,18 @@ func TestStatusManager_SameAfterFaults(t *testing.T) {
 	})
 }
 
-// survive leads both through the history, ends all troubles, and returns in what the nodes then differ.
+// runFaultHistory applies the history, removes all faults, and returns how the nodes then differ.
 func (pair *nodePair) runFaultHistory(history []podEvent) string {
 	for _, name := range []string{webPod, jobPod, staticPod} {
 		pair.ensurePod(name)
 	}
 	for _, event := range history {
-		apply := podEvents[event.Name]
-		if apply == nil {
-			apply = faultEvents[event.Name]
-		}
-		apply(pair, pair.latest(event.Pod), event)
+		event.Action.apply(pair, pair.latest(event.Pod), event)
 		time.Sleep(event.Delay)
 	}
 	pair.recoverFromFaults()
 	if diff := pair.compare(ignoreTimes); diff != "" {
-		return fmt.Sprintf("after all troubles the kubelet (-) and Herald (+) differ:\n%s", diff)
+		return fmt.Sprintf("after all faults kubelet (-) and Herald (+) differ:\n%s", diff)
 	}
 	for _, n := range pair.nodes {
 		n.faults.Forget()
@@ -314,15 +293,15 @@ func (pair *nodePair) runFaultHistory(history []podEvent) string {
 	time.Sleep(5 * time.Minute)
 	synctest.Wait()
 	if requests := pair.nodes[1].faults.Requests().Of("*", "/pods/"); len(requests) > 0 {
-		return fmt.Sprintf("at rest Herald asked %+v", requests)
+		return fmt.Sprintf("got requests %+v from Herald while idle, want none", requests)
 	}
 	return ""
 }
 
-// recover ends all troubles, lets the nodes come to rest, and the workers say what they know.
+// recoverFromFaults removes all faults, waits until the nodes are idle, and syncs all pods.
 func (pair *nodePair) recoverFromFaults() {
-	for _, heal := range pair.clearFaults {
-		heal()
+	for _, clear := range pair.clearFaults {
+		clear()
 	}
 	pair.forEachServer(func(m *memoryCluster) { m.SetDown(false) })
 	time.Sleep(3 * time.Minute)
@@ -332,13 +311,16 @@ func (pair *nodePair) recoverFromFaults() {
 	synctest.Wait()
 }
 
-// anyTime makes times equal: after troubles, the two came to know things at different times.
+// ignoreTimes ignores times: after faults, the two sides learned of changes at different times.
 var ignoreTimes = cmp.FilterPath(func(p cmp.Path) bool {
 	field := p.Last().String()
 	return field == ".StartTime" || field == ".LastTransitionTime"
 }, cmp.Ignore())
 
-// genuine is a namespace of a real cluster, and a node whose pods are in it.
+// hangTimeout only ends a hang: a busy machine must not fail a test.
+const hangTimeout = 5 * time.Minute
+
+// realCluster is a namespace of a real cluster and a node whose pods are in it.
 type realCluster struct {
 	t          *testing.T
 	podClient  corev1.PodInterface
@@ -351,8 +333,8 @@ func newRealCluster(t *testing.T, cp *controlplane.ControlPlane, name string) re
 	if err != nil {
 		t.Fatal(err)
 	}
-	space := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), space, metav1.CreateOptions{}); err != nil {
+	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := cp.CreateNode(t.Context(), name); err != nil {
@@ -361,58 +343,59 @@ func newRealCluster(t *testing.T, cp *controlplane.ControlPlane, name string) re
 	return realCluster{t, admin.CoreV1().Pods(name), cp.NodeConfig(name)}
 }
 
-func (g realCluster) restConfig() *rest.Config { return rest.CopyConfig(g.nodeConfig) }
+func (c realCluster) restConfig() *rest.Config { return rest.CopyConfig(c.nodeConfig) }
 
-func (g realCluster) createPod(p *v1.Pod) *v1.Pod {
+func (c realCluster) createPod(p *v1.Pod) *v1.Pod {
 	p = p.DeepCopy()
 	p.Namespace = ""
-	created, err := g.podClient.Create(g.t.Context(), p, metav1.CreateOptions{})
+	created, err := c.podClient.Create(c.t.Context(), p, metav1.CreateOptions{})
 	if err != nil {
-		g.t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	return created
 }
 
-func (g realCluster) getPod(name string) *v1.Pod {
-	p, err := g.podClient.Get(g.t.Context(), name, metav1.GetOptions{})
+func (c realCluster) getPod(name string) *v1.Pod {
+	p, err := c.podClient.Get(c.t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		if !apierrors.IsNotFound(err) {
-			g.t.Error(err)
+			c.t.Error(err)
 		}
 		return nil
 	}
 	return p
 }
 
-// update writes the pod and then its status, as two controllers would. What the server refuses is refused on both nodes.
-func (g realCluster) updatePod(name string, edit func(*v1.Pod)) {
+// updatePod writes the pod and then its status, as two controllers would. The server rejects invalid writes on both
+// nodes.
+func (c realCluster) updatePod(name string, edit func(*v1.Pod)) {
 	type write = func(context.Context, *v1.Pod, metav1.UpdateOptions) (*v1.Pod, error)
-	for _, send := range []write{g.podClient.Update, g.podClient.UpdateStatus} {
+	for _, send := range []write{c.podClient.Update, c.podClient.UpdateStatus} {
 		err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-			p := g.getPod(name)
+			p := c.getPod(name)
 			if p == nil {
 				return nil
 			}
 			edit(p)
-			_, err := send(g.t.Context(), p, metav1.UpdateOptions{})
+			_, err := send(c.t.Context(), p, metav1.UpdateOptions{})
 			return err
 		})
 		if err != nil && !apierrors.IsInvalid(err) && !apierrors.IsNotFound(err) {
-			g.t.Error(err)
+			c.t.Error(err)
 		}
 	}
 }
 
-func (g realCluster) deletePod(name string, grace int64) {
-	err := g.podClient.Delete(g.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &grace})
+func (c realCluster) deletePod(name string, grace int64) {
+	err := c.podClient.Delete(c.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &grace})
 	if err != nil && !apierrors.IsNotFound(err) {
-		g.t.Error(err)
+		c.t.Error(err)
 	}
 }
 
-// settled waits until the address books of both nodes show what the API server has.
+// waitForWatch waits until the pod managers of both nodes have what the API server has.
 func (pair *nodePair) waitForWatch(ctx context.Context) {
-	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, hangTimeout, true, func(context.Context) (bool, error) {
 		for _, n := range pair.nodes {
 			if !n.watchCaughtUp() {
 				return false, nil
@@ -421,7 +404,7 @@ func (pair *nodePair) waitForWatch(ctx context.Context) {
 		return true, nil
 	})
 	if err != nil {
-		pair.t.Errorf("the watch is behind: %v", err)
+		pair.t.Errorf("watch has not caught up: %v", err)
 	}
 }
 
@@ -447,10 +430,10 @@ func (n *pairedNode) watchCaughtUp() bool {
 
 func TestStatusManager_RealAPIServer(t *testing.T) {
 	if testing.Short() {
-		t.Skip("needs time: it starts a control plane; run it without -short")
+		t.Skip("starts a control plane; run without -short")
 	}
 	cp := controlplane.ForTest(t)
-	t.Run("histories", func(t *testing.T) { // all of them end before the control plane does
+	t.Run("histories", func(t *testing.T) { // waits for the parallel subtests before the control plane stops
 		for i := range 16 {
 			seed := int(*statusSeed) + i
 			t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -468,26 +451,26 @@ func TestStatusManager_RealAPIServer(t *testing.T) {
 	})
 }
 
-// endure leads both through the history, without its pauses, and waits until both tell the same.
+// runOnServer applies the history without its delays and waits until both nodes agree.
 func (pair *nodePair) runOnServer(history []podEvent) {
 	for _, name := range []string{webPod, jobPod, staticPod} {
 		pair.ensurePod(name)
 	}
 	for _, event := range history {
-		podEvents[event.Name](pair, pair.latest(event.Pod), event)
+		event.Action.apply(pair, pair.latest(event.Pod), event)
 		pair.t.Log(event)
 	}
 	pair.resync()
 	var diff string
-	err := wait.PollUntilContextTimeout(pair.t.Context(), time.Second/4, 2*quietPeriod, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(pair.t.Context(), time.Second/4, hangTimeout, true, func(context.Context) (bool, error) {
 		diff = pair.compare(ignoreTimes)
 		return diff == "", nil
 	})
 	if err != nil {
-		pair.t.Errorf("in the end the kubelet (-) and Herald (+) differ:\n%s", diff)
+		pair.t.Errorf("after the history kubelet (-) and Herald (+) differ:\n%s", diff)
 	}
 	kubelet, herald := pair.nodes[0].countRequests(), pair.nodes[1].countRequests()
 	if herald.gets+herald.patches+herald.deletes > kubelet.gets+kubelet.patches+kubelet.deletes {
-		pair.t.Errorf("the kubelet asked %+v, Herald asked %+v", kubelet, herald)
+		pair.t.Errorf("got kubelet %+v, Herald %+v; want no more requests from Herald", kubelet, herald)
 	}
 }

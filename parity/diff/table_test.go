@@ -18,7 +18,7 @@ import (
 
 var kubectlTable = printers.NewTableGenerator().With(internalversion.AddHandlers)
 
-// kubectlRow is what the API server has kubectl print of a pod.
+// kubectlRow returns what kubectl prints of a pod.
 func kubectlRow(pod *v1.Pod) ([]any, error) {
 	var internal core.Pod
 	if err := corev1.Convert_v1_Pod_To_core_Pod(pod.DeepCopy(), &internal, nil); err != nil {
@@ -42,7 +42,7 @@ var compareTable = newComparison(
 		pod.Status = *generateStatus(g, pod)
 		pod.Status.NominatedNodeName = oneOf(g, "", "n2")
 		if len(pod.Status.PodIPs) == 0 {
-			pod.Status.PodIP = "" // as the API server keeps it
+			pod.Status.PodIP = "" // as the API server stores it
 		}
 		if g.chance(20) {
 			pod.DeletionTimestamp = &metav1.Time{Time: time.Now()}

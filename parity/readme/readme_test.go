@@ -1,4 +1,4 @@
-// Package readme_test does what the README tells a new user to do.
+// Package readme_test runs the commands of the README.
 package readme_test
 
 import (
@@ -19,7 +19,7 @@ import (
 
 const root = "../.."
 
-// section returns the lines of the shell block that follows a headline, without what only talks to the reader.
+// readmeCommands returns the commands of the shell block below a headline, without comments.
 func readmeCommands(t *testing.T, headline string) []string {
 	t.Helper()
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
@@ -28,9 +28,9 @@ func readmeCommands(t *testing.T, headline string) []string {
 	}
 	_, after, found := strings.Cut(string(readme), "\n## "+headline+"\n")
 	_, block, fenced := strings.Cut(after, "```sh\n")
-	block, _, ended := strings.Cut(block, "```")
-	if !found || !fenced || !ended {
-		t.Fatalf("the README has no block under %q", headline)
+	block, _, closed := strings.Cut(block, "```")
+	if !found || !fenced || !closed {
+		t.Fatalf("README has no shell block under %q", headline)
 	}
 	var lines []string
 	for line := range strings.SplitSeq(strings.ReplaceAll(block, "\\\n", " "), "\n") {
@@ -42,10 +42,10 @@ func readmeCommands(t *testing.T, headline string) []string {
 	return lines
 }
 
-// elsewhere makes the lines use another folder than the one that the reader may be using at this moment.
+// useTempDir makes the commands use a temporary directory, because a developer may be using the one in the README.
 func useTempDir(t *testing.T, lines []string) []string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "herald-readme-") //nolint:usetesting // the path of a socket must be short
+	dir, err := os.MkdirTemp("", "herald-readme-") //nolint:usetesting // socket paths must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func useTempDir(t *testing.T, lines []string) []string {
 	return lines
 }
 
-// terminal is a command in a window of its own.
+// terminal is a command in its own terminal.
 type terminal struct {
 	line string
 	cmd  *exec.Cmd
@@ -82,7 +82,7 @@ func (w *terminal) text() string {
 	return w.output.String()
 }
 
-// open runs the line until the test ends, then presses Ctrl-C and waits until it has ended.
+// openTerminal runs the command until the test ends, then presses Ctrl-C and waits for it to exit.
 func openTerminal(t *testing.T, line string) *terminal {
 	t.Helper()
 	w := &terminal{line: line, cmd: exec.CommandContext(context.WithoutCancel(t.Context()), "sh", "-c", line)}
@@ -100,7 +100,7 @@ func (w *terminal) close(t *testing.T) {
 	_ = syscall.Kill(-w.cmd.Process.Pid, syscall.SIGINT)
 	late := time.AfterFunc(recorder.Patience, func() { _ = syscall.Kill(-w.cmd.Process.Pid, syscall.SIGKILL) })
 	defer late.Stop()
-	_ = w.cmd.Wait() // make says so when its command was interrupted
+	_ = w.cmd.Wait() // make reports an error when its command is interrupted
 	if t.Failed() {
 		t.Logf("$ %s\n%s", w.line, w.text())
 	}
@@ -128,7 +128,7 @@ func TestReadme_Cluster(t *testing.T) {
 	needs.Kubectl(t)
 	lines := useTempDir(t, readmeCommands(t, "In a cluster"))
 	if len(lines) != 6 {
-		t.Fatalf("the README has other lines than this test knows: %q", lines)
+		t.Fatalf("got README commands %q, want 6", lines)
 	}
 	openTerminal(t, lines[0]).waitForOutput(t, "The control plane is ready")
 	openTerminal(t, lines[1]).waitForOutput(t, "containerd is ready")

@@ -6,83 +6,83 @@ import (
 	"testing"
 )
 
-// intended is one thing that Herald tells otherwise on purpose, or that differs from one run to the next. Where a side's
-// line has no counterpart, its pattern is replaced by instead; a line of which nothing is left is not compared.
+// intendedDifference is something that Herald reports differently on purpose, or that differs between runs. In lines
+// without a counterpart, the pattern is replaced by replacement. Empty lines are not compared.
 type intendedDifference struct {
-	// what says what differs, and why.
+	// description says what differs and why.
 	description string
-	// rule is its number in docs/behaviour.md, if it has one.
+	// rule is the number in docs/behaviour.md, if any.
 	rule            string
 	kubelet, herald *regexp.Regexp
 	replacement     string
-	// sometimes says that it depends on the machine or on the moment.
+	// optional means that it depends on the machine or on timing.
 	optional bool
 }
 
 var intendedDifferences = []intendedDifference{
 	{
-		description: "Herald does not say that the pod may use an image, because it asks nobody",
+		description: "Herald does not report that the pod may access an image, because it does not verify that",
 		kubelet:     regexp.MustCompile(` and can be accessed by the pod$`),
 	},
 	{
-		description: "resources of the whole pod are for API servers that keep them; the kubelet shows 8 EiB where memory has no limit",
+		description: "pod-level resources are for API servers that store them; the kubelet shows 8 EiB for unlimited memory",
 		rule:        "PH-39",
 		kubelet:     regexp.MustCompile(`^status\.(resources|allocatedResources)\..*`),
 	},
 	{
-		description: "what never started did not start in 1970",
+		description: "a container that never started has no start time, not 1970",
 		kubelet:     regexp.MustCompile(`1970-01-01T00:00:00Z`),
 		replacement: "null",
 	},
 	{
-		description: "Herald says which variable it cannot set",
+		description: "Herald names the variable that it cannot set",
 		herald:      regexp.MustCompile(`env "X": |envFrom\[0\]: `),
 	},
 	{
-		description: "Herald says what to do, the kubelet to which pod",
+		description: "Herald names the remedy, the kubelet names the pod",
 		kubelet:     regexp.MustCompile(` \(pod: "[^"]+", container: main\)$`),
 		herald:      regexp.MustCompile(`; set securityContext.runAsUser$`),
 	},
 	{
-		description: "Herald says which object has no such key",
+		description: "Herald names the object that lacks the key",
 		kubelet:     regexp.MustCompile(`configmap references non-existent config key: absent`),
 		herald:      regexp.MustCompile(`configMap "settings": key "absent": no such key`),
 		replacement: "no such key",
 	},
 	{
-		description: "Herald says where a variable is missing",
+		description: "Herald names the place of a missing variable",
 		kubelet:     regexp.MustCompile(`missing value for NOPE`),
 		herald:      regexp.MustCompile(`volumeMounts\[0\] of container main: subPathExpr: .* that the container does not have: \[NOPE\]`),
 		replacement: "no NOPE",
 	},
 	{
-		description: "what is not there is not said to be no folder",
+		description: "Herald distinguishes a missing path from one that is not a directory",
 		kubelet:     regexp.MustCompile(`hostPath type check failed: /absent is not a directory`),
 		herald:      regexp.MustCompile(`hostPath of type Directory: stat /absent: no such file or directory`),
-		replacement: "no folder",
+		replacement: "no directory",
 	},
 	{
-		description: "Herald reads the secrets of registries when it pulls, not before",
+		description: "Herald reads registry secrets when it pulls, not before",
 		kubelet:     regexp.MustCompile(`^event: Warning FailedToRetrieveImagePullSecret: .*`),
 	},
 	{
-		description: "Herald finds the node's address of the second family by itself",
+		description: "Herald detects the node's address of the second family",
 		rule:        "PH-46",
 		herald:      regexp.MustCompile(`^status\.(hostIPs|podIPs)\[1\].*`),
 		optional:    true,
 	},
 	{
-		description: "whether a port is open at the first probe; Herald waits for it",
+		description: "a port may not be open at the first probe; Herald waits for it",
 		kubelet:     regexp.MustCompile(earlyProbeFailure),
 		herald:      regexp.MustCompile(earlyProbeFailure),
 		optional:    true,
 	},
 }
 
-// unprepared are probes of what has only just begun, on a machine that has a lot to do.
+// earlyProbeFailure matches failed probes of containers that have just started on a busy machine.
 const earlyProbeFailure = `^event: Warning Unhealthy of .* probe failed: (.*:(7000|8080).*(connection refused|deadline exceeded)|.*i/o timeout).*`
 
-// unintended are the differences that nobody meant. seen gets those of allIntended that were met.
+// unintendedDifferences returns the differences that are not intended. seen receives the intended ones that occurred.
 func unintendedDifferences(kubelet, herald view, seen func(*intendedDifference)) []string {
 	theirs, ours := kubelet.without(herald), herald.without(kubelet)
 	for i := range intendedDifferences {
@@ -110,12 +110,12 @@ func (v view) rewrite(difference *intendedDifference, pattern *regexp.Regexp, se
 	return rewritten
 }
 
-// mustAllBeMet fails the test for what is listed and never happens.
+// requireAllSeen fails the test for listed differences that never occurred.
 func requireAllSeen(t *testing.T, seen map[*intendedDifference]bool) {
 	t.Helper()
 	for i := range intendedDifferences {
 		if difference := &intendedDifferences[i]; !difference.optional && !seen[difference] {
-			t.Errorf("no pod shows this difference any more; strike it off the list: %s", difference.description)
+			t.Errorf("no pod shows this intended difference: %s", difference.description)
 		}
 	}
 }

@@ -17,28 +17,29 @@ import (
 	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
-// patience is how long a pod may take to settle on a busy machine.
-const hangTimeout = 90 * time.Second
+// hangTimeout is how long a pod may take to settle. It only ends a hang: a busy machine must not fail a test (C1).
+const hangTimeout = 6 * time.Minute
 
-// scenario is one pod, and what is done to it.
+// scenario is one pod and what happens to it.
 type scenario struct {
-	// spec is the pod's, in YAML. A container without an image runs testpod.
+	// spec is the pod's spec in YAML. A container without an image runs testpod.
 	spec string
-	// static has the pod come from a manifest.
+	// static runs the pod from a manifest.
 	static bool
-	// once says when act is due.
+	// actWhen says when act runs.
 	actWhen condition
 	act     action
-	// settled is what both sides reach and stay at for long enough to be compared. The last version that is so is compared.
+	// settled is the state that both sides reach and keep long enough to be compared. The last matching version is
+	// compared.
 	settled condition
-	// gone has the last version before the pod's removal compared.
+	// removed waits for the pod's removal and compares the last version before it.
 	removed bool
 }
 
 type condition func(*v1.Pod) bool
 
-func (sc *scenario) pod(name string, s *testNode) (*v1.Pod, error) {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace, Labels: map[string]string{"app": name}}}
+func (sc *scenario) pod(name string, n *testNode) (*v1.Pod, error) {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: n.Namespace, Labels: map[string]string{"app": name}}}
 	if err := yaml.UnmarshalStrict([]byte(sc.spec), &p.Spec); err != nil {
 		return nil, err
 	}
@@ -50,48 +51,48 @@ func (sc *scenario) pod(name string, s *testNode) (*v1.Pod, error) {
 		}
 	}
 	if !sc.static {
-		p.Spec.NodeName, p.Spec.ServiceAccountName = s.Node, "default"
+		p.Spec.NodeName, p.Spec.ServiceAccountName = n.Node, "default"
 	}
 	return p, nil
 }
 
-// nameOn is what the pod is called on a side.
-func (sc *scenario) nameOn(s *testNode, name string) string {
+// nameOn returns the pod's name on a node.
+func (sc *scenario) nameOn(n *testNode, name string) string {
 	if sc.static {
-		return name + "-" + s.Node
+		return name + "-" + n.Node
 	}
 	return name
 }
 
-// play lets the pod live on a side until it has settled.
-func (sc *scenario) run(ctx context.Context, name string, s *testNode) error {
-	p, err := sc.pod(name, s)
+// run runs the pod on a node until it has settled.
+func (sc *scenario) run(ctx context.Context, name string, n *testNode) error {
+	p, err := sc.pod(name, n)
 	if err != nil {
 		return err
 	}
-	if err := sc.createPod(ctx, p, s); err != nil {
+	if err := sc.createPod(ctx, p, n); err != nil {
 		return err
 	}
-	name = sc.nameOn(s, name)
+	name = sc.nameOn(n, name)
 	if sc.act != nil {
-		found, err := s.waitFor(ctx, name, sc.actWhen)
+		found, err := n.waitFor(ctx, name, sc.actWhen)
 		if err != nil {
-			return fmt.Errorf("before anything is done to it: %w", err)
+			return fmt.Errorf("before the action: %w", err)
 		}
-		if err := sc.act(ctx, s, found); err != nil {
+		if err := sc.act(ctx, n, found); err != nil {
 			return err
 		}
 	}
-	if _, err = s.waitFor(ctx, name, sc.settled); err == nil && sc.removed {
-		err = s.waitRemoved(ctx, name)
+	if _, err = n.waitFor(ctx, name, sc.settled); err == nil && sc.removed {
+		err = n.waitRemoved(ctx, name)
 	}
 	return err
 }
 
-// bring creates the pod, or writes the manifest of a static one.
-func (sc *scenario) createPod(ctx context.Context, p *v1.Pod, s *testNode) error {
+// createPod creates the pod, or writes the manifest of a static pod.
+func (sc *scenario) createPod(ctx context.Context, p *v1.Pod, n *testNode) error {
 	if !sc.static {
-		_, err := s.Admin.CoreV1().Pods(s.Namespace).Create(ctx, p, metav1.CreateOptions{})
+		_, err := n.Admin.CoreV1().Pods(n.Namespace).Create(ctx, p, metav1.CreateOptions{})
 		return err
 	}
 	p.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
@@ -99,24 +100,24 @@ func (sc *scenario) createPod(ctx context.Context, p *v1.Pod, s *testNode) error
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(s.agent.ManifestDir(), p.Name+".yaml"), content, 0o600)
+	return os.WriteFile(filepath.Join(n.agent.ManifestDir(), p.Name+".yaml"), content, 0o600)
 }
 
-// await returns the last version of the pod that is so.
-func (s *testNode) waitFor(ctx context.Context, name string, is condition) (found *v1.Pod, err error) {
+// waitFor returns the last matching version of the pod.
+func (n *testNode) waitFor(ctx context.Context, name string, is condition) (found *v1.Pod, err error) {
 	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, hangTimeout, true, func(context.Context) (bool, error) {
-		found = s.lastVersion(name, is)
+		found = n.lastVersion(name, is)
 		return found != nil, nil
 	})
 	if err != nil {
-		err = fmt.Errorf("%s: pod %s did not come to it: %w; its story:\n%s", s.program, name, err, s.Story(name))
+		err = fmt.Errorf("%s: pod %s did not reach the state: %w; history:\n%s", n.program, name, err, n.Story(name))
 	}
 	return found, err
 }
 
-// last is the last version of the pod that is so.
-func (s *testNode) lastVersion(name string, is condition) (found *v1.Pod) {
-	for _, version := range s.Versions(name) {
+// lastVersion returns the last matching version of the pod, or nil.
+func (n *testNode) lastVersion(name string, is condition) (found *v1.Pod) {
+	for _, version := range n.Versions(name) {
 		if is(version) {
 			found = version
 		}
@@ -124,26 +125,26 @@ func (s *testNode) lastVersion(name string, is condition) (found *v1.Pod) {
 	return found
 }
 
-func (s *testNode) waitRemoved(ctx context.Context, name string) error {
+func (n *testNode) waitRemoved(ctx context.Context, name string) error {
 	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, hangTimeout, true, func(ctx context.Context) (bool, error) {
-		list, err := s.Admin.CoreV1().Pods(s.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+		list, err := n.Admin.CoreV1().Pods(n.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 		return err == nil && len(list.Items) == 0, nil
 	})
 }
 
-// act is what somebody does to a pod.
-type action func(ctx context.Context, s *testNode, pod *v1.Pod) error
+// action is something that a user does to a pod.
+type action func(ctx context.Context, n *testNode, pod *v1.Pod) error
 
-// deletes is kubectl delete, with the pod's own grace if there is no other.
+// deletePod is kubectl delete. A nil grace means the pod's own.
 func deletePod(grace *int64) action {
-	return func(ctx context.Context, s *testNode, p *v1.Pod) error {
-		return s.Admin.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: grace})
+	return func(ctx context.Context, n *testNode, p *v1.Pod) error {
+		return n.Admin.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: grace})
 	}
 }
 
 func patchPod(patch string, subresources ...string) action {
-	return func(ctx context.Context, s *testNode, p *v1.Pod) error {
-		_, err := s.Admin.CoreV1().Pods(p.Namespace).Patch(
+	return func(ctx context.Context, n *testNode, p *v1.Pod) error {
+		_, err := n.Admin.CoreV1().Pods(p.Namespace).Patch(
 			ctx, p.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
 		return err
 	}
@@ -153,7 +154,7 @@ func openGate(gate string) action {
 	return patchPod(fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"status":"True"}]}}`, gate), "status")
 }
 
-// labels sets a label, and says to the recorder that it was not the agent's doing.
+// addLabel sets a label and marks the write for the recorder as not the agent's.
 func addLabel(name string) action {
 	return patchPod(fmt.Sprintf(`{"metadata":{"labels":{%q:"yes"},"annotations":{%q:"1"}}}`, name, recorder.ForeignMark))
 }
@@ -162,8 +163,8 @@ func changeImage(container, image string) action {
 	return patchPod(fmt.Sprintf(`{"spec":{"containers":[{"name":%q,"image":%q}]}}`, container, image))
 }
 
-// debugs is what kubectl debug does.
-func addEphemeralContainers(ctx context.Context, s *testNode, p *v1.Pod) error {
+// addEphemeralContainers does what kubectl debug does.
+func addEphemeralContainers(ctx context.Context, n *testNode, p *v1.Pod) error {
 	p = p.DeepCopy()
 	for name, args := range map[string][]string{"shell": {"pause"}, "once": {"exit", "3"}} {
 		p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, v1.EphemeralContainer{
@@ -172,11 +173,11 @@ func addEphemeralContainers(ctx context.Context, s *testNode, p *v1.Pod) error {
 			},
 		})
 	}
-	_, err := s.Admin.CoreV1().Pods(p.Namespace).UpdateEphemeralContainers(ctx, p.Name, p, metav1.UpdateOptions{})
+	_, err := n.Admin.CoreV1().Pods(p.Namespace).UpdateEphemeralContainers(ctx, p.Name, p, metav1.UpdateOptions{})
 	return err
 }
 
-// all holds when each of them does.
+// all matches if every condition matches.
 func all(conditions ...condition) condition {
 	return func(p *v1.Pod) bool {
 		for _, is := range conditions {
@@ -210,7 +211,7 @@ func phase(phase v1.PodPhase) condition {
 	return func(p *v1.Pod) bool { return p.Status.Phase == phase }
 }
 
-// container holds when the container of that name is there and is so.
+// container matches if the container exists and matches.
 func container(name string, is func(*v1.ContainerStatus) bool) condition {
 	return func(p *v1.Pod) bool {
 		for _, c := range recorder.ContainersOf(&p.Status) {

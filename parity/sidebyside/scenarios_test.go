@@ -8,10 +8,10 @@ import (
 	"github.com/heraldnode/herald/parity/containerd"
 )
 
-// soon is a probe that passes when the container has had time to take signals.
+// delayedProbe passes when the container has had time to handle signals.
 const delayedProbe = `{exec: {command: [/testpod, exit, "0"]}, timeoutSeconds: 10, periodSeconds: 1, initialDelaySeconds: 3}`
 
-// long is more than what a termination message, or the end of a log that stands in for it, may be.
+// longMessage exceeds the limits of termination messages and of logs used in their place.
 var longMessage = strings.Repeat("0123456789", 1000)
 
 // scenarios are what users do with pods.
@@ -31,20 +31,20 @@ containers:
    readinessProbe: {exec: {command: [/testpod, exit, "1", --print, "no luck"]}, timeoutSeconds: 10, periodSeconds: 1}}
 - {name: tcp, args: [pause], readinessProbe: {tcpSocket: {port: 7}, periodSeconds: 1}}`},
 
-	"unlively": {settled: all(restarted("main"), running("main")), spec: `
+	"liveness-fails": {settled: all(restarted("main"), running("main")), spec: `
 terminationGracePeriodSeconds: 1
 containers:
 - name: main
   args: [pause]
   livenessProbe: {exec: {command: [/testpod, exit, "1"]}, timeoutSeconds: 10, periodSeconds: 1, initialDelaySeconds: 3, failureThreshold: 1}`},
 
-	"starts-late": {settled: ready, spec: `
+	"startup-delayed": {settled: ready, spec: `
 containers:
 - {name: main, args: [pause], volumeMounts: [{name: s, mountPath: /s}],
    startupProbe: {exec: {command: [/testpod, flip, /s/flip]}, timeoutSeconds: 10, periodSeconds: 1}}
 volumes: [{name: s, emptyDir: {}}]`},
 
-	"never-starts": {settled: all(restarted("main"), running("main")), spec: `
+	"startup-fails": {settled: all(restarted("main"), running("main")), spec: `
 terminationGracePeriodSeconds: 1
 containers:
 - name: main
@@ -104,7 +104,7 @@ initContainers:
    startupProbe: {tcpSocket: {port: 7000}, periodSeconds: 1}, readinessProbe: {httpGet: {port: 7000, path: /readyz}, periodSeconds: 1}}
 containers: [{name: main, args: [pause]}]`},
 
-	"sidecar-of-a-job": {settled: phase(v1.PodSucceeded), spec: `
+	"job-with-sidecar": {settled: phase(v1.PodSucceeded), spec: `
 restartPolicy: Never
 terminationGracePeriodSeconds: 5
 initContainers: [{name: side, args: [pause], restartPolicy: Always}, {name: other, args: [pause], restartPolicy: Always}]
@@ -113,13 +113,13 @@ containers: [{name: main, args: [exit, "0", --after, 3s]}]`},
 	"image-never-pulled": {settled: waiting("main", "ErrImageNeverPull"), spec: `
 containers: [{name: main, image: "herald.test/absent:1", imagePullPolicy: Never}]`},
 
-	"image-not-there": {settled: waiting("main", "ImagePullBackOff"), spec: `
+	"image-missing": {settled: waiting("main", "ImagePullBackOff"), spec: `
 containers: [{name: main, image: "127.0.0.1:1/absent:1"}, {name: other, args: [pause]}]`},
 
-	"image-with-no-name": {settled: waiting("main", "InvalidImageName"), spec: `
+	"image-invalid-name": {settled: waiting("main", "InvalidImageName"), spec: `
 containers: [{name: main, image: "UPPER:1"}]`},
 
-	"environment": {settled: ready, spec: `
+	"env": {settled: ready, spec: `
 containers:
 - name: main
   args: [pause]
@@ -131,13 +131,13 @@ containers:
   - {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
   envFrom: [{configMapRef: {name: settings}}, {secretRef: {name: absent, optional: true}}]`},
 
-	"environment-without-map": {settled: waiting("main", "CreateContainerConfigError"), spec: `
+	"env-missing-configmap": {settled: waiting("main", "CreateContainerConfigError"), spec: `
 containers: [{name: main, args: [pause], env: [{name: X, valueFrom: {configMapKeyRef: {name: absent, key: x}}}]}]`},
 
-	"environment-without-key": {settled: waiting("main", "CreateContainerConfigError"), spec: `
+	"env-missing-key": {settled: waiting("main", "CreateContainerConfigError"), spec: `
 containers: [{name: main, args: [pause], env: [{name: X, valueFrom: {secretKeyRef: {name: passwords, key: x}}}]}]`},
 
-	"environment-from-nothing": {settled: waiting("main", "CreateContainerConfigError"), spec: `
+	"envfrom-missing-secret": {settled: waiting("main", "CreateContainerConfigError"), spec: `
 containers: [{name: main, args: [pause], envFrom: [{secretRef: {name: absent}}]}]`},
 
 	"volumes": {settled: ready, spec: `
@@ -162,11 +162,11 @@ volumes:
     - {serviceAccountToken: {path: token}}
     - {downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}}`},
 
-	"volume-of-nothing": {settled: waiting("main", "ContainerCreating"), spec: `
+	"volume-missing-configmap": {settled: waiting("main", "ContainerCreating"), spec: `
 containers: [{name: main, args: [pause], volumeMounts: [{name: map, mountPath: /map}]}]
 volumes: [{name: map, configMap: {name: absent}}]`},
 
-	"secret-volume-of-nothing": {settled: waiting("main", "ContainerCreating"), spec: `
+	"volume-missing-secret": {settled: waiting("main", "ContainerCreating"), spec: `
 containers: [{name: main, args: [pause], volumeMounts: [{name: map, mountPath: /map}]}]
 volumes: [{name: map, secret: {secretName: absent}}]`},
 
@@ -186,24 +186,24 @@ containers:
 - {name: main, args: [pause], lifecycle: {preStop: {exec: {command: [/testpod, sleep, 100ms]}}}}
 - {name: other, args: [exit, "0"]}`},
 
-	"deleted-and-ignores-it": {actWhen: ready, act: deletePod(nil), settled: terminated("main"), removed: true, spec: `
+	"deleted-ignores-sigterm": {actWhen: ready, act: deletePod(nil), settled: terminated("main"), removed: true, spec: `
 terminationGracePeriodSeconds: 2
 containers: [{name: main, args: [sleep, 1h, --ignore-term], startupProbe: ` + delayedProbe + `}]`},
 
 	"deleted-by-force": {actWhen: ready, act: deletePod(new(int64(0))), settled: ready, removed: true, spec: `
 containers: [{name: main, args: [pause]}]`},
 
-	"deleted-with-broken-hook": {actWhen: ready, act: deletePod(nil), settled: terminated("main"), removed: true, spec: `
+	"deleted-prestop-fails": {actWhen: ready, act: deletePod(nil), settled: terminated("main"), removed: true, spec: `
 terminationGracePeriodSeconds: 5
 containers: [{name: main, args: [pause], lifecycle: {preStop: {exec: {command: [/testpod, exit, "1", --after, 1s]}}}}]`},
 
-	"deleted-before-it-ran": {
+	"deleted-before-start": {
 		actWhen: waiting("main", "ImagePullBackOff"), act: deletePod(nil), settled: deleting, removed: true, spec: `
 terminationGracePeriodSeconds: 5
 containers: [{name: main, image: "127.0.0.1:1/absent:1"}]`,
 	},
 
-	"hook-fails": {settled: crashLoop("main"), spec: `
+	"poststart-fails": {settled: crashLoop("main"), spec: `
 terminationGracePeriodSeconds: 1
 containers: [{name: main, args: [pause], lifecycle: {postStart: {exec: {command: [/testpod, exit, "1", --after, 2s]}}}}]`},
 
@@ -223,14 +223,14 @@ containers:
 readinessGates: [{conditionType: example.com/gate}]
 containers: [{name: main, args: [pause]}]`},
 
-	"gated-for-ever": {settled: all(running("main"), containersReady, notReady), spec: `
+	"gated-forever": {settled: all(running("main"), containersReady, notReady), spec: `
 readinessGates: [{conditionType: example.com/gate}]
 containers: [{name: main, args: [pause]}]`},
 
 	"labelled": {actWhen: ready, act: addLabel("more"), settled: all(ready, labelled("more")), spec: `
 containers: [{name: main, args: [pause]}]`},
 
-	"another-image": {actWhen: ready, act: changeImage("main", containerd.SandboxImage), settled: all(ready, restarted("main")), spec: `
+	"image-changed": {actWhen: ready, act: changeImage("main", containerd.SandboxImage), settled: all(ready, restarted("main")), spec: `
 terminationGracePeriodSeconds: 1
 containers: [{name: main, args: [pause], startupProbe: ` + delayedProbe + `}]`},
 
@@ -241,18 +241,18 @@ containers:
 - {name: other, args: [pause], securityContext: {runAsUser: 1001}}
 volumes: [{name: scratch, emptyDir: {}}]`},
 
-	"user-that-may-not": {settled: waiting("main", "CreateContainerConfigError"), spec: `
+	"user-nonroot-violation": {settled: waiting("main", "CreateContainerConfigError"), spec: `
 securityContext: {runAsNonRoot: true}
 containers: [{name: main, args: [pause]}]`},
 
-	"command-not-there": {settled: crashLoop("main"), spec: `
+	"command-missing": {settled: crashLoop("main"), spec: `
 containers: [{name: main, command: [/absent]}]`},
 
-	"command-not-there-once": {settled: phase(v1.PodFailed), spec: `
+	"command-missing-once": {settled: phase(v1.PodFailed), spec: `
 restartPolicy: Never
 containers: [{name: main, command: [/absent]}]`},
 
-	"names": {settled: ready, spec: `
+	"hostname-and-dns": {settled: ready, spec: `
 hostname: till
 subdomain: shop
 hostAliases: [{ip: 10.1.2.3, hostnames: [oracle]}]
@@ -264,11 +264,11 @@ containers: [{name: main, args: [pause]}]`},
 initContainers: [{name: side, args: [exit, "1", --after, 1s], restartPolicy: Always}]
 containers: [{name: main, args: [pause]}]`},
 
-	"volume-expression-of-nothing": {settled: waiting("main", "CreateContainerConfigError"), spec: `
+	"subpathexpr-missing-variable": {settled: waiting("main", "CreateContainerConfigError"), spec: `
 containers: [{name: main, args: [pause], volumeMounts: [{name: s, mountPath: /s, subPathExpr: $(NOPE)}]}]
 volumes: [{name: s, emptyDir: {}}]`},
 
-	"host-folder-of-nothing": {settled: waiting("main", "ContainerCreating"), spec: `
+	"hostpath-missing": {settled: waiting("main", "ContainerCreating"), spec: `
 containers: [{name: main, args: [pause], volumeMounts: [{name: s, mountPath: /s}]}]
 volumes: [{name: s, hostPath: {path: /absent, type: Directory}}]`},
 
@@ -280,11 +280,11 @@ containers: [{name: main, args: [exit, "4", --print, ` + longMessage + `], termi
 restartPolicy: Never
 containers: [{name: main, args: [exit, "4", --message, ` + longMessage + `]}]`},
 
-	"pull-secret-of-nothing": {settled: ready, spec: `
+	"pull-secret-missing": {settled: ready, spec: `
 imagePullSecrets: [{name: absent}]
 containers: [{name: main, args: [pause]}]`},
 
-	"pull-secret-of-nothing-pulled": {settled: waiting("main", "ImagePullBackOff"), spec: `
+	"pull-secret-missing-pull-fails": {settled: waiting("main", "ImagePullBackOff"), spec: `
 imagePullSecrets: [{name: absent}]
 containers: [{name: main, image: "127.0.0.1:1/absent:2"}]`},
 
@@ -299,7 +299,7 @@ containers: [{name: main, args: [exit, "1"]}]`},
 containers:
 - {name: main, args: [pause], readinessProbe: {exec: {command: [/testpod, sleep, 1h]}, periodSeconds: 1, timeoutSeconds: 1}}`},
 
-	"volume-without-key": {settled: waiting("main", "ContainerCreating"), spec: `
+	"volume-missing-key": {settled: waiting("main", "ContainerCreating"), spec: `
 containers: [{name: main, args: [pause], volumeMounts: [{name: map, mountPath: /map}]}]
 volumes: [{name: map, configMap: {name: settings, items: [{key: absent, path: x}]}}]`},
 }

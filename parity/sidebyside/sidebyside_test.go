@@ -1,11 +1,10 @@
-// Package beside_test gives the real kubelet and `herald run` the same pods at the same time, each on a node of one control
-// plane with a containerd of its own, and compares what the cluster is told of them.
+// Package sidebyside_test runs the same pods on the real kubelet and on `herald run` at the same time, each on its own
+// node of one control plane with its own containerd, and compares what both report to the cluster.
 package sidebyside_test
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -22,92 +21,97 @@ import (
 	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
-func TestMain(m *testing.M) {
-	// All pods at once: tests wait much more than they work.
-	if err := flag.Set("test.parallel", "100"); err != nil {
-		panic(err)
-	}
-	os.Exit(m.Run())
-}
+// maxConcurrentScenarios bounds how many pods start on both agents at once. More overload a machine with two cores (C1).
+const maxConcurrentScenarios = 20
 
 func TestSideBySide(t *testing.T) {
-	l := newEnvironment(t)
+	env := newEnvironment(t)
 	t.Run("pods", func(t *testing.T) {
-		for name, sc := range scenarios {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				l.compare(t, name, &sc)
+		queue := make(chan string)
+		var workers sync.WaitGroup
+		for range maxConcurrentScenarios {
+			workers.Go(func() {
+				for name := range queue {
+					sc := scenarios[name]
+					t.Run(name, func(t *testing.T) { env.compare(t, name, &sc) })
+				}
 			})
 		}
+		for name := range scenarios {
+			queue <- name
+		}
+		close(queue)
+		workers.Wait()
 	})
 	if !t.Failed() {
-		requireAllSeen(t, l.seen)
+		requireAllSeen(t, env.seen)
 	}
 }
 
-// afterwards is how long the rest may take to arrive when both sides have settled: events, and the same number of restarts.
-const convergeTimeout = 30 * time.Second
+// convergeTimeout is how long events and restart counts may take to agree after both sides have settled. It only ends a
+// hang.
+const convergeTimeout = 3 * time.Minute
 
-func (l *environment) compare(t *testing.T, name string, sc *scenario) {
+func (e *environment) compare(t *testing.T, name string, sc *scenario) {
 	t.Helper()
-	if err := l.run(t.Context(), name, sc); err != nil {
+	if err := e.run(t.Context(), name, sc); err != nil {
 		t.Fatal(err)
 	}
 	var problems []string
 	for deadline := time.Now().Add(convergeTimeout); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 		var err error
-		if problems, err = l.problems(t.Context(), name, sc); err != nil {
+		if problems, err = e.problems(t.Context(), name, sc); err != nil {
 			t.Fatal(err)
 		}
 		if len(problems) == 0 {
 			return
 		}
 	}
-	t.Errorf("the cluster is told otherwise of pod %s:\n%s\nwhat was seen of the kubelet's:\n%s\nwhat was seen of herald's:\n%s",
-		name, strings.Join(problems, "\n"), l.kubelet.Story(sc.nameOn(l.kubelet, name)), l.herald.Story(sc.nameOn(l.herald, name)))
+	t.Errorf("pod %s differs:\n%s\nhistory on the kubelet:\n%s\nhistory on herald:\n%s",
+		name, strings.Join(problems, "\n"), e.kubelet.Story(sc.nameOn(e.kubelet, name)), e.herald.Story(sc.nameOn(e.herald, name)))
 }
 
-// play lets the pod live on both sides at once.
-func (l *environment) run(ctx context.Context, name string, sc *scenario) error {
+// run runs the pod on both nodes at once.
+func (e *environment) run(ctx context.Context, name string, sc *scenario) error {
 	errs := make([]error, 2)
 	var both sync.WaitGroup
-	for i, s := range l.nodes() {
-		both.Go(func() { errs[i] = sc.run(ctx, name, s) })
+	for i, n := range e.nodes() {
+		both.Go(func() { errs[i] = sc.run(ctx, name, n) })
 	}
 	both.Wait()
 	return errors.Join(errs...)
 }
 
-// problems are what differs now between the two sides.
-func (l *environment) problems(ctx context.Context, name string, sc *scenario) ([]string, error) {
-	their, our := sc.nameOn(l.kubelet, name), sc.nameOn(l.herald, name)
-	theirPod, ourPod := sameRestartCount(l.kubelet.settled(their, sc.settled), l.herald.settled(our, sc.settled))
-	if theirPod == nil {
-		return []string{"they have settled after different numbers of restarts"}, nil
+// problems returns the current differences between the two nodes.
+func (e *environment) problems(ctx context.Context, name string, sc *scenario) ([]string, error) {
+	kubeletName, heraldName := sc.nameOn(e.kubelet, name), sc.nameOn(e.herald, name)
+	kubeletPod, heraldPod := sameRestartCount(e.kubelet.settled(kubeletName, sc.settled), e.herald.settled(heraldName, sc.settled))
+	if kubeletPod == nil {
+		return []string{"no settled version with the same number of restarts"}, nil
 	}
-	theirs, err := l.kubelet.view(ctx, theirPod)
+	theirs, err := e.kubelet.view(ctx, kubeletPod)
 	if err != nil {
 		return nil, err
 	}
-	ours, err := l.herald.view(ctx, ourPod)
+	ours, err := e.herald.view(ctx, heraldPod)
 	if err != nil {
 		return nil, err
 	}
-	problems := unintendedDifferences(theirs, ours, l.markSeen)
-	return append(problems, invalidHistory(l.kubelet.Versions(their), l.herald.Versions(our))...), nil
+	problems := unintendedDifferences(theirs, ours, e.markSeen)
+	return append(problems, invalidHistory(e.kubelet.Versions(kubeletName), e.herald.Versions(heraldName))...), nil
 }
 
-// meet notes that an intended difference was met.
-func (l *environment) markSeen(difference *intendedDifference) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.seen[difference] = true
+// markSeen records that an intended difference occurred.
+func (e *environment) markSeen(difference *intendedDifference) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.seen[difference] = true
 }
 
-// settled are the last versions of the pod that are so, by how often its containers were restarted until then.
-func (s *testNode) settled(name string, is condition) map[int32]*v1.Pod {
+// settled returns the last matching versions of the pod, by the number of container restarts.
+func (n *testNode) settled(name string, is condition) map[int32]*v1.Pod {
 	found := map[int32]*v1.Pod{}
-	for _, version := range s.Versions(name) {
+	for _, version := range n.Versions(name) {
 		if is(version) {
 			found[restarts(version)] = version
 		}
@@ -122,7 +126,8 @@ func restarts(p *v1.Pod) (sum int32) {
 	return sum
 }
 
-// samePoint is the first point of a pod's life that both sides have shown: who is slow to write may skip one.
+// sameRestartCount returns the versions with the lowest number of restarts that both sides have shown: a side that
+// writes slowly may skip one.
 func sameRestartCount(kubelet, herald map[int32]*v1.Pod) (theirs, ours *v1.Pod) {
 	for count, pod := range kubelet {
 		if herald[count] != nil && (theirs == nil || count < restarts(theirs)) {
@@ -132,16 +137,16 @@ func sameRestartCount(kubelet, herald map[int32]*v1.Pod) (theirs, ours *v1.Pod) 
 	return theirs, ours
 }
 
-// side is one of the two agents: its node, and its namespace.
+// testNode is the node and the namespace of one of the two agents.
 type testNode struct {
 	*recorder.Recorder
 	program agents.Program
 	runtime *containerd.Containerd
 	agent   *agents.Agent
-	running bool // the agent does
+	running bool // the agent is running
 }
 
-// lab is the kubelet's side and Herald's.
+// environment has the kubelet's node and Herald's.
 type environment struct {
 	kubelet, herald *testNode
 
@@ -149,9 +154,9 @@ type environment struct {
 	seen map[*intendedDifference]bool
 }
 
-func (l *environment) nodes() []*testNode { return []*testNode{l.kubelet, l.herald} }
+func (e *environment) nodes() []*testNode { return []*testNode{e.kubelet, e.herald} }
 
-// newLab starts everything, both sides at once.
+// newEnvironment starts everything, both nodes at once.
 func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	needs.Containers(t)
@@ -164,73 +169,73 @@ func newEnvironment(t *testing.T) *environment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &environment{kubelet: &testNode{program: kubelet}, herald: &testNode{program: herald}, seen: map[*intendedDifference]bool{}}
+	e := &environment{kubelet: &testNode{program: kubelet}, herald: &testNode{program: herald}, seen: map[*intendedDifference]bool{}}
 	createNamespace(t, cluster, namespaceName(kubelet))
 	createNamespace(t, cluster, namespaceName(herald))
-	t.Cleanup(func() { l.forEachNode(t, func(s *testNode) error { return s.stop(t) }) })
-	l.forEachNode(t, func(s *testNode) error { return s.start(t.Context(), cluster) })
+	t.Cleanup(func() { e.forEachNode(t, func(n *testNode) error { return n.stop(t) }) })
+	e.forEachNode(t, func(n *testNode) error { return n.start(t.Context(), cluster) })
 	if t.Failed() {
 		t.FailNow()
 	}
-	l.kubelet.Recorder = recorder.Watch(t, cluster, nodeName(kubelet), namespaceName(kubelet))
-	l.herald.Recorder = recorder.Record(t, cluster, nodeName(herald), namespaceName(herald))
-	return l
+	e.kubelet.Recorder = recorder.Watch(t, cluster, nodeName(kubelet), namespaceName(kubelet))
+	e.herald.Recorder = recorder.Record(t, cluster, nodeName(herald), namespaceName(herald))
+	return e
 }
 
-// onBoth does it on both sides at once, and fails the test for what did not work.
-func (l *environment) forEachNode(t *testing.T, do func(*testNode) error) {
+// forEachNode calls do for both nodes concurrently and fails the test on errors.
+func (e *environment) forEachNode(t *testing.T, do func(*testNode) error) {
 	t.Helper()
 	var both sync.WaitGroup
-	for _, s := range l.nodes() {
+	for _, n := range e.nodes() {
 		both.Go(func() {
-			if err := do(s); err != nil {
-				t.Errorf("%s: %v", s.program, err)
+			if err := do(n); err != nil {
+				t.Errorf("%s: %v", n.program, err)
 			}
 		})
 	}
 	both.Wait()
 }
 
-// nodeOf and namespaceOf are words that no message has otherwise, so that they can be told from it.
+// nodeName and namespaceName return words that occur in no message otherwise, so that they can be replaced.
 func nodeName(program agents.Program) string { return "node-of-" + program.String() }
 
 func namespaceName(program agents.Program) string { return "pods-of-" + program.String() }
 
-func (s *testNode) start(ctx context.Context, cluster *recorder.Cluster) (err error) {
-	if s.runtime, err = containerd.Start(ctx, containerd.Config{}); err != nil {
+func (n *testNode) start(ctx context.Context, cluster *recorder.Cluster) (err error) {
+	if n.runtime, err = containerd.Start(ctx, containerd.Config{}); err != nil {
 		return err
 	}
-	place := agents.Config{ControlPlane: cluster.ControlPlane, Containerd: s.runtime, NodeName: nodeName(s.program)}
-	if s.agent, err = s.program.NewAgent(place); err != nil {
+	place := agents.Config{ControlPlane: cluster.ControlPlane, Containerd: n.runtime, NodeName: nodeName(n.program)}
+	if n.agent, err = n.program.NewAgent(place); err != nil {
 		return err
 	}
-	if err := s.agent.Start(ctx); err != nil {
-		_ = s.agent.Kill() // it may have ended by itself
-		return fmt.Errorf("%w; the end of its log:\n%s", err, s.agent.LogTail())
+	if err := n.agent.Start(ctx); err != nil {
+		_ = n.agent.Kill() // it may have exited on its own
+		return fmt.Errorf("%w; agent log:\n%s", err, n.agent.LogTail())
 	}
-	s.running = true
+	n.running = true
 	return nil
 }
 
-// close ends what open has started. Containers go before the cgroup that they are in.
-func (s *testNode) stop(t *testing.T) error {
+// stop stops what start has started. Containers stop before their cgroup is removed.
+func (n *testNode) stop(t *testing.T) error {
 	var errs []error
-	if s.running {
+	if n.running {
 		if t.Failed() {
-			t.Logf("the end of %s's log:\n%s", s.program, s.agent.LogTail())
+			t.Logf("log of %s:\n%s", n.program, n.agent.LogTail())
 		}
-		errs = append(errs, s.agent.Stop())
+		errs = append(errs, n.agent.Stop())
 	}
-	if s.runtime != nil {
-		errs = append(errs, s.runtime.Close())
+	if n.runtime != nil {
+		errs = append(errs, n.runtime.Close())
 	}
-	if s.agent != nil {
-		errs = append(errs, s.agent.RemoveCgroups())
+	if n.agent != nil {
+		errs = append(errs, n.agent.RemoveCgroups())
 	}
 	return errors.Join(errs...)
 }
 
-// createNamespace does what the controller manager would, and makes what the pods refer to.
+// createNamespace does the work of the controller manager and creates the objects that the pods refer to.
 func createNamespace(t *testing.T, cluster *recorder.Cluster, name string) {
 	t.Helper()
 	core := recorder.ClientOf(t, cluster.AdminConfig()).CoreV1()

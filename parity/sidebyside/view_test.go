@@ -16,12 +16,12 @@ import (
 	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
-// view is what the cluster was told of a pod, without what differs from node to node: a line for each field of its status, for
-// each of its different events, and for kubectl's words.
+// view is what the cluster knows of a pod, without node-specific values: one line per status field, per distinct event,
+// and for the output of kubectl.
 type view map[string]bool
 
-// view shows a version of a pod, and the events until now.
-func (s *testNode) view(ctx context.Context, pod *v1.Pod) (view, error) {
+// view returns the view of a version of a pod and its events so far.
+func (n *testNode) view(ctx context.Context, pod *v1.Pod) (view, error) {
 	row := table.NewRow(pod, time.Now())
 	restarts, _, _ := strings.Cut(row.Restarts, " ")
 	v := view{"kubectl get: " + row.Ready + " " + row.Status + " " + restarts: true}
@@ -33,37 +33,37 @@ func (s *testNode) view(ctx context.Context, pod *v1.Pod) (view, error) {
 	if err := json.Unmarshal(content, &status); err != nil {
 		return nil, err
 	}
-	s.addFields(v, "status", status)
+	n.addFields(v, "status", status)
 	ofPod := metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod.Name}
-	events, err := s.Admin.CoreV1().Events(s.Namespace).List(ctx, ofPod)
+	events, err := n.Admin.CoreV1().Events(n.Namespace).List(ctx, ofPod)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range events.Items {
-		v[s.normalize(describeEvent(&e))] = true
+		v[n.normalize(describeEvent(&e))] = true
 	}
 	return v, nil
 }
 
-// addFields adds a line for each value that is in another, under its path.
-func (s *testNode) addFields(v view, path string, value any) {
+// addFields adds one line per nested value, with its path.
+func (n *testNode) addFields(v view, path string, value any) {
 	switch value := value.(type) {
 	case map[string]any:
 		for name, field := range value {
-			s.addFields(v, path+"."+name, field)
+			n.addFields(v, path+"."+name, field)
 		}
 	case []any:
 		for i, item := range value {
-			s.addFields(v, fmt.Sprintf("%s[%s]", path, label(i, item)), item)
+			n.addFields(v, fmt.Sprintf("%s[%s]", path, label(i, item)), item)
 		}
 	case nil:
 		v[path+": null"] = true
 	default:
-		v[s.normalize(fmt.Sprintf("%s: %v", path, value))] = true
+		v[n.normalize(fmt.Sprintf("%s: %v", path, value))] = true
 	}
 }
 
-// label is the place of an item in a list, and its name if it has one.
+// label returns the index of a list item, and its name if it has one.
 func label(place int, item any) string {
 	fields, _ := item.(map[string]any)
 	for _, name := range []string{"name", "type"} {
@@ -84,10 +84,10 @@ func (v view) without(other view) view {
 	return rest
 }
 
-// differences are the lines that only one of two views has.
+// differences returns the lines that only one view has.
 func differences(kubelet, herald view) (lines []string) {
 	for line := range kubelet.without(herald) {
-		lines = append(lines, line+"   <- only the kubelet")
+		lines = append(lines, line+"   <- only kubelet")
 	}
 	for line := range herald.without(kubelet) {
 		lines = append(lines, line+"   <- only herald")
@@ -104,7 +104,7 @@ func describeEvent(e *v1.Event) string {
 	return line + ": " + e.Message
 }
 
-// noise is what differs from one node, pod or run to the next.
+// volatilePatterns match what differs between nodes, pods and runs.
 var volatilePatterns = []struct {
 	pattern *regexp.Regexp
 	word    string
@@ -116,24 +116,25 @@ var volatilePatterns = []struct {
 	{regexp.MustCompile(`\b10\.231\.\d+\.\d+\b`), "POD-IP"},
 }
 
-// normal is a text without noise.
-func (s *testNode) normalize(text string) string {
-	for _, n := range volatilePatterns {
-		text = n.pattern.ReplaceAllString(text, n.word)
+// normalize replaces volatile values.
+func (n *testNode) normalize(text string) string {
+	for _, volatile := range volatilePatterns {
+		text = volatile.pattern.ReplaceAllString(text, volatile.word)
 	}
-	text = strings.ReplaceAll(text, s.Node, "NODE")
-	text = strings.ReplaceAll(text, s.runtime.Folder(), "FOLDER")
-	return strings.ReplaceAll(text, s.Namespace, "NAMESPACE")
+	text = strings.ReplaceAll(text, n.Node, "NODE")
+	text = strings.ReplaceAll(text, n.runtime.Folder(), "DIR")
+	return strings.ReplaceAll(text, n.Namespace, "NAMESPACE")
 }
 
-// fleeting are words that a side may show or skip, as fast as it looks and writes.
+// transientStates are states that a side may show or skip, depending on timing.
 var transientStates = []string{
 	"phase Pending", "phase Running", "running", "waiting: ContainerCreating", "waiting: PodInitializing", "waiting: ErrImagePull",
 	"waiting: PostStartHookError", "waiting: RunContainerError",
 }
 
-// impossible is what Herald showed on the way and the kubelet could not have: a word that it never says of this pod, or a
-// container that goes back from its back-off to its old end. What no agent may do is the recorder's to judge.
+// invalidHistory returns intermediate states that Herald showed and the kubelet could not have: a state that the
+// kubelet never shows for this pod, or a container that goes from its back-off back to its termination. The recorder
+// checks what no agent may do.
 func invalidHistory(kubelet, herald []*v1.Pod) (problems []string) {
 	known := map[string]bool{}
 	for _, p := range kubelet {
@@ -144,7 +145,7 @@ func invalidHistory(kubelet, herald []*v1.Pod) (problems []string) {
 	for i, p := range herald {
 		for _, word := range describeVersion(p) {
 			if !known[word] {
-				problems = append(problems, fmt.Sprintf("on the way, only herald shows at version %s: %s", p.ResourceVersion, word))
+				problems = append(problems, fmt.Sprintf("only herald shows at version %s: %s", p.ResourceVersion, word))
 			}
 		}
 		if i > 0 {
@@ -154,7 +155,7 @@ func invalidHistory(kubelet, herald []*v1.Pod) (problems []string) {
 	return problems
 }
 
-// words are what a version of a pod says, but for what is fleeting.
+// describeVersion describes a version of a pod without transient states.
 func describeVersion(p *v1.Pod) []string {
 	all := []string{"phase " + string(p.Status.Phase), "reason " + p.Status.Reason}
 	for _, c := range recorder.ContainersOf(&p.Status) {
@@ -165,7 +166,7 @@ func describeVersion(p *v1.Pod) []string {
 	return slices.DeleteFunc(all, func(word string) bool { return word == "" || slices.Contains(transientStates, word) })
 }
 
-// stateWord names the container where it matters, and is empty for no state.
+// describeState names the container where it matters. It returns "" for no state.
 func describeState(name string, state v1.ContainerState) string {
 	switch {
 	case state.Running != nil:
@@ -175,13 +176,13 @@ func describeState(name string, state v1.ContainerState) string {
 	case state.Waiting != nil:
 		return fmt.Sprintf("%s waiting: %s", name, state.Waiting.Reason)
 	case state.Terminated != nil:
-		return fmt.Sprintf("%s ended: %s, code %d", name, state.Terminated.Reason, state.Terminated.ExitCode)
+		return fmt.Sprintf("%s terminated: %s, code %d", name, state.Terminated.Reason, state.Terminated.ExitCode)
 	}
 	return ""
 }
 
-// backwards are the containers that waited to be started again and are shown as ended, without having been started. Those of
-// a pod that is to go will not be.
+// backoffRegressions returns the containers that were in back-off and are shown as terminated without having been
+// started. Containers of a terminating pod are not started again.
 func backoffRegressions(before, after *v1.Pod) (problems []string) {
 	if after.DeletionTimestamp != nil || recorder.IsEnded(after.Status.Phase) {
 		return nil
@@ -190,7 +191,7 @@ func backoffRegressions(before, after *v1.Pod) (problems []string) {
 		for _, is := range recorder.ContainersOf(&after.Status) {
 			if was.Name == is.Name && was.RestartCount == is.RestartCount && was.State.Waiting != nil && is.State.Terminated != nil &&
 				was.State.Waiting.Reason == "CrashLoopBackOff" {
-				problems = append(problems, fmt.Sprintf("on the way, herald takes %s back from its back-off to its end at version %s",
+				problems = append(problems, fmt.Sprintf("herald moves %s from its back-off back to terminated at version %s",
 					is.Name, after.ResourceVersion))
 			}
 		}
