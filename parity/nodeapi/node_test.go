@@ -176,7 +176,7 @@ func TestANodeIsNotReadyWhenItsRuntimeDies(t *testing.T) {
 	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	if c := awaitReady(t, "runs", v1.ConditionFalse); c.Reason != "KubeletNotReady" || !strings.Contains(c.Message, "cri: asking the runtime") {
+	if c := awaitReady(t, "runs", v1.ConditionFalse); c.Reason != "KubeletNotReady" || !strings.Contains(c.Message, "cri: get runtime status") {
 		t.Errorf("%+v", c)
 	}
 }
