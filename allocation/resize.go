@@ -18,10 +18,10 @@ func (m *Manager) ResizeState(uid podid.UID) derive.Resize {
 }
 
 // SetPodResizePendingCondition records that a resize is pending, and reports whether the condition changed (SM-88).
-func (m *Manager) SetPodResizePendingCondition(uid podid.UID, verdict derive.ResizeCondition) (changed bool) {
+func (m *Manager) SetPodResizePendingCondition(uid podid.UID, condition derive.ResizeCondition) (changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.resizes[uid], changed = m.resizes[uid].WithPending(verdict, time.Now())
+	m.resizes[uid], changed = m.resizes[uid].WithPending(condition, time.Now())
 	return changed
 }
 
@@ -34,10 +34,10 @@ func (m *Manager) ClearPodResizePendingCondition(uid podid.UID) {
 
 // SetPodResizeInProgressCondition records that a resize is in progress. It returns the generation that is being applied,
 // and whether the condition changed (SM-89).
-func (m *Manager) SetPodResizeInProgressCondition(uid podid.UID, verdict derive.ResizeCondition) (generation int64, changed bool) {
+func (m *Manager) SetPodResizeInProgressCondition(uid podid.UID, condition derive.ResizeCondition) (generation int64, changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	resize, changed := m.resizes[uid].WithInProgress(verdict, time.Now())
+	resize, changed := m.resizes[uid].WithInProgress(condition, time.Now())
 	m.resizes[uid] = resize
 	generation, _ = resize.InProgress()
 	return generation, changed

@@ -26,7 +26,7 @@ func newManager(t *testing.T, config allocation.Config) *allocation.Manager {
 	return manager
 }
 
-func verdict(reason, message string, generation int64) derive.ResizeCondition {
+func newCondition(reason, message string, generation int64) derive.ResizeCondition {
 	return derive.ResizeCondition{Reason: reason, Message: message, Generation: generation}
 }
 
@@ -34,20 +34,20 @@ func TestSM88_PendingCondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		manager := newManager(t, allocation.Config{})
 		steps := []struct {
-			verdict    derive.ResizeCondition
+			condition  derive.ResizeCondition
 			changed    bool
 			reason     string
 			deferred   bool
 			infeasible bool
 		}{
-			{verdict("other", "one", 1), true, v1.PodReasonDeferred, true, false},
-			{verdict(v1.PodReasonDeferred, "another message", 1), false, v1.PodReasonDeferred, true, false},
-			{verdict(v1.PodReasonDeferred, "another message", 2), true, v1.PodReasonDeferred, true, false},
-			{verdict(v1.PodReasonInfeasible, "never", 2), true, v1.PodReasonInfeasible, false, true},
+			{newCondition("other", "one", 1), true, v1.PodReasonDeferred, true, false},
+			{newCondition(v1.PodReasonDeferred, "another message", 1), false, v1.PodReasonDeferred, true, false},
+			{newCondition(v1.PodReasonDeferred, "another message", 2), true, v1.PodReasonDeferred, true, false},
+			{newCondition(v1.PodReasonInfeasible, "never", 2), true, v1.PodReasonInfeasible, false, true},
 		}
 		for i, step := range steps {
 			time.Sleep(time.Minute)
-			if changed := manager.SetPodResizePendingCondition("u", step.verdict); changed != step.changed {
+			if changed := manager.SetPodResizePendingCondition("u", step.condition); changed != step.changed {
 				t.Fatalf("step %d: got changed %v, want %v", i, changed, step.changed)
 			}
 			resize := manager.ResizeState("u")
@@ -68,13 +68,13 @@ func TestSM88_PendingCondition(t *testing.T) {
 
 func TestSM89_InProgressGeneration(t *testing.T) {
 	manager := newManager(t, allocation.Config{})
-	if generation, changed := manager.SetPodResizeInProgressCondition("u", verdict("", "", 3)); generation != 3 || !changed {
+	if generation, changed := manager.SetPodResizeInProgressCondition("u", newCondition("", "", 3)); generation != 3 || !changed {
 		t.Fatalf("started: got %d, %v, want 3, true", generation, changed)
 	}
-	if generation, changed := manager.SetPodResizeInProgressCondition("u", verdict("Error", "no luck", 4)); generation != 3 || !changed {
+	if generation, changed := manager.SetPodResizeInProgressCondition("u", newCondition("Error", "no luck", 4)); generation != 3 || !changed {
 		t.Fatalf("failed: got %d, %v, want 3, true", generation, changed)
 	}
-	if _, changed := manager.SetPodResizeInProgressCondition("u", verdict("", "", 4)); changed {
+	if _, changed := manager.SetPodResizeInProgressCondition("u", newCondition("", "", 4)); changed {
 		t.Fatal("repeated: got changed, want unchanged")
 	}
 	if generation, found := manager.ClearPodResizeInProgressCondition("u"); generation != 3 || !found { // SM-90
@@ -87,8 +87,8 @@ func TestSM89_InProgressGeneration(t *testing.T) {
 
 func TestSM93_PendingBeforeInProgress(t *testing.T) {
 	manager := newManager(t, allocation.Config{})
-	manager.SetPodResizeInProgressCondition("u", verdict("", "", 1))
-	manager.SetPodResizePendingCondition("u", verdict(v1.PodReasonDeferred, "no room", 1))
+	manager.SetPodResizeInProgressCondition("u", newCondition("", "", 1))
+	manager.SetPodResizePendingCondition("u", newCondition(v1.PodReasonDeferred, "no room", 1))
 	conditions := manager.ResizeState("u").Conditions()
 	if len(conditions) != 2 || conditions[0].Type != v1.PodResizePending || conditions[1].Type != v1.PodResizeInProgress {
 		t.Fatalf("got %+v, want pending, then in progress", conditions)
@@ -133,10 +133,10 @@ func TestSM98_ResizeMetrics(t *testing.T) {
 	if _, err := allocation.New(allocation.Config{Metrics: registry}); err == nil {
 		t.Fatal("got no error for metrics that are registered already")
 	}
-	manager.SetPodResizePendingCondition("a", verdict(v1.PodReasonDeferred, "", 1))
-	manager.SetPodResizePendingCondition("b", verdict(v1.PodReasonDeferred, "", 1))
-	manager.SetPodResizePendingCondition("c", verdict(v1.PodReasonInfeasible, "", 1))
-	manager.SetPodResizeInProgressCondition("a", verdict("", "", 1))
+	manager.SetPodResizePendingCondition("a", newCondition(v1.PodReasonDeferred, "", 1))
+	manager.SetPodResizePendingCondition("b", newCondition(v1.PodReasonDeferred, "", 1))
+	manager.SetPodResizePendingCondition("c", newCondition(v1.PodReasonInfeasible, "", 1))
+	manager.SetPodResizeInProgressCondition("a", newCondition("", "", 1))
 	want := `
 		# HELP kubelet_pod_in_progress_resizes Number of in-progress resizes for pods.
 		# TYPE kubelet_pod_in_progress_resizes gauge

@@ -16,12 +16,27 @@ import (
 	"github.com/heraldnode/herald/status"
 )
 
-func countIn(registry *prometheus.Registry) func(*status.Config) {
-	return func(c *status.Config) { c.Metrics = registry }
+func TestSM31_TerminatedContainers(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	withHarness(t, withMetrics(registry), func(t *testing.T, h *harness) {
+		pod := h.addPod("job")
+		h.SetPodStatus(pod, runningStatus())
+		for range 3 {
+			h.SetPodStatus(pod, succeededStatus())
+		}
+		want := `
+			# HELP kubelet_terminated_containers_total Terminated containers.
+			# TYPE kubelet_terminated_containers_total counter
+			kubelet_terminated_containers_total{container_type="container",exit_code="0",reason="Completed"} 1
+		`
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "kubelet_terminated_containers_total"); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
-// latency reads how many changes were timed, and how long they took together.
-func latency(t *testing.T, registry *prometheus.Registry) (samples uint64, seconds float64) {
+// readLatency returns the number and the sum of the latency samples.
+func readLatency(t *testing.T, registry *prometheus.Registry) (samples uint64, seconds float64) {
 	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {
@@ -33,47 +48,48 @@ func latency(t *testing.T, registry *prometheus.Registry) (samples uint64, secon
 			return histogram.GetSampleCount(), histogram.GetSampleSum()
 		}
 	}
-	t.Fatal("there is no latency")
+	t.Fatal("the latency is not registered")
 	return 0, 0
 }
 
-func TestBUG5TheLatencyIsThatOfEachChangeNotTheAgeOfThePod(t *testing.T) { // SM-35, SM-62
+// TestBUG5_Latency also covers SM-35 and SM-62: there is one sample per change, whatever the age of the pod.
+func TestBUG5_Latency(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	onNode(t, countIn(registry), func(t *testing.T, n *node) {
-		p := n.bound("web")
+	withHarness(t, withMetrics(registry), func(t *testing.T, h *harness) {
+		pod := h.addPod("web")
 		for i := range 3 {
-			n.SetPodStatus(p, withReason("%d", i))
+			h.SetPodStatus(pod, runningWithReason("%d", i))
 			time.Sleep(2 * time.Second)
 		}
-		if samples, seconds := latency(t, registry); samples != 3 || seconds != 0 {
-			t.Fatalf("%d samples, %v s; three changes were shown at once", samples, seconds)
+		if samples, seconds := readLatency(t, registry); samples != 3 || seconds != 0 {
+			t.Fatalf("got %d samples, %vs, want 3, 0s", samples, seconds)
 		}
-		n.faults.Add(fault.On("PATCH", "/pods/").Times(1).Delay(3 * time.Second))
-		n.SetPodStatus(p, withReason("slow"))
+		h.faults.Add(fault.On("PATCH", "/pods/").Times(1).Delay(3 * time.Second))
+		h.SetPodStatus(pod, runningWithReason("slow"))
 		time.Sleep(time.Second)
-		n.SetPodStatus(p, withReason("and another, meanwhile"))
+		h.SetPodStatus(pod, runningWithReason("during the request"))
 		time.Sleep(time.Minute)
-		if samples, seconds := latency(t, registry); samples != 5 || seconds != 3+2 {
-			t.Fatalf("%d samples, %v s; want 5, and 3 + 2 s", samples, seconds)
+		if samples, seconds := readLatency(t, registry); samples != 5 || seconds != 3+2 {
+			t.Fatalf("got %d samples, %vs, want 5, 5s", samples, seconds)
 		}
-		n.server.UpdatePod(podid.FullNameOf(p), func(p *v1.Pod) { p.Status.Reason = "drift" })
+		h.server.UpdatePod(podid.FullNameOf(pod), func(pod *v1.Pod) { pod.Status.Reason = "drift" })
 		synctest.Wait()
-		if samples, _ := latency(t, registry); samples != 5 {
-			t.Fatal("a repair is no change of ours")
+		if samples, _ := readLatency(t, registry); samples != 5 {
+			t.Fatal("a repair was counted as a change")
 		}
 	})
 }
 
-func TestTheBacklogIsVisible(t *testing.T) {
+func TestMetrics_Backlog(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	onNode(t, func(c *status.Config) { c.Metrics, c.Workers = registry, 1 }, func(t *testing.T, n *node) {
-		pods := n.boundMany(4)
-		n.faults.Add(fault.On("PATCH", "/pods/").Hang())
-		n.SetPodStatus(pods[0], runningStatus())
+	withHarness(t, func(c *status.Config) { c.Metrics, c.Workers = registry, 1 }, func(t *testing.T, h *harness) {
+		pods := h.addPods(4)
+		h.faults.Add(fault.On("PATCH", "/pods/").Hang())
+		h.SetPodStatus(pods[0], runningStatus())
 		synctest.Wait()
-		n.SetPodStatus(pods[1], runningStatus())
-		n.SetPodStatus(pods[2], succeededStatus())
-		n.SetPodStatus(pods[3], succeededStatus())
+		h.SetPodStatus(pods[1], runningStatus())
+		h.SetPodStatus(pods[2], succeededStatus())
+		h.SetPodStatus(pods[3], succeededStatus())
 		time.Sleep(3 * time.Second)
 		want := `
 			# HELP herald_status_oldest_unsent_seconds Age of the oldest change that the API server does not have yet.
@@ -92,11 +108,11 @@ func TestTheBacklogIsVisible(t *testing.T) {
 	})
 }
 
-func TestAPodThatIsGoneIsNoBacklog(t *testing.T) {
+func TestMetrics_MissingObject(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	onNode(t, countIn(registry), func(t *testing.T, n *node) {
-		n.faults.Add(fault.On("PATCH", "/pods/").Reply(http.StatusNotFound))
-		n.SetPodStatus(n.bound("web"), runningStatus())
+	withHarness(t, withMetrics(registry), func(t *testing.T, h *harness) {
+		h.faults.Add(fault.On("PATCH", "/pods/").Reply(http.StatusNotFound))
+		h.SetPodStatus(h.addPod("web"), runningStatus())
 		time.Sleep(time.Minute)
 		want := `
 			# HELP herald_status_oldest_unsent_seconds Age of the oldest change that the API server does not have yet.
@@ -109,14 +125,14 @@ func TestAPodThatIsGoneIsNoBacklog(t *testing.T) {
 	})
 }
 
-func TestRequestsAreCountedByWhatBecameOfThem(t *testing.T) {
+func TestMetrics_Requests(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	onNode(t, countIn(registry), func(t *testing.T, n *node) {
-		p := n.bound("web")
-		n.faults.Add(fault.On("PATCH", "/pods/").Times(1).Reply(http.StatusTooManyRequests))
-		n.faults.Add(fault.On("PATCH", "/pods/").Times(1).Reply(http.StatusConflict))
-		n.faults.Add(fault.On("PATCH", "/pods/").Times(1).Refuse())
-		n.SetPodStatus(p, runningStatus())
+	withHarness(t, withMetrics(registry), func(t *testing.T, h *harness) {
+		pod := h.addPod("web")
+		h.faults.Add(fault.On("PATCH", "/pods/").Times(1).Reply(http.StatusTooManyRequests))
+		h.faults.Add(fault.On("PATCH", "/pods/").Times(1).Reply(http.StatusConflict))
+		h.faults.Add(fault.On("PATCH", "/pods/").Times(1).Refuse())
+		h.SetPodStatus(pod, runningStatus())
 		time.Sleep(time.Minute)
 		want := `
 			# HELP herald_status_requests_total Requests of the status manager by verb and result.

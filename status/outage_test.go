@@ -3,6 +3,7 @@ package status_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,344 +13,306 @@ import (
 	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/heraldtest/fault"
 	"github.com/heraldnode/herald/podid"
-	"github.com/heraldnode/herald/status"
 )
 
-// withReason is a running pod's status that tells one change from another.
-func withReason(format string, args ...any) v1.PodStatus {
-	s := runningStatus()
-	s.Reason = fmt.Sprintf(format, args...)
-	return s
-}
-
-func TestF1AnOutageLosesNothingAndTheNewestIsSentOnce(t *testing.T) {
-	onNode(t, nil, func(t *testing.T, n *node) {
-		pods := n.boundMany(300)
-		n.server.SetDown(true)
-		n.faults.Forget()
+func TestF1_Outage(t *testing.T) {
+	withHarness(t, nil, func(t *testing.T, h *harness) {
+		pods := h.addPods(300)
+		h.server.SetDown(true)
+		h.faults.Forget()
 		start := time.Now()
 		for flip := range 5 {
-			for _, p := range pods {
-				n.SetPodStatus(p, withReason("%d", flip))
+			for _, pod := range pods {
+				h.SetPodStatus(pod, runningWithReason("%d", flip))
 			}
 			time.Sleep(20 * time.Second)
 		}
-		// Each pod is tried at 0.1, 0.2, 0.4, ... s, then every 10 s, however often it changes.
-		if tries, most := n.writes("PATCH"), len(pods)*(8+int(time.Since(start)/(10*time.Second))); tries > most {
-			t.Fatalf("%d requests in an outage of %v, want at most %d", tries, time.Since(start), most)
+		// Each pod is retried after 0.1s, 0.2s, 0.4s, ..., then every 10s, however often it changes.
+		if got, limit := h.countRequests("PATCH"), len(pods)*(8+int(time.Since(start)/(10*time.Second))); got > limit {
+			t.Fatalf("got %d requests in an outage of %v, want at most %d", got, time.Since(start), limit)
 		}
-		n.server.SetDown(false)
-		n.faults.Forget()
+		h.server.SetDown(false)
+		h.faults.Forget()
 		back := time.Now()
-		for n.writes("PATCH") == 0 {
+		for h.countRequests("PATCH") == 0 {
 			time.Sleep(10 * time.Millisecond)
 		}
 		if took := time.Since(back); took > 2*time.Second {
-			t.Fatalf("the first request came after %v", took)
+			t.Fatalf("got the first request after %v, want at most 2s", took)
 		}
 		time.Sleep(time.Second)
-		for _, p := range pods {
-			if got := n.shown(p); got.Reason != "4" {
-				t.Fatalf("a second after the first answer %s shows change %q", p.Name, got.Reason)
-			}
+		for _, pod := range pods {
+			h.wantReason(pod, "4")
 		}
 		time.Sleep(time.Minute)
-		if sent := n.writes("PATCH"); sent != len(pods) {
-			t.Fatalf("%d requests for %d pods", sent, len(pods))
-		}
+		h.wantRequests("PATCH", len(pods))
 	})
 }
 
-func TestF1AfterAnOutageTheUrgentComesFirst(t *testing.T) {
-	onNode(t, func(c *status.Config) { c.Workers = 1 }, func(t *testing.T, n *node) {
-		pods := n.boundMany(30)
-		for _, p := range pods {
-			n.SetPodStatus(p, runningStatus())
+func TestF1_PriorityAfterOutage(t *testing.T) {
+	withHarness(t, withOneWorker, func(t *testing.T, h *harness) {
+		pods := h.addPods(30)
+		for _, pod := range pods {
+			h.SetPodStatus(pod, runningStatus())
 		}
 		synctest.Wait()
-		n.server.SetDown(true)
-		for _, p := range pods {
-			n.SetPodStatus(p, withReason("noise"))
+		h.server.SetDown(true)
+		for _, pod := range pods {
+			h.SetPodStatus(pod, runningWithReason("noise"))
 		}
 		last, unready := pods[29], unreadyStatus()
-		n.SetPodStatus(last, unready)
-		unready.Reason = "and something less urgent"
-		n.SetPodStatus(last, unready)
+		h.SetPodStatus(last, unready)
+		unready.Reason = "normal priority"
+		h.SetPodStatus(last, unready)
 		time.Sleep(time.Minute)
-		n.server.SetDown(false)
-		n.faults.Add(fault.On("PATCH", "/pods/").Delay(100 * time.Millisecond))
-		n.faults.Forget()
+		h.server.SetDown(false)
+		h.faults.Add(fault.On("PATCH", "/pods/").Delay(100 * time.Millisecond))
+		h.faults.Forget()
 		time.Sleep(30 * time.Second)
-		for place, name := range n.patched() {
-			if name == last.Name {
-				if place > 2 { // the one that ended the outage goes first, and one may be under way
-					t.Fatalf("the readiness was told as number %d", place+1)
-				}
-				return
-			}
+		// The pod that ended the outage is first, and another may be in flight.
+		if position := slices.Index(h.patchedNames(), last.Name); position < 0 || position > 2 {
+			t.Fatalf("got the readiness change at position %d, want 0 to 2", position)
 		}
-		t.Fatal("the readiness was not told")
 	})
 }
 
-func TestBUG6AFailingPodIsTriedAgainWithBackOffAndHoldsUpNobody(t *testing.T) { // SM-57, F5
-	onNode(t, nil, func(t *testing.T, n *node) {
-		bad, good := n.bound("bad"), n.bound("good")
-		heal := n.faults.Add(fault.On("PATCH", "/pods/bad/").Reply(http.StatusInternalServerError))
-		n.SetPodStatus(bad, runningStatus())
+// TestBUG6_OneFailingPod also covers SM-57 and F5: it backs off and delays no other pod.
+func TestBUG6_OneFailingPod(t *testing.T) {
+	withHarness(t, nil, func(t *testing.T, h *harness) {
+		bad, good := h.addPod("bad"), h.addPod("good")
+		heal := h.faults.Add(fault.On("PATCH", "/pods/bad/").Reply(http.StatusInternalServerError))
+		h.SetPodStatus(bad, runningStatus())
 		for i := range 100 {
-			n.SetPodStatus(good, withReason("%d", i))
-			if got := n.shown(good); got.Reason != fmt.Sprint(i) {
-				t.Fatalf("the good pod shows %q, want %d", got.Reason, i)
-			}
-			n.SetPodStatus(bad, withReason("%d", i))
+			h.SetPodStatus(good, runningWithReason("%d", i))
+			h.wantReason(good, fmt.Sprint(i))
+			h.SetPodStatus(bad, runningWithReason("%d", i))
 			time.Sleep(100 * time.Millisecond)
 		}
-		tries := n.faults.Requests().Of("PATCH", "/pods/bad/")
-		if len(tries) < 5 || len(tries) > 8 {
-			t.Fatalf("%d tries in 10 s, want 5 to 8", len(tries))
+		patches := h.faults.Requests().Of("PATCH", "/pods/bad/")
+		if len(patches) < 5 || len(patches) > 8 {
+			t.Fatalf("got %d patches in 10s, want 5 to 8", len(patches))
 		}
-		for i := 2; i < len(tries); i++ {
-			if before, after := tries[i-1].Start.Sub(tries[i-2].Start), tries[i].Start.Sub(tries[i-1].Start); after < before {
-				t.Fatalf("a wait of %v after one of %v", after, before)
+		for i := 2; i < len(patches); i++ {
+			if before, after := patches[i-1].Start.Sub(patches[i-2].Start), patches[i].Start.Sub(patches[i-1].Start); after < before {
+				t.Fatalf("got a delay of %v after one of %v", after, before)
 			}
 		}
 		heal()
 		time.Sleep(13 * time.Second)
-		if got := n.shown(bad); got.Reason != "99" {
-			t.Fatalf("the bad pod shows %q", got.Reason)
-		}
+		h.wantReason(bad, "99")
 	})
 }
 
-func TestF5RandomServerErrorsLeaveNothingBehind(t *testing.T) {
-	onNode(t, nil, func(t *testing.T, n *node) {
-		seen := record(t, n.server)
-		pods := n.boundMany(30)
+func TestF5_RandomServerErrors(t *testing.T) {
+	withHarness(t, nil, func(t *testing.T, h *harness) {
+		recorder := record(t, h.server)
+		pods := h.addPods(30)
 		for i, code := range []int{http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
-			n.faults.Add(fault.On("*", "/pods/").Chance(0.1, uint64(i)).Reply(code, fault.Message("etcdserver: request timed out")))
+			h.faults.Add(fault.On("*", "/pods/").Chance(0.1, uint64(i)).Reply(code, fault.Message("etcdserver: request timed out")))
 		}
 		for i := range 20 {
-			for _, p := range pods {
-				n.SetPodStatus(p, withReason("%d", i))
+			for _, pod := range pods {
+				h.SetPodStatus(pod, runningWithReason("%d", i))
 			}
 			time.Sleep(500 * time.Millisecond)
 		}
 		time.Sleep(time.Minute)
-		for _, p := range pods {
-			if got := n.shown(p); got.Reason != "19" {
-				t.Fatalf("%s shows %q", p.Name, got.Reason)
-			}
+		for _, pod := range pods {
+			h.wantReason(pod, "19")
 		}
-		seen.mustBeClean(t)
+		recorder.check(t)
 	})
 }
 
-func TestSM55AndF2OneSlowPodDelaysNobody(t *testing.T) {
-	onNode(t, nil, func(t *testing.T, n *node) {
-		pods := n.boundMany(100)
-		n.faults.Add(fault.On("PATCH", "/pods/web-000/").Delay(9 * time.Second))
-		n.faults.Add(fault.On("PATCH", "/pods/").Delay(20 * time.Millisecond))
-		for _, p := range pods {
-			n.SetPodStatus(p, runningStatus())
+func TestSM55F2_OneSlowPod(t *testing.T) {
+	withHarness(t, nil, func(t *testing.T, h *harness) {
+		pods := h.addPods(100)
+		h.faults.Add(fault.On("PATCH", "/pods/web-000/").Delay(9 * time.Second))
+		h.faults.Add(fault.On("PATCH", "/pods/").Delay(20 * time.Millisecond))
+		for _, pod := range pods {
+			h.SetPodStatus(pod, runningStatus())
 		}
 		time.Sleep(time.Second)
-		for _, p := range pods[1:] {
-			if got := n.shown(p); got.Phase != v1.PodRunning {
-				t.Fatalf("%s waited for another pod", p.Name)
-			}
+		for _, pod := range pods[1:] {
+			h.wantPhase(pod, v1.PodRunning)
 		}
 		time.Sleep(9 * time.Second)
-		if got := n.shown(pods[0]); got.Phase != v1.PodRunning {
-			t.Fatalf("the slow one shows %s", got.Phase)
-		}
+		h.wantPhase(pods[0], v1.PodRunning)
 	})
 }
 
-func TestF3ARequestThatHangsIsGivenUp(t *testing.T) {
-	onNode(t, nil, func(t *testing.T, n *node) {
-		p := n.bound("web")
-		n.faults.Add(fault.On("PATCH", "/pods/").Times(1).Hang())
-		n.SetPodStatus(p, runningStatus())
+func TestF3_HangingRequest(t *testing.T) {
+	withHarness(t, nil, func(t *testing.T, h *harness) {
+		pod := h.addPod("web")
+		h.faults.Add(fault.On("PATCH", "/pods/").Times(1).Hang())
+		h.SetPodStatus(pod, runningStatus())
 		time.Sleep(11 * time.Second)
-		if got := n.shown(p); got.Phase != v1.PodRunning {
-			t.Fatalf("phase is %s", got.Phase)
-		}
+		h.wantPhase(pod, v1.PodRunning)
 	})
 }
 
-func TestF4PatienceIsGivenWhereItIsAskedFor(t *testing.T) {
+func TestF4_RetryAfter(t *testing.T) {
 	tests := map[string]struct {
-		options []fault.ReplyOption
-		least   time.Duration
-		most    int
+		options  []fault.ReplyOption
+		minDelay time.Duration
+		max      int
 	}{
-		"for a time":     {[]fault.ReplyOption{fault.RetryAfter(7 * time.Second)}, 7 * time.Second, 6},
-		"without a time": {nil, 100 * time.Millisecond, 10},
+		"with Retry-After":    {[]fault.ReplyOption{fault.RetryAfter(7 * time.Second)}, 7 * time.Second, 6},
+		"without Retry-After": {nil, 100 * time.Millisecond, 10},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			onNode(t, nil, func(t *testing.T, n *node) {
-				p := n.bound("web")
-				heal := n.faults.Add(fault.On("PATCH", "/pods/").Reply(http.StatusTooManyRequests, test.options...))
-				n.faults.Forget()
-				for i := range 300 { // however much there would be to say
-					n.SetPodStatus(p, withReason("%d", i))
+			withHarness(t, nil, func(t *testing.T, h *harness) {
+				pod := h.addPod("web")
+				heal := h.faults.Add(fault.On("PATCH", "/pods/").Reply(http.StatusTooManyRequests, test.options...))
+				h.faults.Forget()
+				for i := range 300 {
+					h.SetPodStatus(pod, runningWithReason("%d", i))
 					time.Sleep(100 * time.Millisecond)
 				}
-				tries := n.faults.Requests().Of("PATCH", "/pods/")
-				if len(tries) < 2 || len(tries) > test.most {
-					t.Fatalf("%d requests in 30 s, want at most %d", len(tries), test.most)
+				patches := h.faults.Requests().Of("PATCH", "/pods/")
+				if len(patches) < 2 || len(patches) > test.max {
+					t.Fatalf("got %d patches in 30s, want 2 to %d", len(patches), test.max)
 				}
-				for i := 1; i < len(tries); i++ {
-					if wait := tries[i].Start.Sub(tries[i-1].Start); wait < test.least {
-						t.Fatalf("asked again after %v", wait)
+				for i := 1; i < len(patches); i++ {
+					if delay := patches[i].Start.Sub(patches[i-1].Start); delay < test.minDelay {
+						t.Fatalf("got a retry after %v, want at least %v", delay, test.minDelay)
 					}
 				}
 				heal()
 				time.Sleep(13 * time.Second)
-				if got := n.shown(p); got.Reason != "299" {
-					t.Fatalf("it shows %q", got.Reason)
-				}
+				h.wantReason(pod, "299")
 			})
 		})
 	}
 }
 
-func TestF4NoServerIsBelievedThatItNeedsADayOfPatience(t *testing.T) {
+func TestF4_RetryAfterOfOneDay(t *testing.T) {
 	for name, code := range map[string]int{
-		"too many requests": http.StatusTooManyRequests, "a gateway's maintenance": http.StatusServiceUnavailable,
+		"too many requests": http.StatusTooManyRequests, "gateway maintenance": http.StatusServiceUnavailable,
 	} {
 		t.Run(name, func(t *testing.T) {
-			onNode(t, nil, func(t *testing.T, n *node) {
-				p := n.bound("web")
-				n.faults.Add(fault.On("PATCH", "/pods/").Times(1).Reply(code, fault.RetryAfter(24*time.Hour)))
-				n.SetPodStatus(p, runningStatus())
+			withHarness(t, nil, func(t *testing.T, h *harness) {
+				pod := h.addPod("web")
+				h.faults.Add(fault.On("PATCH", "/pods/").Times(1).Reply(code, fault.RetryAfter(24*time.Hour)))
+				h.SetPodStatus(pod, runningStatus())
 				time.Sleep(7 * time.Minute)
-				if got := n.shown(p); got.Phase != v1.PodRunning {
-					t.Fatalf("it shows %s", got.Phase)
-				}
+				h.wantPhase(pod, v1.PodRunning)
 			})
 		})
 	}
 }
 
-func TestF4TheNodeAsAWholeSlowsDownAndTheUrgentIsNotStarved(t *testing.T) {
-	onNode(t, nil, func(t *testing.T, n *node) {
-		pods := n.boundMany(200)
-		for _, p := range pods {
-			n.SetPodStatus(p, runningStatus())
+func TestF4_ConcurrencyUnderThrottling(t *testing.T) {
+	withHarness(t, nil, func(t *testing.T, h *harness) {
+		pods := h.addPods(200)
+		for _, pod := range pods {
+			h.SetPodStatus(pod, runningStatus())
 		}
 		synctest.Wait()
-		n.faults.Add(fault.On("PATCH", "/pods/").Delay(50 * time.Millisecond))
-		heal := n.faults.Add(fault.On("PATCH", "/pods/").Reply(http.StatusTooManyRequests, fault.RetryAfter(time.Second)))
-		inFlight := func(of time.Duration) int {
-			n.faults.Forget()
-			time.Sleep(of)
-			return n.faults.Requests().Of("PATCH", "/pods/").MaxInFlight()
+		h.faults.Add(fault.On("PATCH", "/pods/").Delay(50 * time.Millisecond))
+		heal := h.faults.Add(fault.On("PATCH", "/pods/").Reply(http.StatusTooManyRequests, fault.RetryAfter(time.Second)))
+		maxInFlight := func(during time.Duration) int {
+			h.faults.Forget()
+			time.Sleep(during)
+			return h.faults.Requests().Of("PATCH", "/pods/").MaxInFlight()
 		}
-		for _, p := range pods {
-			n.SetPodStatus(p, unreadyStatus())
+		for _, pod := range pods {
+			h.SetPodStatus(pod, unreadyStatus())
 		}
 		time.Sleep(time.Second)
-		if most := inFlight(500 * time.Millisecond); most > 8 || most < 4 {
-			t.Errorf("%d requests in flight after the first time, want 4 to 8: a round of answers halves the number once", most)
+		if got := maxInFlight(500 * time.Millisecond); got > 8 || got < 4 {
+			t.Errorf("after the first second: got %d concurrent requests, want 4 to 8: throttled requests halve the limit once per second", got)
 		}
 		time.Sleep(5 * time.Second)
-		if most := inFlight(5 * time.Second); most > 2 {
-			t.Errorf("%d requests in flight after a while, want at most 2", most)
+		if got := maxInFlight(5 * time.Second); got > 2 {
+			t.Errorf("after ten seconds: got %d concurrent requests, want at most 2", got)
 		}
-		n.SetPodStatus(pods[199], succeededStatus())
+		h.SetPodStatus(pods[199], succeededStatus())
 		time.Sleep(10 * time.Second)
 		heal()
-		time.Sleep(13 * time.Second) // its own last wait, and nothing for the others'
-		if got := n.shown(pods[199]); got.Phase != v1.PodSucceeded {
-			t.Errorf("the end is not told: %s", got.Phase)
+		time.Sleep(13 * time.Second) // its own last delay, and none of the others
+		if got := h.apiStatus(pods[199]); got.Phase != v1.PodSucceeded {
+			t.Errorf("got phase %s, want Succeeded", got.Phase)
 		}
 		time.Sleep(time.Minute)
-		for _, p := range pods[:199] {
-			n.SetPodStatus(p, runningStatus())
+		for _, pod := range pods[:199] {
+			h.SetPodStatus(pod, runningStatus())
 		}
-		if most := inFlight(10 * time.Second); most < 9 {
-			t.Errorf("%d requests in flight when the server is well again", most)
+		if got := maxInFlight(10 * time.Second); got < 9 {
+			t.Errorf("after recovery: got %d concurrent requests, want at least 9", got)
 		}
 	})
 }
 
-func TestBUG6ASuccessWipesTheSlateClean(t *testing.T) {
-	onNode(t, nil, func(t *testing.T, n *node) {
-		p := n.bound("web")
-		heal := n.faults.Add(fault.On("PATCH", "/pods/").Reply(http.StatusInternalServerError))
-		n.SetPodStatus(p, runningStatus())
+func TestBUG6_SuccessResetsBackoff(t *testing.T) {
+	withHarness(t, nil, func(t *testing.T, h *harness) {
+		pod := h.addPod("web")
+		heal := h.faults.Add(fault.On("PATCH", "/pods/").Reply(http.StatusInternalServerError))
+		h.SetPodStatus(pod, runningStatus())
 		time.Sleep(time.Minute)
 		heal()
 		time.Sleep(time.Minute)
-		n.faults.Add(fault.On("PATCH", "/pods/").Times(1).Reply(http.StatusInternalServerError))
-		n.SetPodStatus(p, withReason("later"))
+		h.faults.Add(fault.On("PATCH", "/pods/").Times(1).Reply(http.StatusInternalServerError))
+		h.SetPodStatus(pod, runningWithReason("later"))
 		time.Sleep(125 * time.Millisecond)
-		if got := n.shown(p); got.Reason != "later" {
-			t.Fatal("an old failure still counts")
-		}
+		h.wantReason(pod, "later")
 	})
 }
 
-func TestF11AWatchThatIsCutOrCompactedLosesNothing(t *testing.T) {
-	breaks := map[string]func(n *node){
-		"cut":       func(n *node) { n.server.CutWatches() },
-		"compacted": func(n *node) { n.server.SetDown(true); n.server.Compact(); n.server.SetDown(false) },
-		"stalled for long": func(n *node) {
-			unstall := n.faults.Add(fault.On("watch", "/pods").Stall())
+func TestF11_BrokenWatch(t *testing.T) {
+	tests := map[string]func(h *harness){
+		"cut":       func(h *harness) { h.server.CutWatches() },
+		"compacted": func(h *harness) { h.server.SetDown(true); h.server.Compact(); h.server.SetDown(false) },
+		"stalled": func(h *harness) {
+			unstall := h.faults.Add(fault.On("watch", "/pods").Stall())
 			time.AfterFunc(5*time.Minute, unstall)
 		},
 	}
-	for name, breakIt := range breaks {
+	for name, breakWatch := range tests {
 		t.Run(name, func(t *testing.T) {
-			onNode(t, nil, func(t *testing.T, n *node) {
-				p := n.bound("web")
-				n.SetPodStatus(p, runningStatus())
+			withHarness(t, nil, func(t *testing.T, h *harness) {
+				pod := h.addPod("web")
+				h.SetPodStatus(pod, runningStatus())
 				synctest.Wait()
-				breakIt(n)
-				n.server.UpdatePod(podid.FullNameOf(p), func(p *v1.Pod) { p.Status.Phase = v1.PodPending })
-				n.SetPodStatus(p, withReason("after"))
+				breakWatch(h)
+				h.server.UpdatePod(podid.FullNameOf(pod), func(pod *v1.Pod) { pod.Status.Phase = v1.PodPending })
+				h.SetPodStatus(pod, runningWithReason("after"))
 				time.Sleep(6 * time.Minute)
-				if got := n.shown(p); got.Phase != v1.PodRunning || got.Reason != "after" {
-					t.Fatalf("it shows %s, %q", got.Phase, got.Reason)
+				if got := h.apiStatus(pod); got.Phase != v1.PodRunning || got.Reason != "after" {
+					t.Fatalf("got %s, %q, want Running, after", got.Phase, got.Reason)
 				}
-				if _, known := n.GetPodStatus(p.UID); !known {
-					t.Fatal("the pod was taken for deleted")
+				if _, found := h.GetPodStatus(pod.UID); !found {
+					t.Fatal("the status was removed")
 				}
 			})
 		})
 	}
 }
 
-func TestF11AServerThatWasRestoredFromABackUpIsToldEverythingAgain(t *testing.T) {
-	for name, changesBefore := range map[string]int{"an old one": 0, "one that has all": 10} {
+func TestF11_RestoredAPIServer(t *testing.T) {
+	for name, changesBefore := range map[string]int{"old backup": 0, "current backup": 10} {
 		t.Run(name, func(t *testing.T) {
-			onNode(t, nil, func(t *testing.T, n *node) {
-				p := n.bound("web")
+			withHarness(t, nil, func(t *testing.T, h *harness) {
+				pod := h.addPod("web")
 				var backup *v1.Pod
 				for i := range 11 {
 					if i == changesBefore {
-						backup = n.server.Pod(podid.FullNameOf(p))
+						backup = h.server.Pod(podid.FullNameOf(pod))
 					}
-					n.SetPodStatus(p, withReason("%d", min(i, 9)))
+					h.SetPodStatus(pod, runningWithReason("%d", min(i, 9)))
 					synctest.Wait()
 				}
 				restored := heraldtest.NewAPIServer()
 				restored.AddPod(backup)
-				n.line.Store(restored)
-				n.faults.Add(fault.On("watch", "/pods").Times(1).Reply(http.StatusGone)) // it does not know such a version
-				n.server.CutWatches()
-				n.server = restored
+				h.transport.Store(restored)
+				h.faults.Add(fault.On("watch", "/pods").Times(1).Reply(http.StatusGone)) // it does not have that version
+				h.server.CutWatches()
+				h.server = restored
 				time.Sleep(time.Minute)
-				if got := n.shown(p); got.Reason != "9" {
-					t.Fatalf("the restored server shows %q", got.Reason)
-				}
-				restored.UpdatePod(podid.FullNameOf(p), func(p *v1.Pod) { p.Status.Reason = "theirs" })
-				if got := n.shown(p); got.Reason != "9" {
-					t.Fatalf("drift in the restored server is not seen: it shows %q", got.Reason)
-				}
+				h.wantReason(pod, "9")
+				restored.UpdatePod(podid.FullNameOf(pod), func(pod *v1.Pod) { pod.Status.Reason = "foreign" })
+				h.wantReason(pod, "9")
 			})
 		})
 	}

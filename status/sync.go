@@ -211,7 +211,7 @@ func isStable(attempt syncAttempt, merged *v1.PodStatus) bool {
 	return !isPhaseWithheld(attempt, merged) && (!attempt.target.deletionRequested || attempt.target.isMirror)
 }
 
-// keepTransitionTimes makes the transition times in merged continue those of the object, whoever wrote them. A time moves
+// keepTransitionTimes makes the transition times in merged continue those of the object, of any writer. A time moves
 // only with the condition's status, and never back (I6). It is when the status changed, not when it was sent. Resize
 // conditions have times of their own (SM-88). merged is modified.
 func keepTransitionTimes(base, merged []v1.PodCondition, now time.Time) {
