@@ -88,7 +88,7 @@ func (r *Runtime) runHTTPHook(ctx context.Context, h hook) error {
 	}
 	client := newHookClient(h)
 	err = sendHookRequest(ctx, client, target, h.handler.HTTPGet.HTTPHeaders)
-	if err == nil || !strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
+	if !errors.Is(err, http.ErrSchemeMismatch) {
 		return err
 	}
 	target.Scheme = "http"
