@@ -15,54 +15,54 @@ import (
 	"github.com/heraldnode/herald/probe/check"
 )
 
-// Observations is what the runtime was seen to hold. Nobody changes what it returns.
+// PodCache provides the state of pods in the runtime. Callers do not modify the pods that it returns.
 type PodCache interface {
-	// Get is what was last seen of the pod, never nil. It must not block.
+	// Get returns the cached state of the pod, never nil. It must not block.
 	Get(uid podid.UID) *observed.Pod
 }
 
-// Statuses is the node's logbook. Results reach it at once, not with the pod's next sync.
+// Statuses is the status cache. It receives probe results at once, not with the pod's next sync.
 type Statuses interface {
-	// GetPodStatus is the newest status of the pod: what it says of a container that is still the same outlives an agent
-	// (BUG-26).
+	// GetPodStatus returns the newest cached status of the pod. The status of an unchanged container survives a restart of
+	// the agent (BUG-26).
 	GetPodStatus(uid types.UID) (v1.PodStatus, bool)
-	// SetContainerReadiness records what the readiness probe of a container found.
+	// SetContainerReadiness records the result of a container's readiness probe.
 	SetContainerReadiness(uid types.UID, container observed.ContainerID, ready bool)
-	// SetContainerStartup records what the startup probe of a container found.
+	// SetContainerStartup records the result of a container's startup probe.
 	SetContainerStartup(uid types.UID, container observed.ContainerID, started bool)
 }
 
-// Config is what a Prober needs. Fields without a default are required.
+// Config configures a Prober. PodCache and Statuses are required.
 type Config struct {
 	PodCache PodCache
 	Statuses Statuses
 
-	// Runtime runs the commands of exec probes. Default: they cannot be run, which is told as an error.
+	// Runtime runs the commands of exec probes. Default: exec probes end with an error.
 	Runtime check.Runtime
-	// Wake hears of each pod whose containers are to be looked at again, after Statuses has heard. It must not block.
-	// Default: nobody.
+	// Wake is called for each pod whose containers need a sync, after Statuses has the result. It must not block.
+	// Default: no-op.
 	Wake func(podid.UID)
-	// NodeInfo is where pods on the host's network are found, and which family comes first. It must not block. Default:
-	// nothing is known, and pods on the host's network are asked by way of loopback.
+	// NodeInfo returns the addresses of host network pods and the preferred IP family. It must not block.
+	// Default: unknown; host network pods are probed on loopback.
 	NodeInfo func() derive.NodeInfo
-	// AllowNodeAddresses lets probes of pods with a network of their own name loopback and link-local hosts, which are the
-	// node's. The kubelet allows it.
+	// AllowNodeAddresses lets probes of pods outside the host network name loopback and link-local hosts, which belong to
+	// the node. The kubelet allows it. Defaults to false.
 	AllowNodeAddresses bool
-	// Events. Default: nobody hears them.
+	// Events receives events about containers. Default: event.Discard.
 	Events event.Recorder
-	// Logger. Default: silence.
+	// Logger receives log messages. Default: slog.DiscardHandler.
 	Logger *slog.Logger
-	// Metrics. Default: none.
+	// Metrics registers the prober's metrics. Default: none.
 	Metrics prometheus.Registerer
 }
 
 func (c Config) withDefaults() (Config, error) {
 	var err error
 	if c.PodCache == nil {
-		err = errors.Join(err, errors.New("probe: Config.Observations is required"))
+		err = errors.Join(err, errors.New("probe.Config: PodCache is required"))
 	}
 	if c.Statuses == nil {
-		err = errors.Join(err, errors.New("probe: Config.Statuses is required"))
+		err = errors.Join(err, errors.New("probe.Config: Statuses is required"))
 	}
 	if c.Wake == nil {
 		c.Wake = func(podid.UID) {}

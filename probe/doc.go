@@ -1,9 +1,18 @@
-// Package probe asks running containers how they are, and tells those who need to know: the Status Manager what is ready
-// and started, the workers what must be restarted.
+// Package probe runs the startup, readiness and liveness probes of containers. It reports readiness and startup to the Status
+// Manager and wakes the pod workers, which restart unhealthy containers.
 //
-// One loop knows when each probe is due; a check runs in a goroutine of its own, for at most one timeout per attempt. A
-// probe has at most one check under way, so that the number of probes bounds what is open at one time, and none waits for
-// another's: a limit across pods would let a pod that hangs delay the liveness of its neighbours (F24).
+// One loop keeps a heap of due times. Each check runs in its own goroutine, for at most one timeout per attempt. A probe has
+// at most one check in flight, so that the number of probes bounds the number of open connections. There is no limit across
+// pods: a pod that hangs must not delay the liveness probes of others (F24).
 //
-// Package probe/judge decides, package probe/check asks.
+//	                ┌──────────────────────── heap of due times <───────────────────────┐
+//	                v                                                                   │
+//	PodCache ──> snapshot ──> judge.Due ──> check.Check ──> judge.Record ──> Statuses ──┴─> Wake
+//
+// Package probe/judge decides, package probe/check performs the checks. To use it:
+//
+//  1. Create a Prober with [New] and call Run.
+//  2. Call AddPod after each sync of a pod.
+//  3. Call StopLivenessAndStartup when the pod terminates.
+//  4. Call RemovePod when its containers have stopped.
 package probe

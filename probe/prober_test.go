@@ -327,7 +327,7 @@ func TestPRB5ACheckThatTakesLongerThanThePeriodIsFollowedAtOnce(t *testing.T) {
 
 func TestConfigNamesWhatIsMissing(t *testing.T) {
 	_, err := probe.New(probe.Config{})
-	if err == nil || err.Error() != "probe: Config.Observations is required\nprobe: Config.Statuses is required" {
+	if err == nil || err.Error() != "probe.Config: PodCache is required\nprobe.Config: Statuses is required" {
 		t.Fatalf("%v", err)
 	}
 }

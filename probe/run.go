@@ -2,19 +2,33 @@ package probe
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"runtime/debug"
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/observed"
+	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/probe/check"
 	"github.com/heraldnode/herald/probe/judge"
 )
 
-// breath is the least time between two looks at the clock, so that probes that are due at nearly the same time begin
-// together: to wake up for each costs a good part of what a check does.
-const breath = 10 * time.Millisecond
+const (
+	// coalesceInterval is the least time between two evaluations of the schedule, so that probes that are due at nearly the
+	// same time start together: a wake-up costs a good part of a check.
+	coalesceInterval = 10 * time.Millisecond
+	// maxAttempts is how often a check is attempted until it ends without an error (PRB-18).
+	maxAttempts = 3
+)
 
-// Run probes until ctx ends, and returns when all checks have. Checks hang on ctx alone, not on a pod's sync: what ends a
-// sync does not end probing (PRB-8, BUG-25).
+// Run probes until ctx ends, and returns when all checks have ended. Checks depend on ctx only, not on the sync of a pod: the
+// end of a sync does not stop them (PRB-8, BUG-25).
 func (p *Prober) Run(ctx context.Context) error {
 	var checks sync.WaitGroup
 	defer checks.Wait()
@@ -24,39 +38,40 @@ func (p *Prober) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-p.more:
+		case <-p.wakeup:
 		case <-timer.C:
 		}
-		if next := p.work(ctx, &checks); !next.IsZero() {
-			timer.Reset(max(time.Until(next), breath))
+		if next := p.runDue(ctx, &checks); !next.IsZero() {
+			timer.Reset(max(time.Until(next), coalesceInterval))
 		}
 	}
 }
 
-// work does what is due and returns when there is more.
-func (p *Prober) work(ctx context.Context, checks *sync.WaitGroup) time.Time {
+// runDue evaluates all probes that are due and returns when the next one is.
+func (p *Prober) runDue(ctx context.Context, checks *sync.WaitGroup) time.Time {
 	for ctx.Err() == nil {
 		p.mu.Lock()
-		probe, next := p.due.take(time.Now())
+		probe, next := p.schedule.next(time.Now())
 		p.mu.Unlock()
 		if probe == nil {
 			return next
 		}
-		p.look(ctx, probe, checks)
+		p.evaluate(ctx, probe, checks)
 	}
 	return time.Time{}
 }
 
-// look begins a check if it is time for one, and tells what can be said without.
-func (p *Prober) look(ctx context.Context, probe *probe, checks *sync.WaitGroup) {
-	s := p.see(probe)
+// evaluate starts a check if one is due, and reports a result that changed without a check.
+func (p *Prober) evaluate(ctx context.Context, probe *containerProbe, checks *sync.WaitGroup) {
+	current := p.observe(probe)
 	p.mu.Lock()
-	check, changed := p.lookLocked(probe, s)
-	if check {
-		checking, cancel := context.WithCancel(ctx)
+	due, changed := p.evaluateLocked(probe, current)
+	if due {
+		checkCtx, cancel := context.WithCancel(ctx)
 		probe.cancel = cancel
-		s.target.RetryRefused = probe.kind != judge.Liveness && probe.state.Result(s.target.ID) != derive.ProbeSuccess
-		checks.Go(func() { p.round(checking, probe, s.target) })
+		target := current.target
+		target.RetryRefused = probe.kind != judge.Liveness && probe.state.Result(target.ID) != derive.ProbeSuccess
+		checks.Go(func() { p.runCheck(checkCtx, probe, target) })
 	}
 	p.mu.Unlock()
 	if changed {
@@ -64,67 +79,229 @@ func (p *Prober) look(ctx context.Context, probe *probe, checks *sync.WaitGroup)
 	}
 }
 
-func (p *Prober) lookLocked(probe *probe, s sight) (check, changed bool) {
+func (p *Prober) evaluateLocked(probe *containerProbe, current snapshot) (due, changed bool) {
 	if probe.stopped {
 		return false, false
 	}
 	now := time.Now()
-	container := p.containerLocked(probe, s, now)
-	verdict := probe.state.Result(container.ID)
-	var again time.Time
-	probe.state, check, again = probe.state.Due(container, now)
-	poked := probe.place >= 0 // since it was taken: what was seen may be old by now
+	container := p.containerLocked(probe, current, now)
+	before := probe.state.Result(container.ID)
+	var retryAt time.Time
+	probe.state, due, retryAt = probe.state.Due(container, now)
+	rescheduled := probe.index >= 0 // during observe, so the snapshot may be outdated
 	switch {
-	case check:
-		probe.poked = poked
-		p.due.remove(probe)
-	case !poked:
-		p.due.set(probe, again)
+	case due:
+		probe.recheck = rescheduled
+		p.schedule.remove(probe)
+	case !rescheduled:
+		p.schedule.set(probe, retryAt)
 	}
-	changed = verdict != probe.state.Result(container.ID)
+	changed = before != probe.state.Result(container.ID)
 	if changed {
-		p.openGateLocked(probe)
+		p.releaseGatedLocked(probe)
 	}
-	return check, changed
+	return due, changed
 }
 
-// openGateLocked has the other probes of a container looked at when its startup probe has spoken: they waited for it.
-func (p *Prober) openGateLocked(startup *probe) {
+// releaseGatedLocked evaluates the other probes of a container whose startup probe has a new result: they wait for it.
+func (p *Prober) releaseGatedLocked(startup *containerProbe) {
 	if startup.kind != judge.Startup || startup.stopped {
 		return
 	}
 	for _, probe := range p.pods[startup.uid()].probes {
 		if probe.container.Name == startup.container.Name && probe != startup {
-			p.pokeLocked(probe)
+			p.evaluateSoonLocked(probe)
 		}
 	}
-	p.lookAgain()
+	p.wakeup.Set()
 }
 
-// pokeLocked has the probe looked at now, or when the check that is under way has ended. That is not more often than its
-// period allows (BUG-36).
-func (p *Prober) pokeLocked(probe *probe) {
-	switch {
-	case probe.stopped:
-	case probe.cancel != nil:
-		probe.poked = true
-	default:
-		p.due.set(probe, time.Now())
+// snapshot is the observed state of a probe's container.
+type snapshot struct {
+	// instance is the newest instance, or nil.
+	instance *observed.Container
+	target   check.Target
+	// publishedStarted reports that the published status shows this instance as started: the startup probe succeeded under
+	// an earlier agent.
+	publishedStarted bool
+}
+
+func (p *Prober) observe(probe *containerProbe) snapshot {
+	runtimePod := p.config.PodCache.Get(probe.uid())
+	s := snapshot{instance: runtimePod.Newest(probe.container.Name)}
+	if s.instance == nil {
+		return s
+	}
+	s.target = check.Target{
+		Container: probe.container, ID: s.instance.ID, Address: p.podAddress(probe.pod, runtimePod),
+		PodNetwork: !probe.pod.Spec.HostNetwork && !p.config.AllowNodeAddresses,
+	}
+	if probe.container.StartupProbe != nil {
+		s.publishedStarted = p.isPublishedStarted(probe.uid(), s.instance)
+	}
+	return s
+}
+
+// podAddress returns the pod's primary address. It is invalid if unknown.
+func (p *Prober) podAddress(pod *v1.Pod, runtimePod *observed.Pod) netip.Addr {
+	node := p.config.NodeInfo()
+	if pod.Spec.HostNetwork {
+		if len(node.HostIPs) > 0 {
+			return node.HostIPs[0]
+		}
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	for _, address := range runtimePod.IPs {
+		if address.Unmap().Is6() == node.IPv6First {
+			return address
+		}
+	}
+	if len(runtimePod.IPs) > 0 {
+		return runtimePod.IPs[0]
+	}
+	return netip.Addr{}
+}
+
+func (p *Prober) isPublishedStarted(uid podid.UID, instance *observed.Container) bool {
+	status, ok := p.config.Statuses.GetPodStatus(types.UID(uid))
+	if !ok {
+		return false
+	}
+	for _, statuses := range [][]v1.ContainerStatus{status.InitContainerStatuses, status.ContainerStatuses} {
+		for i := range statuses {
+			containerStatus := &statuses[i]
+			if containerStatus.Name == instance.Name && observed.ParseContainerID(containerStatus.ContainerID) == instance.ID {
+				return containerStatus.Started != nil && *containerStatus.Started
+			}
+		}
+	}
+	return false
+}
+
+// containerLocked returns the input of judge.
+func (p *Prober) containerLocked(probe *containerProbe, s snapshot, now time.Time) judge.Container {
+	if s.instance == nil {
+		return judge.Container{}
+	}
+	return judge.Container{
+		ID: s.instance.ID, State: s.instance.State, StartedAt: s.instance.StartedAt,
+		Started:   s.publishedStarted || p.isReleasedLocked(probe, s.instance.ID),
+		Reachable: s.target.Address.IsValid() || !check.NeedsAddress(probe.spec),
+		Delay:     p.firstDelay(probe, s.instance, now),
 	}
 }
 
-// stopLocked ends the probe and the check that is under way (BUG-23).
-func (p *Prober) stopLocked(probe *probe) {
-	probe.stopped = true
-	p.due.remove(probe)
-	if probe.cancel != nil {
-		probe.cancel()
+// isReleasedLocked reports whether the container's startup probe succeeded or does not exist.
+func (p *Prober) isReleasedLocked(probe *containerProbe, id observed.ContainerID) bool {
+	if probe.kind == judge.Startup {
+		return false
+	}
+	startup := findProbe(p.pods[probe.uid()].probes, probe.container.Name, judge.Startup)
+	return startup == nil || startup.state.Result(id) == derive.ProbeSuccess
+}
+
+// firstDelay is PRB-4: an agent that has just started does not check all existing containers at once. Containers that started
+// later are spread by themselves, and their readiness is urgent.
+func (p *Prober) firstDelay(probe *containerProbe, instance *observed.Container, now time.Time) time.Duration {
+	period := judge.NewParams(probe.kind, probe.spec).Period
+	if now.Sub(p.startedAt) >= period || !instance.StartedAt.Before(p.startedAt) {
+		return 0
+	}
+	return rand.N(period)
+}
+
+// runCheck checks one container, publishes the result and schedules the next evaluation. The result of a canceled check is
+// ignored.
+func (p *Prober) runCheck(ctx context.Context, probe *containerProbe, target check.Target) {
+	start := time.Now()
+	outcome := p.attemptCheck(ctx, probe, target)
+	if ctx.Err() == nil {
+		p.record(probe, target.ID, outcome, time.Since(start))
+	}
+	p.finishCheck(probe)
+}
+
+// attemptCheck repeats the check while it ends with an error.
+func (p *Prober) attemptCheck(ctx context.Context, probe *containerProbe, target check.Target) (outcome check.Outcome) {
+	for range maxAttempts {
+		outcome = p.checkOnce(ctx, probe, target)
+		if outcome.Result != judge.Error || ctx.Err() != nil {
+			break
+		}
+	}
+	return outcome
+}
+
+// checkOnce runs one check for at most the probe's timeout. It recovers from panics (PRB-7).
+func (p *Prober) checkOnce(ctx context.Context, probe *containerProbe, target check.Target) (outcome check.Outcome) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			p.config.Logger.Error("Probe panicked", "pod", podid.FullNameOf(probe.pod).Key(), "podUID", probe.pod.UID,
+				"container", probe.container.Name, "probe", probe.kind, "panic", cause, "stack", string(debug.Stack()))
+			outcome = check.Outcome{Result: judge.Error, Message: fmt.Sprint(cause)}
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, judge.Timeout(probe.spec))
+	defer cancel()
+	return p.checker.Check(ctx, probe.spec, target)
+}
+
+// record records the outcome of a check and publishes a changed result.
+func (p *Prober) record(probe *containerProbe, id observed.ContainerID, outcome check.Outcome, duration time.Duration) {
+	p.mu.Lock()
+	if probe.stopped {
+		p.mu.Unlock()
+		return
+	}
+	p.metrics.count(probe, outcome, duration)
+	state, changed := probe.state.Record(id, outcome.Result)
+	probe.state = state
+	if changed {
+		p.releaseGatedLocked(probe)
+	}
+	p.mu.Unlock()
+	p.reportOutcome(probe, id, outcome)
+	if changed {
+		p.publish(probe, id, state.Result(id) == derive.ProbeSuccess)
 	}
 }
 
-func (p *Prober) lookAgain() {
-	select {
-	case p.more <- struct{}{}:
-	default:
+// publish is PRB-40: the status is updated first, then the pod worker wakes up. A successful liveness probe needs neither.
+func (p *Prober) publish(probe *containerProbe, id observed.ContainerID, success bool) {
+	switch probe.kind {
+	case judge.Startup:
+		p.config.Statuses.SetContainerStartup(probe.pod.UID, id, success)
+	case judge.Readiness:
+		p.config.Statuses.SetContainerReadiness(probe.pod.UID, id, success)
+	case judge.Liveness:
+		if success {
+			return
+		}
+	}
+	p.config.Wake(probe.uid())
+}
+
+// finishCheck schedules the next evaluation of the probe or of its successor.
+func (p *Prober) finishCheck(probe *containerProbe) {
+	p.mu.Lock()
+	probe.cancel()
+	for probe.successor != nil {
+		probe.cancel, probe = nil, probe.successor
+	}
+	probe.cancel = nil
+	if probe.stopped {
+		p.mu.Unlock()
+		return
+	}
+	next := probe.state.NextCheck()
+	if probe.recheck {
+		next = time.Now()
+	}
+	probe.recheck = false
+	p.schedule.set(probe, next)
+	isFirst := p.schedule[0] == probe
+	p.mu.Unlock()
+	if isFirst {
+		p.wakeup.Set()
 	}
 }

@@ -1,5 +1,5 @@
-// Package check asks one container once how it is: by a command in it, an HTTP request, a connection, or gRPC's health
-// protocol. Whoever answers may be hostile: time, memory and descriptors are bounded whatever it does (F24).
+// Package check performs one check of one container: it runs a command in it, sends an HTTP request, opens a connection or
+// uses the gRPC health protocol. The target may be hostile: time, memory and descriptors are bounded whatever it does (F24).
 package check
 
 import (
@@ -18,63 +18,66 @@ import (
 
 // Runtime runs commands in containers.
 type Runtime interface {
-	// Exec runs a command in a container and returns what it wrote. A command that ran has no error, whatever its exit
-	// code. When ctx ends it returns at once, and the command is killed.
+	// Exec runs a command in a container and returns its output. A command that ran yields no error, whatever its exit code.
+	// When ctx ends, Exec returns at once and the command is killed.
 	Exec(ctx context.Context, id observed.ContainerID, command []string) (output []byte, exitCode int, err error)
 }
 
-// maxOutput is how much of an answer is read: more is not needed, and may never end.
+// maxOutput limits how many bytes of a response are read. A response may be endless.
 const maxOutput = 10 << 10
 
-// userAgent tells servers who asks, in the kubelet's words, with the version that our behaviour was compared with.
+// userAgent is the kubelet's user agent, with the version that our behaviour was compared with.
 const userAgent = "kube-probe/1.36"
 
-// Target is what is checked.
+// Target is a container to check.
 type Target struct {
-	// Container is the spec, for the names of its ports and its variables.
+	// Container is the spec: it defines port names and environment variables.
 	Container *v1.Container
 	ID        observed.ContainerID
-	// Address is the pod's. It must be valid unless the probe does without, see [NeedsAddress].
+	// Address is the pod's address. It must be valid if the probe needs it, see [NeedsAddress].
 	Address netip.Addr
-	// OwnNetwork tells that the node's loopback and link-local addresses are not the pod's, so that a probe that names
-	// them is refused: it would reach what the pod itself must not.
+	// PodNetwork reports that the pod is not on the host network. A probe that names a loopback or link-local address is
+	// rejected then: these belong to the node, and the pod itself must not reach them.
 	PodNetwork bool
-	// Patient tells that the container may not have opened its ports yet: a connection that is refused is tried again until
-	// the check's time is over. No request has reached the container by then, so it is not asked more often than its
-	// period (BUG-36), and need not wait for the next one.
+	// RetryRefused reports that the container may not have opened its ports yet: a refused connection is retried until the
+	// check times out. No request has reached the container before, so that it is not checked more often than its period
+	// allows (BUG-36).
 	RetryRefused bool
 }
 
-// Outcome is what a check found.
+// Outcome is the outcome of a check.
 type Outcome struct {
 	Result judge.Result
-	// Message says why, or with what. It is not fit for display: it may hold anything.
+	// Message explains the result. It is untrusted: sanitize it before display.
 	Message string
-	// Warning tells that an operator should see the message although all is well.
+	// Warning reports that the message is worth an event although the check succeeded.
 	Warning bool
-	// TimedOut tells of a command that was killed because its time was over (BUG-37).
+	// TimedOut reports that a command was killed because it timed out (BUG-37).
 	TimedOut bool
 }
 
-// Checker checks. It may be used by any number of goroutines, and holds nothing open between two checks.
+func newFailure(message string) Outcome { return Outcome{Result: judge.Failure, Message: message} }
+func newError(err error) Outcome        { return Outcome{Result: judge.Error, Message: err.Error()} }
+
+// Checker performs checks. It is safe for concurrent use and holds no connection open between checks.
 type Checker struct {
-	runtime Runtime
-	webs    map[network]*web
+	runtime    Runtime
+	transports map[dialer]*transport
 }
 
-// New is a Checker. Without a runtime, commands cannot be run.
+// New returns a Checker. Without a runtime, exec probes end with an error.
 func New(runtime Runtime) *Checker {
-	c := &Checker{runtime: runtime, webs: map[network]*web{}}
-	for _, guarded := range []bool{false, true} {
-		for _, patient := range []bool{false, true} {
-			n := network{guarded: guarded, patient: patient}
-			c.webs[n] = newWeb(n)
+	c := &Checker{runtime: runtime, transports: map[dialer]*transport{}}
+	for _, rejectLocal := range []bool{false, true} {
+		for _, retryRefused := range []bool{false, true} {
+			d := dialer{rejectLocal: rejectLocal, retryRefused: retryRefused}
+			c.transports[d] = newTransport(d)
 		}
 	}
 	return c
 }
 
-// NeedsAddress reports whether the probe asks the pod's address.
+// NeedsAddress reports whether the probe uses the pod's address.
 func NeedsAddress(probe *v1.Probe) bool {
 	switch {
 	case probe.HTTPGet != nil:
@@ -86,45 +89,42 @@ func NeedsAddress(probe *v1.Probe) bool {
 	}
 }
 
-// Check asks once. It returns soon after ctx ends; a target that did not answer by then has failed.
+// Check performs one check. It returns soon after ctx ends. A target that has not responded by then has failed.
 func (c *Checker) Check(ctx context.Context, probe *v1.Probe, target Target) Outcome {
 	switch {
 	case probe.Exec != nil:
-		return c.exec(ctx, probe, target)
+		return c.checkExec(ctx, probe, target)
 	case probe.HTTPGet != nil:
-		return c.web(probe.HTTPGet.Host, target).get(ctx, probe.HTTPGet, target)
+		return c.transport(probe.HTTPGet.Host, target).checkHTTP(ctx, probe.HTTPGet, target)
 	case probe.TCPSocket != nil:
-		return c.web(probe.TCPSocket.Host, target).connect(ctx, probe.TCPSocket, target)
+		return c.transport(probe.TCPSocket.Host, target).dialer.checkTCP(ctx, probe.TCPSocket, target)
 	case probe.GRPC != nil:
-		return c.health(ctx, probe.GRPC, target)
+		return c.transport("", target).dialer.checkGRPC(ctx, probe.GRPC, target)
 	default:
-		return unknown(errors.New("the probe says nothing about how to check: want exec, httpGet, tcpSocket or grpc"))
+		return newError(errors.New("probe has no handler: want exec, httpGet, tcpSocket or grpc"))
 	}
 }
 
-// web leads to the pod's own network, or to any that the spec names; names given by pods with a network of their own are
-// guarded.
-func (c *Checker) web(host string, target Target) *web {
-	return c.webs[network{guarded: host != "" && target.PodNetwork, patient: target.RetryRefused}]
+// transport returns the transport for the host that the spec names, or for the pod's address if it is empty. Hosts named by
+// pods outside the host network must not be local.
+func (c *Checker) transport(host string, target Target) *transport {
+	return c.transports[dialer{rejectLocal: host != "" && target.PodNetwork, retryRefused: target.RetryRefused}]
 }
 
-func failed(message string) Outcome { return Outcome{Result: judge.Failure, Message: message} }
-func unknown(err error) Outcome     { return Outcome{Result: judge.Error, Message: err.Error()} }
-
-// hostOf is the host that the spec names, else the pod's address.
-func hostOf(named string, target Target) string {
-	if named != "" {
-		return named
+// targetHost returns the host that the spec names, else the pod's address.
+func targetHost(host string, target Target) string {
+	if host != "" {
+		return host
 	}
 	return target.Address.String()
 }
 
-// portOf is the number behind a port, which may be the name of one of the container's, or a number written as text.
-func portOf(port intstr.IntOrString, container *v1.Container) (uint16, error) {
+// resolvePort returns the port number. A port may be the name of a container port, or a number as text.
+func resolvePort(port intstr.IntOrString, container *v1.Container) (uint16, error) {
 	number := int64(port.IntVal)
 	if port.Type == intstr.String {
 		var err error
-		if number, err = namedPort(port.StrVal, container); err != nil {
+		if number, err = resolveNamedPort(port.StrVal, container); err != nil {
 			return 0, err
 		}
 	}
@@ -134,7 +134,7 @@ func portOf(port intstr.IntOrString, container *v1.Container) (uint16, error) {
 	return uint16(number), nil
 }
 
-func namedPort(name string, container *v1.Container) (int64, error) {
+func resolveNamedPort(name string, container *v1.Container) (int64, error) {
 	for i := range container.Ports {
 		if container.Ports[i].Name == name {
 			return int64(container.Ports[i].ContainerPort), nil

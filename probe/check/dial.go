@@ -6,87 +6,134 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"syscall"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/probe/judge"
 )
 
-// network opens connections.
-type network struct {
-	// guarded refuses addresses that belong to the node alone.
-	guarded bool
-	// patient tries again where nobody listens yet.
-	patient bool
+const (
+	minRetryDelay = 10 * time.Millisecond
+	maxRetryDelay = 200 * time.Millisecond
+)
+
+// dialer opens connections.
+type dialer struct {
+	// rejectLocal rejects the node's own addresses.
+	rejectLocal bool
+	// retryRefused retries refused connections.
+	retryRefused bool
 }
 
-// refusedError is about an address that the pod must not reach through its probes.
-type refusedError struct{ address netip.Addr }
+// localAddressError reports an address that the pod must not reach through its probes.
+type localAddressError struct{ address netip.Addr }
 
-func (e *refusedError) Error() string {
-	return fmt.Sprintf("%s is refused: a pod with a network of its own must not reach the node's loopback and link-local "+
-		"addresses by its probes; leave host empty, or set hostNetwork", e.address)
+func (e *localAddressError) Error() string {
+	return fmt.Sprintf("address %s is not allowed: the probe of a pod outside the host network must not reach the node's "+
+		"loopback and link-local addresses; leave host empty or set hostNetwork", e.address)
 }
 
-// dial opens a connection that leaves nothing behind when it is closed: a reset instead of a TIME_WAIT, of which
-// thousands of probes would make enough to use up all ports (PRB-29, F25). Nothing that we sent can get lost by it, for
-// by then the answer is there.
-func (n network) dial(ctx context.Context, kind, address string) (net.Conn, error) {
-	const first, longest = 10 * time.Millisecond, 200 * time.Millisecond
+// checkTCP is PRB-27: an accepted connection is a success.
+func (d dialer) checkTCP(ctx context.Context, action *v1.TCPSocketAction, target Target) Outcome {
+	port, err := resolvePort(action.Port, target.Container)
+	if err != nil {
+		return newError(err)
+	}
+	conn, err := d.dial(ctx, "tcp", net.JoinHostPort(targetHost(action.Host, target), strconv.Itoa(int(port))))
+	if err != nil {
+		return newDialOutcome(err)
+	}
+	_ = conn.Close() // it was opened: nothing else matters
+	return Outcome{Result: judge.Success}
+}
+
+// newDialOutcome returns a failure of the target, or an error if the target was never reached for other reasons.
+func newDialOutcome(err error) Outcome {
+	var localAddress *localAddressError
+	switch {
+	case errors.As(err, &localAddress):
+		return newError(localAddress)
+	case isExhausted(err):
+		return newError(err)
+	default:
+		return newFailure(err.Error())
+	}
+}
+
+// isExhausted reports whether the node lacks descriptors, memory or ports. No container restarts for that (F28).
+func isExhausted(err error) bool {
+	for _, cause := range []error{
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL,
+	} {
+		if errors.Is(err, cause) {
+			return true
+		}
+	}
+	return false
+}
+
+// dial opens a connection that is reset when it is closed. Otherwise thousands of probes would exhaust the ports with
+// connections in TIME_WAIT (PRB-29, F25). The reset loses no data, because the response has arrived by then.
+func (d dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var refused error
-	for pause := first; ; pause = min(2*pause, longest) {
-		conn, err := n.dialOnce(ctx, kind, address)
-		var timed net.Error
+	for delay := minRetryDelay; ; delay = min(2*delay, maxRetryDelay) {
+		conn, err := d.dialOnce(ctx, network, address)
+		var netError net.Error
 		switch {
-		case n.patient && errors.Is(err, syscall.ECONNREFUSED):
+		case d.retryRefused && errors.Is(err, syscall.ECONNREFUSED):
 			refused = err
-		case refused != nil && errors.As(err, &timed) && timed.Timeout():
-			return nil, refused // says more than that the time was over in the middle of the last try
+		case refused != nil && errors.As(err, &netError) && netError.Timeout():
+			return nil, refused // more helpful than a timeout in the last attempt
 		default:
 			return conn, err
 		}
 		select {
 		case <-ctx.Done():
 			return nil, refused
-		case <-time.After(pause):
+		case <-time.After(delay):
 		}
 	}
 }
 
-func (n network) dialOnce(ctx context.Context, kind, address string) (net.Conn, error) {
-	dialer := net.Dialer{KeepAlive: -1}
-	if n.guarded {
-		dialer.Control = refuseLocal
+func (d dialer) dialOnce(ctx context.Context, network, address string) (net.Conn, error) {
+	netDialer := net.Dialer{KeepAlive: -1}
+	if d.rejectLocal {
+		netDialer.Control = rejectLocalAddress
 	}
-	if to, err := netip.ParseAddrPort(address); err == nil { // nothing to look up, which is the usual case
-		conn, err := dialer.DialTCP(ctx, kind, netip.AddrPort{}, to)
-		var failed *net.OpError
-		if errors.As(err, &failed) {
-			failed.Source = nil // no address of ours was asked for, and ":0" in an event would puzzle its reader
+	if addrPort, err := netip.ParseAddrPort(address); err == nil { // the usual case: nothing to resolve
+		conn, err := netDialer.DialTCP(ctx, network, netip.AddrPort{}, addrPort)
+		var opError *net.OpError
+		if errors.As(err, &opError) {
+			opError.Source = nil // no source address was requested, and ":0" in an event would be confusing
 		}
-		return resetting(conn, err)
+		return resetOnClose(conn, err)
 	}
-	conn, err := dialer.DialContext(ctx, kind, address)
+	conn, err := netDialer.DialContext(ctx, network, address)
 	if err != nil {
-		return nil, withLack(err)
+		return nil, withExhaustion(err)
 	}
-	return resetting(conn.(*net.TCPConn), nil)
+	return resetOnClose(conn.(*net.TCPConn), nil)
 }
 
-// withLack adds that nothing can be opened here to what came of a name: who looks names up does not say so (F28).
-func withLack(err error) error {
-	var nobody *net.DNSError
-	if !errors.As(err, &nobody) {
+// withExhaustion adds the cause to a resolver error if no socket can be opened: the resolver does not report it (F28).
+func withExhaustion(err error) error {
+	var dnsError *net.DNSError
+	if !errors.As(err, &dnsError) {
 		return err
 	}
-	socket, lack := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if lack != nil {
-		return fmt.Errorf("%w: %w", err, lack)
+	socket, socketErr := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if socketErr != nil {
+		return fmt.Errorf("%w: %w", err, socketErr)
 	}
 	_ = syscall.Close(socket)
 	return err
 }
 
-// resetting is the connection if there is one, never a nil that looks like one.
-func resetting(conn *net.TCPConn, err error) (net.Conn, error) {
+// resetOnClose never returns a typed nil as a connection.
+func resetOnClose(conn *net.TCPConn, err error) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -97,15 +144,15 @@ func resetting(conn *net.TCPConn, err error) (net.Conn, error) {
 	return conn, nil
 }
 
-// refuseLocal sees the address that a name was resolved to, so that no name leads around it.
-func refuseLocal(_, address string, _ syscall.RawConn) error {
-	to, err := netip.ParseAddrPort(address)
+// rejectLocalAddress runs after name resolution, so that no name circumvents it.
+func rejectLocalAddress(_, address string, _ syscall.RawConn) error {
+	addrPort, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return err
 	}
-	ip := to.Addr().Unmap()
+	ip := addrPort.Addr().Unmap()
 	if ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsUnspecified() {
-		return &refusedError{ip}
+		return &localAddressError{ip}
 	}
 	return nil
 }

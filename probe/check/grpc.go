@@ -17,53 +17,58 @@ import (
 	"github.com/heraldnode/herald/probe/judge"
 )
 
-// health is PRB-28: whatever is not SERVING is a failure, and none is an error.
-func (c *Checker) health(ctx context.Context, action *v1.GRPCAction, target Target) Outcome {
+// checkGRPC is PRB-28: anything but SERVING is a failure, and nothing is an error.
+func (d dialer) checkGRPC(ctx context.Context, action *v1.GRPCAction, target Target) Outcome {
 	address := net.JoinHostPort(target.Address.String(), strconv.Itoa(int(action.Port)))
-	line, err := c.web("", target).network.dial(ctx, "tcp", address)
+	conn, err := d.dial(ctx, "tcp", address)
 	if err != nil {
-		return noAnswer(err)
+		return newDialOutcome(err)
 	}
-	defer func() { _ = line.Close() }() // gRPC may not have come to use it
-	conn, err := speak(line)
+	defer func() { _ = conn.Close() }() // the gRPC client may not have used it
+	client, err := newGRPCClient(conn)
 	if err != nil {
-		return failed(fmt.Sprintf("failed to connect to %s: %v", address, err))
+		return newFailure(fmt.Sprintf("failed to connect to %s: %v", address, err))
 	}
-	defer func() { _ = conn.Close() }()
+	defer func() { _ = client.Close() }()
 	request := &healthpb.HealthCheckRequest{}
 	if action.Service != nil {
 		request.Service = *action.Service
 	}
-	answer, err := healthpb.NewHealthClient(conn).Check(ctx, request)
+	response, err := healthpb.NewHealthClient(client).Check(ctx, request)
 	switch {
 	case status.Code(err) == codes.Unimplemented:
-		return failed(fmt.Sprintf("the server at %s does not implement grpc.health.v1.Health: %v", address, err))
+		return newFailure(fmt.Sprintf("the server at %s does not implement grpc.health.v1.Health: %v", address, err))
 	case err != nil:
-		return failed(fmt.Sprintf("health check of service %q at %s: %v", request.Service, address, err))
-	case answer.Status != healthpb.HealthCheckResponse_SERVING:
-		return failed(fmt.Sprintf("service %q answers that it is %s", request.Service, answer.Status))
+		return newFailure(fmt.Sprintf("health check of service %q at %s: %v", request.Service, address, err))
+	case response.Status != healthpb.HealthCheckResponse_SERVING:
+		return newFailure(fmt.Sprintf("service %q is %s", request.Service, response.Status))
 	default:
 		return Outcome{Result: judge.Success}
 	}
 }
 
-// speak has gRPC use an open connection, and no other: what is wrong with opening one is known by its own words then, which
-// gRPC's errors do not keep.
-func speak(line net.Conn) (*grpc.ClientConn, error) {
-	lines := make(chan net.Conn, 1)
-	lines <- line
-	return grpc.NewClient("passthrough:///"+line.RemoteAddr().String(),
+// newGRPCClient returns a client over an open connection. It never opens another one: gRPC's errors do not preserve why a
+// connection failed.
+func newGRPCClient(conn net.Conn) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+conn.RemoteAddr().String(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithUserAgent(userAgent),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
-			select {
-			case line := <-lines:
-				return line, nil
-			default:
-				return nil, errors.New("the connection was closed")
-			}
-		}),
+		grpc.WithContextDialer(dialOnce(conn)),
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithMaxHeaderListSize(maxHeader),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxOutput)),
 	)
+}
+
+// dialOnce returns a dial function that yields the open connection the first time and fails afterwards.
+func dialOnce(conn net.Conn) func(context.Context, string) (net.Conn, error) {
+	conns := make(chan net.Conn, 1)
+	conns <- conn
+	return func(context.Context, string) (net.Conn, error) {
+		select {
+		case conn := <-conns:
+			return conn, nil
+		default:
+			return nil, errors.New("the server closed the connection or requires another one")
+		}
+	}
 }

@@ -19,26 +19,26 @@ import (
 
 const maxRedirects = 10
 
-// get is PRB-25. A failure's message never has the body: it may hold secrets.
-func (w *web) get(ctx context.Context, action *v1.HTTPGetAction, target Target) Outcome {
+// checkHTTP is PRB-25. The message of a failure never contains the body, which may hold secrets.
+func (t *transport) checkHTTP(ctx context.Context, action *v1.HTTPGetAction, target Target) Outcome {
 	request, err := newRequest(ctx, action, target)
 	if err != nil {
-		return unknown(err)
+		return newError(err)
 	}
-	client := http.Client{Transport: w, CheckRedirect: followSameHost}
+	client := http.Client{Transport: t, CheckRedirect: followSameHost}
 	response, err := client.Do(request)
 	if err != nil {
-		return noAnswer(err)
+		return newDialOutcome(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := start(response)
+	body, err := readBody(response)
 	switch {
 	case err != nil && (ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded)):
-		return failed(fmt.Sprintf("Get %q: no end of the body: %v", request.URL, context.DeadlineExceeded))
+		return newFailure(fmt.Sprintf("Get %q: read body: %v", request.URL, context.DeadlineExceeded))
 	case err != nil:
-		return unknown(fmt.Errorf("read body of %q: %w", request.URL, err))
+		return newError(fmt.Errorf("read body of %q: %w", request.URL, err))
 	case response.StatusCode < http.StatusOK || response.StatusCode >= http.StatusBadRequest:
-		return failed(fmt.Sprintf("HTTP probe failed with statuscode: %d", response.StatusCode))
+		return newFailure(fmt.Sprintf("HTTP probe failed with statuscode: %d", response.StatusCode))
 	case response.StatusCode >= http.StatusMultipleChoices:
 		return Outcome{Result: judge.Success, Warning: true, Message: "Probe terminated redirects, Response body: " + body}
 	default:
@@ -46,18 +46,18 @@ func (w *web) get(ctx context.Context, action *v1.HTTPGetAction, target Target) 
 	}
 }
 
-// start reads at most maxOutput bytes of the body, and returns them if they are shown to somebody.
-func start(response *http.Response) (string, error) {
-	body := io.LimitReader(response.Body, maxOutput)
+// readBody reads at most maxOutput bytes of the body. It returns them only for a redirect, whose body is reported.
+func readBody(response *http.Response) (string, error) {
+	limited := io.LimitReader(response.Body, maxOutput)
 	if response.StatusCode/100 == 3 {
-		shown, err := io.ReadAll(body)
-		return string(shown), err
+		body, err := io.ReadAll(limited)
+		return string(body), err
 	}
-	_, err := io.Copy(io.Discard, body)
+	_, err := io.Copy(io.Discard, limited)
 	return "", err
 }
 
-// followSameHost is PRB-26: who is sent elsewhere does not go, so that nobody can send a node's agent anywhere.
+// followSameHost is PRB-26: redirects to another host are not followed, so that a pod cannot send the node's agent anywhere.
 func followSameHost(next *http.Request, via []*http.Request) error {
 	if next.URL.Hostname() != via[0].URL.Hostname() {
 		return http.ErrUseLastResponse
@@ -70,42 +70,72 @@ func followSameHost(next *http.Request, via []*http.Request) error {
 
 // newRequest is PRB-24.
 func newRequest(ctx context.Context, action *v1.HTTPGetAction, target Target) (*http.Request, error) {
-	port, err := portOf(action.Port, target.Container)
+	port, err := resolvePort(action.Port, target.Container)
 	if err != nil {
 		return nil, err
 	}
-	to, err := url.Parse(action.Path)
-	if err != nil { // too late to refuse it
-		to = &url.URL{Path: action.Path}
+	requestURL, err := url.Parse(action.Path)
+	if err != nil { // too late to reject the pod
+		requestURL = &url.URL{Path: action.Path}
 	}
-	to.Scheme = "http"
+	requestURL.Scheme = "http"
 	if action.Scheme != "" {
-		to.Scheme = strings.ToLower(string(action.Scheme))
+		requestURL.Scheme = strings.ToLower(string(action.Scheme))
 	}
-	to.Host = net.JoinHostPort(hostOf(action.Host, target), strconv.Itoa(int(port)))
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, to.String(), nil)
+	requestURL.Host = net.JoinHostPort(targetHost(action.Host, target), strconv.Itoa(int(port)))
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, requestURL.String(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("container %s: httpGet: %w", target.Container.Name, err)
 	}
-	request.Header = headers(action.HTTPHeaders)
+	request.Header = newHeader(action.HTTPHeaders)
 	request.Host = request.Header.Get("Host")
 	return request, nil
 }
 
-// headers are the spec's, with what is said where it says nothing. An empty Accept asks for none.
-func headers(given []v1.HTTPHeader) http.Header {
-	all := make(http.Header, len(given)+2)
-	for _, header := range given {
-		all.Add(header.Name, header.Value)
+// newHeader returns the spec's headers and defaults for User-Agent and Accept. An empty Accept removes the default.
+func newHeader(specHeaders []v1.HTTPHeader) http.Header {
+	header := make(http.Header, len(specHeaders)+2)
+	for _, specHeader := range specHeaders {
+		header.Add(specHeader.Name, specHeader.Value)
 	}
-	if _, said := all["User-Agent"]; !said {
-		all["User-Agent"] = []string{userAgent}
+	if _, ok := header["User-Agent"]; !ok {
+		header["User-Agent"] = []string{userAgent}
 	}
-	switch accept, said := all["Accept"]; {
-	case !said:
-		all["Accept"] = []string{"*/*"}
+	switch accept, ok := header["Accept"]; {
+	case !ok:
+		header["Accept"] = []string{"*/*"}
 	case accept[0] == "":
-		all.Del("Accept")
+		header.Del("Accept")
 	}
-	return all
+	return header
 }
+
+// validateRequest reports why a request cannot be sent as the spec defines it. Sent anyway, it would be a different request:
+// an invalid header could become none or several, and a request without a host would reach the node itself (PRB-30).
+func validateRequest(request *http.Request) error {
+	switch scheme := request.URL.Scheme; {
+	case scheme != "http" && scheme != "https":
+		return fmt.Errorf("invalid scheme %q: want http or https", scheme)
+	case request.URL.Host == "":
+		return fmt.Errorf("%q has no host: the path must start with a slash", request.URL)
+	}
+	for name, values := range request.Header {
+		if name == "" || strings.ContainsFunc(name, isNotTokenRune) {
+			return fmt.Errorf("invalid header name %q", name)
+		}
+		for _, value := range values {
+			if strings.ContainsFunc(value, isControl) {
+				return fmt.Errorf("header %s: invalid value %q", name, value)
+			}
+		}
+	}
+	return nil
+}
+
+// isNotTokenRune reports whether the character is not allowed in a header name (RFC 9110, 5.6.2).
+func isNotTokenRune(r rune) bool {
+	alphanumeric := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
+	return !alphanumeric && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+}
+
+func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }

@@ -141,8 +141,8 @@ func TestPRB24WhatCannotBeSentIsAFailureAndIsNotSent(t *testing.T) {
 		says   string
 	}{
 		"PRB-30: a path that hides the host": {v1.HTTPGetAction{Path: "healthz:ready"}, "no host"},
-		"a header's name with a space":       {v1.HTTPGetAction{HTTPHeaders: []v1.HTTPHeader{{Name: "X Y", Value: "1"}}}, "name of a header"},
-		"a header without a name":            {v1.HTTPGetAction{HTTPHeaders: []v1.HTTPHeader{{Value: "1"}}}, "name of a header"},
+		"a header's name with a space":       {v1.HTTPGetAction{HTTPHeaders: []v1.HTTPHeader{{Name: "X Y", Value: "1"}}}, "header name"},
+		"a header without a name":            {v1.HTTPGetAction{HTTPHeaders: []v1.HTTPHeader{{Value: "1"}}}, "header name"},
 		"a header's value of two lines":      {v1.HTTPGetAction{HTTPHeaders: []v1.HTTPHeader{{Name: "X", Value: "1\r\nY: 2"}}}, "header X"},
 		"a header's value that steers":       {v1.HTTPGetAction{HTTPHeaders: []v1.HTTPHeader{{Name: "X", Value: "\x00"}}}, "header X"},
 	}
@@ -255,7 +255,7 @@ func TestProbesDoNotReachTheNodesOwnAddresses(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "localhost", "::1", "0.0.0.0", "169.254.169.254", "fe80::1%lo", "::ffff:127.0.0.1"} {
 		for _, scheme := range []v1.URIScheme{v1.URISchemeHTTP, v1.URISchemeHTTPS} {
 			found := ask(t, httpGet(intstr.FromInt32(port), func(a *v1.HTTPGetAction) { a.Host, a.Scheme = host, scheme }), target)
-			if found.Result != judge.Error || !strings.Contains(found.Message, "is refused") {
+			if found.Result != judge.Error || !strings.Contains(found.Message, "is not allowed") {
 				t.Errorf("%s://%s: %+v", scheme, host, found)
 			}
 		}

@@ -149,7 +149,7 @@ func TestPRB23ACommandsExitCodeDecides(t *testing.T) {
 			answers("", 0, fmt.Errorf("exec: %w", status.Error(codes.NotFound, "gone"))),
 			check.Outcome{Result: judge.NotFound, Message: "exec: rpc error: code = NotFound desc = gone"},
 		},
-		"no runtime": {nil, check.Outcome{Result: judge.Error, Message: "there is no runtime to run a command in"}},
+		"no runtime": {nil, check.Outcome{Result: judge.Error, Message: "no runtime to run commands"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

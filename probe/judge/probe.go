@@ -3,119 +3,168 @@ package judge
 import (
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 )
 
-// Kind is what a probe decides about.
-type Kind int
+// maxErrors is how many checks in a row may end with an error before a container counts as not ready.
+const maxErrors = 3
 
-// The kinds. Startup gates the others (PRB-17).
-const (
-	Startup Kind = iota
-	Readiness
-	Liveness
-)
-
-// String is the kubelet's word, as metrics and events show it.
-func (k Kind) String() string { return [...]string{"Startup", "Readiness", "Liveness"}[k] }
-
-// Of is the container's probe of that kind, or nil.
-func (k Kind) ProbeOf(c *v1.Container) *v1.Probe {
-	switch k {
-	case Startup:
-		return c.StartupProbe
-	case Readiness:
-		return c.ReadinessProbe
-	default:
-		return c.LivenessProbe
-	}
+// Container is the observed state of the probe's container.
+type Container struct {
+	// ID is zero if there is no container.
+	ID        observed.ContainerID
+	State     observed.State
+	StartedAt time.Time
+	// Started reports that the startup probe succeeded or does not exist. For a startup probe itself, it reports that the
+	// probe succeeded under an earlier agent (PRB-12).
+	Started bool
+	// Reachable reports that the container has an address to check, or needs none.
+	Reachable bool
+	// Delay postpones the first check (PRB-4).
+	Delay time.Duration
 }
 
-// Rules are what the spec says about a probe.
-type Params struct {
-	Kind                               Kind
-	InitialDelay, Period               time.Duration
-	FailureThreshold, SuccessThreshold int
-	// AfterStartup tells that a startup probe has the first word.
-	HasStartupProbe bool
-}
-
-// RulesOf reads a spec. What the API server would have filled in counts where nothing, or nonsense, stands.
-func NewParams(kind Kind, spec *v1.Probe) Params {
-	return Params{
-		Kind:             kind,
-		InitialDelay:     seconds(spec.InitialDelaySeconds, 0),
-		Period:           seconds(spec.PeriodSeconds, 10),
-		FailureThreshold: int(positive(spec.FailureThreshold, 3)),
-		SuccessThreshold: int(positive(spec.SuccessThreshold, 1)),
-	}
-}
-
-// firstAfter is how long a container runs before it is first checked (PRB-15). Liveness gives it a period where the spec gives
-// it neither a delay nor a startup probe: to ask at once could only end what is still starting.
-func (r Params) firstAfter() time.Duration {
-	if r.Kind == Liveness && r.InitialDelay == 0 && !r.HasStartupProbe {
-		return r.Period
-	}
-	return r.InitialDelay
-}
-
-// Timeout is how long one check of the probe may take.
-func Timeout(spec *v1.Probe) time.Duration { return seconds(spec.TimeoutSeconds, 1) }
-
-func seconds(n, otherwise int32) time.Duration {
-	return time.Duration(positive(n, otherwise)) * time.Second
-}
-
-func positive(n, otherwise int32) int32 {
-	if n > 0 {
-		return n
-	}
-	return otherwise
-}
-
-// Probe is what is known of one probe. It is a value: methods return the next one. Make one with New.
+// Probe is the state of one probe. It is an immutable value: methods return the next state. Create it with New.
 type Probe struct {
-	rules Params
+	params Params
 
-	// About the container that was seen last:
+	// The following describe the container that was observed last.
 	container observed.ContainerID
-	verdict   derive.ProbeResult
-	// held: nothing is checked until another container is seen.
-	held bool
-	// ended: the container was seen to have exited, so that a check that was under way speaks of nothing.
-	ended bool
-	// streak counts how often last was found in a row, errors the rounds in a row that found nothing out.
-	last           Result
-	streak, errors int
-	// began is when it began to run, by the clock that nobody sets; zero: it was not seen to.
-	began time.Time
-	// earliest is when the next check may begin.
-	earliest time.Time
+	result    derive.ProbeResult
+	// onHold reports that no check is done until another container is observed.
+	onHold bool
+	// exited reports that the container exited, so that the result of a check in flight is obsolete.
+	exited bool
+	// lastResult was found resultRun times in a row. errorRun counts consecutive checks with an error.
+	lastResult          Result
+	resultRun, errorRun int
+	// runningSince is when the container started, on the monotonic clock. Zero if it was not observed running.
+	runningSince time.Time
+	// nextCheck is the earliest time of the next check.
+	nextCheck time.Time
 }
 
-// New is a probe that has seen no container.
-func New(rules Params) Probe { return Probe{rules: rules} }
+// New returns a probe that has not observed a container.
+func New(params Params) Probe { return Probe{params: params} }
 
-// Verdict is what the probe says of that container.
-func (p Probe) Result(of observed.ContainerID) derive.ProbeResult {
-	if of != p.container {
+// Result returns the result of the container with this ID.
+func (p Probe) Result(id observed.ContainerID) derive.ProbeResult {
+	if id != p.container {
 		return derive.ProbeUnknown
 	}
-	return p.verdict
+	return p.result
 }
 
-// Decided is the container that the probe has a verdict about, if any.
+// LastResult returns the container that was observed last and its result.
 func (p Probe) LastResult() (observed.ContainerID, derive.ProbeResult) {
-	return p.container, p.verdict
+	return p.container, p.result
 }
 
-// Under is the probe under other rules: what was decided stands, counting starts anew.
-func (p Probe) WithParams(rules Params) Probe {
-	p.earliest = p.earliest.Add(rules.Period - p.rules.Period)
-	p.rules, p.last, p.streak, p.errors = rules, 0, 0, 0
+// NextCheck returns the earliest time of the next check.
+func (p Probe) NextCheck() time.Time { return p.nextCheck }
+
+// WithParams returns the probe with other parameters. The result is kept, the counters are reset.
+func (p Probe) WithParams(params Params) Probe {
+	p.nextCheck = p.nextCheck.Add(params.Period - p.params.Period)
+	p.params, p.lastResult, p.resultRun, p.errorRun = params, 0, 0, 0
+	return p
+}
+
+// Due reports whether to check the container now. If not, retryAt is when to ask again, unless the container changes before.
+func (p Probe) Due(container Container, now time.Time) (next Probe, due bool, retryAt time.Time) {
+	nextPeriod := now.Add(p.params.Period)
+	if container.ID == (observed.ContainerID{}) { // PRB-11
+		return p, false, nextPeriod
+	}
+	if container.ID != p.container {
+		p = p.withContainer(container, now)
+	}
+	p.exited = container.State == observed.Exited
+	if p.exited && p.params.Kind == Readiness { // PRB-14
+		p.result = derive.ProbeFailure
+	}
+	if container.State == observed.Running && p.runningSince.IsZero() {
+		// Computed once, so that setting the clock does not change it (F14).
+		p.runningSince = now.Add(-max(0, now.Sub(container.StartedAt)))
+	}
+	if p.isPaused(container) {
+		return p, false, nextPeriod
+	}
+	start := p.nextCheck
+	if delayed := p.runningSince.Add(p.params.firstCheckDelay()); delayed.After(start) { // PRB-15
+		start = delayed
+	}
+	if start.After(now) {
+		return p, false, start
+	}
+	p.nextCheck = nextPeriod // BUG-36
+	return p, true, time.Time{}
+}
+
+// withContainer starts over with a new container. Nothing is carried over from the previous one (BUG-22). There is no result
+// until a check yields one: until then, the published status of this container stands (I16).
+func (p Probe) withContainer(container Container, now time.Time) Probe {
+	next := Probe{params: p.params, container: container.ID}
+	if container.Delay > 0 {
+		next.nextCheck = now.Add(container.Delay)
+	}
+	if p.params.Kind == Startup && container.Started && container.State == observed.Running {
+		next.result, next.onHold = derive.ProbeSuccess, true
+	}
+	return next
+}
+
+// isPaused reports whether there is nothing to check, whatever the time. A container without an address is not checked: some
+// other process could respond (PRB-30).
+func (p Probe) isPaused(container Container) bool {
+	gated := p.params.Kind != Startup && !container.Started
+	return p.onHold || gated || !container.Reachable || container.State != observed.Running
+}
+
+// Record adds the result of a check of the container with this ID, and reports whether the probe's result changed. Checks of
+// any other container than the one observed last are ignored.
+func (p Probe) Record(id observed.ContainerID, result Result) (next Probe, changed bool) {
+	if id != p.container || p.onHold || p.exited {
+		return p, false
+	}
+	before := p.result
+	switch result {
+	case NotFound:
+		p = p.withUnready()
+	case Error:
+		if p.errorRun++; p.errorRun >= max(maxErrors, p.params.FailureThreshold) {
+			p = p.withUnready()
+		}
+	default:
+		p = p.withCount(result)
+	}
+	return p, p.result != before
+}
+
+// withUnready is BUG-24: a container that is gone or cannot be checked for long is not ready. It does not restart: the
+// runtime may be the cause, and then every container would.
+func (p Probe) withUnready() Probe {
+	if p.params.Kind == Readiness {
+		p.result, p.lastResult, p.resultRun = derive.ProbeFailure, Failure, p.params.FailureThreshold
+	}
+	return p
+}
+
+// withCount is PRB-19. A check with an error neither counts nor resets the counter (PRB-18).
+func (p Probe) withCount(result Result) Probe {
+	p.errorRun = 0
+	if result != p.lastResult {
+		p.lastResult, p.resultRun = result, 0
+	}
+	p.resultRun++
+	switch {
+	case result == Failure && p.resultRun >= p.params.FailureThreshold:
+		p.result = derive.ProbeFailure
+		p.onHold = p.params.Kind != Readiness // PRB-20
+	case result == Success && p.resultRun >= p.params.SuccessThreshold:
+		p.result = derive.ProbeSuccess
+		p.onHold = p.params.Kind == Startup
+	}
 	return p
 }
