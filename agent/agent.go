@@ -1,7 +1,17 @@
 package agent
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/heraldnode/herald/allocation"
 	"github.com/heraldnode/herald/pleg"
@@ -15,7 +25,7 @@ import (
 	"github.com/heraldnode/herald/worker"
 )
 
-// Agent is one node's agent. Its parts may be asked at any time; Run is called once.
+// Agent is a node agent. Its components may be queried at any time.
 type Agent struct {
 	Pods        *pod.Manager
 	Statuses    *status.Manager
@@ -27,51 +37,52 @@ type Agent struct {
 	Sources     *source.Mux
 
 	config  Config
-	health  *health
-	volumes *volumes // nil: pods have none
+	health  *runtimeHealth
+	volumes *volumeCleaner // nil without Config.Volumes
 }
 
-// New makes an agent of its parts. Nothing is started yet; what an earlier agent left in Config.State is read.
+// New creates the components of an agent and reads Config.State. It starts nothing.
 func New(config Config) (*Agent, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{config: config, Pods: pod.NewManager(), health: newHealth(config.Runtime)}
+	a := &Agent{config: config, Pods: pod.NewManager(), health: newRuntimeHealth(config.Runtime)}
 	if config.Volumes != nil {
-		a.volumes = &volumes{Volumes: config.Volumes, removed: map[podid.UID]chan struct{}{}}
+		a.volumes = newVolumeCleaner(config.Volumes)
 	}
-	for _, build := range []func() error{
-		a.makeSources, a.makePLEG, a.makeAllocations, a.makeStatuses, a.makeProber, a.makeWorkers, a.makeMirrors, a.registerMetrics,
+	for _, init := range []func() error{
+		a.initSources, a.initPLEG, a.initAllocations, a.initStatuses, a.initProber, a.initWorkers, a.initMirrors, a.registerMetrics,
 	} {
-		if err := build(); err != nil {
+		if err := init(); err != nil {
 			return nil, err
 		}
 	}
 	return a, nil
 }
 
-func (a *Agent) makeSources() (err error) {
+func (a *Agent) initSources() (err error) {
 	a.Sources, err = source.NewMux(source.MuxConfig{
-		Sources: a.config.Sources, Events: a.config.Events, NodeName: a.config.NodeName,
-		Logger: a.config.Logger, Metrics: a.config.Metrics,
+		Sources: a.config.Sources, NodeName: a.config.NodeName,
+		Events: a.config.Events, Logger: a.config.Logger, Metrics: a.config.Metrics,
 	})
 	return err
 }
 
-func (a *Agent) makePLEG() (err error) {
+func (a *Agent) initPLEG() (err error) {
 	a.PLEG, err = pleg.New(pleg.Config{Runtime: a.config.Runtime, Logger: a.config.Logger, Metrics: a.config.Metrics})
 	return err
 }
 
-func (a *Agent) makeAllocations() (err error) {
+func (a *Agent) initAllocations() (err error) {
 	a.Allocations, err = allocation.New(allocation.Config{State: a.config.State, Metrics: a.config.Metrics})
 	return err
 }
 
-func (a *Agent) makeStatuses() (err error) {
+func (a *Agent) initStatuses() (err error) {
 	config := status.Config{
-		Pods: a.Pods, Deletion: safety{a}, Allocations: a.Allocations, State: a.config.State, Logger: a.config.Logger, Metrics: a.config.Metrics,
+		Pods: a.Pods, Deletion: deletionSafety{a}, Allocations: a.Allocations, State: a.config.State,
+		Logger: a.config.Logger, Metrics: a.config.Metrics,
 	}
 	if a.config.API != nil {
 		config.API = a.config.API
@@ -80,24 +91,26 @@ func (a *Agent) makeStatuses() (err error) {
 	return err
 }
 
-func (a *Agent) makeProber() (err error) {
+func (a *Agent) initProber() (err error) {
 	config := probe.Config{
 		PodCache: a.PLEG, Statuses: a.Statuses, Wake: func(uid podid.UID) { a.Workers.Wake(uid) }, NodeInfo: a.config.NodeInfo,
 		Events: a.config.Events, Logger: a.config.Logger, Metrics: a.config.Metrics,
 	}
-	if runtime, can := a.config.Runtime.(check.Runtime); can {
+	if runtime, ok := a.config.Runtime.(check.Runtime); ok {
 		config.Runtime = runtime
 	}
 	a.Prober, err = probe.New(config)
 	return err
 }
 
-func (a *Agent) makeWorkers() (err error) {
+func (a *Agent) initWorkers() (err error) {
 	config := worker.Config{
 		Runtime: a.config.Runtime, PodCache: a.PLEG, Statuses: a.Statuses, Probes: a.Prober,
-		Admit: a.config.Admit, Allocated: a.allocated, ResizeState: a.Allocations.ResizeState, NodeInfo: a.config.NodeInfo, NetworkReady: a.health.network, OnPodStopped: a.stopped,
-		Resync: a.config.Resync,
-		Events: a.config.Events, State: a.config.State, Logger: a.config.Logger, Metrics: a.config.Metrics,
+		Admit: a.config.Admit, Allocated: a.allocatedPod, ResizeState: a.Allocations.ResizeState,
+		NodeInfo: a.config.NodeInfo, NetworkReady: a.health.networkError,
+		OnPodStopped: func(name podid.FullName) { a.Mirrors.Enqueue(name) }, // PW-43
+		State:        a.config.State, Resync: a.config.Resync,
+		Events: a.config.Events, Logger: a.config.Logger, Metrics: a.config.Metrics,
 	}
 	if a.volumes != nil {
 		config.Volumes = a.volumes
@@ -106,7 +119,7 @@ func (a *Agent) makeWorkers() (err error) {
 	return err
 }
 
-func (a *Agent) makeMirrors() (err error) {
+func (a *Agent) initMirrors() (err error) {
 	config := mirror.Config{
 		NodeName: a.config.NodeName, Pods: a.Pods, Terminating: a.Workers.IsTerminating,
 		StaticSourcesReady: func() bool { return a.Sources.Ready(podid.File) && a.Sources.Ready(podid.HTTP) },
@@ -126,8 +139,162 @@ func (a *Agent) registerMetrics() error {
 	return a.config.Metrics.Register(a.Pods.Collector())
 }
 
-// NetworkReady says what keeps pods from getting a network, or nil.
-func (a *Agent) NetworkReady() error { return a.health.network() }
+// deletionSafety implements status.DeletionSafety with the workers, which are created after the status manager.
+type deletionSafety struct{ agent *Agent }
 
-// Healthy says what keeps the agent from doing its work, or nil.
-func (a *Agent) Healthy() error { return errors.Join(a.PLEG.Healthy(), a.health.runtime()) }
+func (s deletionSafety) PodCouldHaveRunningContainers(uid podid.UID) bool {
+	return s.agent.Workers.PodCouldHaveRunningContainers(uid)
+}
+
+func (s deletionSafety) PodResourcesAreReclaimed(pod *v1.Pod, status *v1.PodStatus) bool {
+	return s.agent.Workers.PodResourcesAreReclaimed(pod, status)
+}
+
+// Run runs the agent until ctx ends and returns when everything that it started has ended. Containers keep running. Pending
+// statuses are still sent, within the flush timeout of the status manager. If a component exits, Run stops the others and
+// returns its error. Run must be called only once.
+func (a *Agent) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	statusCtx, stopStatuses := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopStatuses()
+	components, statuses := componentGroup{stop: stop}, componentGroup{stop: stop}
+	statuses.run(statusCtx, component{"statuses", a.Statuses.Run})
+	for _, c := range a.components() {
+		components.run(ctx, c)
+	}
+	err := components.wait()
+	stopStatuses() // last, to send what the other components reported
+	return errors.Join(err, statuses.wait())
+}
+
+// component is a part of the agent that runs in its own goroutine.
+type component struct {
+	name string
+	run  func(context.Context) error
+}
+
+func (a *Agent) components() []component {
+	components := []component{
+		{"health", a.health.run}, {"pleg", a.PLEG.Run}, {"probes", a.Prober.Run}, {"workers", a.Workers.Run},
+		{"sources", a.Sources.Run}, {"dispatch", a.dispatch}, {"wake-ups", a.wakeChangedPods},
+	}
+	if a.config.API != nil {
+		components = append(components, component{"mirrors", a.Mirrors.Run})
+	}
+	if collector, ok := a.config.Runtime.(GarbageCollector); ok {
+		run := func(ctx context.Context) error { return a.collectGarbage(ctx, collector) }
+		components = append(components, component{"garbage collector", run})
+	}
+	if a.volumes != nil {
+		components = append(components, component{"volumes", a.cleanUpVolumes})
+	}
+	return components
+}
+
+// componentGroup runs components concurrently and joins their errors.
+type componentGroup struct {
+	stop    context.CancelFunc // called when a component exits
+	running sync.WaitGroup
+	mu      sync.Mutex // guards err
+	err     error
+}
+
+func (g *componentGroup) run(ctx context.Context, c component) {
+	g.running.Go(func() {
+		defer g.stop()
+		err := c.run(ctx)
+		switch {
+		case ctx.Err() == nil && err == nil:
+			err = errors.New("exited unexpectedly")
+		case err == nil, errors.Is(err, context.Canceled):
+			return
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.err = errors.Join(g.err, fmt.Errorf("agent: %s: %w", c.name, err))
+	})
+}
+
+func (g *componentGroup) wait() error {
+	g.running.Wait()
+	return g.err
+}
+
+// NetworkReady returns what keeps pods from getting a network, or nil.
+func (a *Agent) NetworkReady() error { return a.health.networkError() }
+
+// Healthy returns what keeps the agent from running pods, or nil.
+func (a *Agent) Healthy() error { return errors.Join(a.PLEG.Healthy(), a.health.runtimeError()) }
+
+// LocalPods returns the desired pods and those that are still on the node, sorted by namespace, name and UID. Each has the
+// status that the node knows, which may be newer than that of the API server (PM-16).
+func (a *Agent) LocalPods() []*v1.Pod {
+	pods := a.Pods.GetPods()
+	desired := make(map[types.UID]bool, len(pods))
+	for _, pod := range pods {
+		desired[pod.UID] = true
+	}
+	for _, state := range a.Workers.Pods() {
+		if state.Pod != nil && !desired[types.UID(state.UID)] {
+			pods = append(pods, state.Pod)
+		}
+	}
+	local := make([]*v1.Pod, 0, len(pods))
+	for _, pod := range pods {
+		podStatus := pod.Status
+		if cached, found := a.Statuses.GetPodStatus(pod.UID); found {
+			podStatus = cached
+		}
+		local = append(local, localPod(pod, podStatus))
+	}
+	slices.SortFunc(local, func(a, b *v1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	return local
+}
+
+// localPod returns a copy of the pod with the status. A pod that was not created by an API server is as old as its start on
+// this node.
+func localPod(pod *v1.Pod, podStatus v1.PodStatus) *v1.Pod {
+	local := *pod
+	local.Status = podStatus
+	if local.CreationTimestamp.IsZero() && podStatus.StartTime != nil {
+		local.CreationTimestamp = *podStatus.StartTime
+	}
+	return &local
+}
+
+// WatchLocalPods yields the pods of LocalPods as added, and then every change, until ctx ends.
+func (a *Agent) WatchLocalPods(ctx context.Context) iter.Seq[watch.Event] {
+	return func(yield func(watch.Event) bool) {
+		changes := a.Statuses.Changes(ctx) // subscribe before the list: a change may be yielded twice but is never missed
+		known := map[types.UID]bool{}
+		for _, pod := range a.LocalPods() {
+			known[pod.UID] = true
+			if !yield(watch.Event{Type: watch.Added, Object: pod}) {
+				return
+			}
+		}
+		for change := range changes {
+			if !yield(newWatchEvent(change, known)) {
+				return
+			}
+		}
+	}
+}
+
+// newWatchEvent converts a change to an event. known holds the pods that were yielded and is updated.
+func newWatchEvent(change status.Change, known map[types.UID]bool) watch.Event {
+	uid := types.UID(change.UID)
+	event := watch.Event{Type: watch.Modified, Object: localPod(change.Pod, *change.Status)}
+	switch {
+	case change.Removed:
+		event.Type = watch.Deleted
+		delete(known, uid)
+	case !known[uid]:
+		event.Type = watch.Added
+		known[uid] = true
+	}
+	return event
+}

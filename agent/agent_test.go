@@ -13,239 +13,290 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/agent"
+	"github.com/heraldnode/herald/event/broadcaster"
+	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/heraldtest/engine"
+	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/source"
 )
 
-const webYAML = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  containers:\n  - {name: main, image: web:1}\n"
-
-// inStory runs a test in a bubble, on a machine that has the one manifest web.yaml and no agent yet.
-func inStory(t *testing.T, test func(*story)) {
+// newConfig returns a complete config of a standalone node.
+func newConfig(t *testing.T, mutate func(*agent.Config)) agent.Config {
 	t.Helper()
-	state := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStory(t, map[string]string{"web.yaml": webYAML}, state)
-		test(s)
-		s.end()
+	events, err := broadcaster.New(broadcaster.Config{NodeName: nodeName, Scheme: kubeapi.NewScheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := agent.Config{NodeName: nodeName, Sources: []source.Source{newFakeSource()}, Runtime: engine.New(), Events: events}
+	mutate(&config)
+	return config
+}
+
+func TestConfig_Invalid(t *testing.T) {
+	tests := map[string]struct {
+		mutate func(*agent.Config)
+		want   string
+	}{
+		"NodeName": {func(c *agent.Config) { c.NodeName = "" }, "agent.Config: NodeName is required"},
+		"Sources":  {func(c *agent.Config) { c.Sources = nil }, "agent.Config: Sources is required"},
+		"Runtime":  {func(c *agent.Config) { c.Runtime = nil }, "agent.Config: Runtime is required"},
+		"Events":   {func(c *agent.Config) { c.Events = nil }, "agent.Config: Events is required"},
+		"HousekeepingInterval": {
+			func(c *agent.Config) { c.HousekeepingInterval = -time.Second }, "agent.Config: HousekeepingInterval must not be negative",
+		},
+		"Resync": {func(c *agent.Config) { c.Resync = -time.Second }, "Resync"},
+		"two sources of one name": {
+			func(c *agent.Config) { c.Sources = append(c.Sources, newFakeSource()) }, `source.MuxConfig: Sources contains two sources named "file"`,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if _, err := agent.New(newConfig(t, test.mutate)); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Fatalf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+	t.Run("several fields", func(t *testing.T) {
+		_, err := agent.New(agent.Config{})
+		for _, field := range []string{"NodeName", "Sources", "Runtime", "Events"} {
+			if err == nil || !strings.Contains(err.Error(), field) {
+				t.Errorf("got %v, want an error that names %s", err, field)
+			}
+		}
 	})
 }
 
-// do plays commands, as in a story.
-func (s *story) do(lines ...string) {
-	s.Helper()
-	for _, line := range lines {
-		s.play(line)
+func TestNew_Metrics(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	setMetrics := func(config *agent.Config) { config.Metrics = registry }
+	if _, err := agent.New(newConfig(t, setMetrics)); err != nil {
+		t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, family := range families {
+		names[family.GetName()] = true
+	}
+	for _, name := range []string{"kubelet_desired_pods", "kubelet_mirror_pods"} {
+		if !names[name] {
+			t.Errorf("got no metric %s", name)
+		}
+	}
+	if _, err := agent.New(newConfig(t, setMetrics)); err == nil {
+		t.Error("second agent with the same registry: got nil, want an error")
 	}
 }
 
-func apiPod(name string, created time.Time) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: "shop", UID: types.UID(name), CreationTimestamp: metav1.NewTime(created),
-		},
-		Spec: v1.PodSpec{NodeName: nodeName, Containers: []v1.Container{{Name: "main", Image: "web:1"}}},
+func TestRun_ComponentFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		a, err := agent.New(newConfig(t, func(config *agent.Config) { config.Metrics = registry }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The sources register their metrics in Run and fail because the name is taken.
+		registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "herald_manifest_problems"}))
+		err = a.Run(t.Context())
+		if err == nil || !strings.HasPrefix(err.Error(), "agent: sources: register") {
+			t.Fatalf("got %v, want the error of the sources", err)
+		}
+		if strings.Count(err.Error(), "agent: ") != 1 {
+			t.Errorf("got %v, want no error of other components", err)
+		}
+	})
+}
+
+// hangingTransport blocks every request until its context ends.
+type hangingTransport struct{}
+
+func (hangingTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	<-request.Context().Done()
+	return nil, request.Context().Err()
+}
+
+func TestRun_EndsWithinFlushTimeout(t *testing.T) {
+	tests := map[string]func(*harness){
+		"API server hangs": func(h *harness) { h.node.transport.redirect(hangingTransport{}); h.runCommands("exit web main 1") },
+		"API server down":  func(h *harness) { h.runCommands("api-down", "exit web main 1") },
+		"runtime hangs":    func(h *harness) { h.runCommands("hang", "delete web 5s") },
+	}
+	for name, inject := range tests {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(h *harness) {
+				h.runCommands("start agent", "bind web.yaml", "wait 5s")
+				inject(h)
+				h.runCommands("wait 1m")
+				begin := time.Now()
+				h.runCommands("stop agent")
+				if took := time.Since(begin) - settleTime; took > 5*time.Second+10*readLatency {
+					h.Errorf("got %v, want at most 5s", took)
+				}
+			})
+		})
 	}
 }
 
-func TestCFG43TheOlderPodIsAdmittedFirstAndTheAddressBookKnowsAllByThen(t *testing.T) {
-	inStory(t, func(s *story) {
+func TestCFG43_AdmissionOrder(t *testing.T) {
+	run(t, func(h *harness) {
 		now := time.Now()
 		for name, age := range map[string]time.Duration{"a": time.Hour, "b": 3 * time.Hour, "c": 2 * time.Hour, "d": 0} {
-			s.server.AddPod(apiPod(name, now.Add(-age)))
+			h.server.AddPod(heraldtest.NewPod(name, heraldtest.OnNode(nodeName), func(pod *v1.Pod) {
+				pod.Namespace, pod.CreationTimestamp = namespace, metav1.NewTime(now.Add(-age))
+			}))
 		}
 		var mu sync.Mutex
-		var asked []string
-		s.configure = func(c *agent.Config) {
-			c.Admit = func(p *v1.Pod) error {
+		var order []string
+		h.configure = func(config *agent.Config) {
+			config.Admit = func(pod *v1.Pod) error {
 				mu.Lock()
 				defer mu.Unlock()
-				asked = append(asked, p.Name)
-				if known := len(s.node.Pods.GetPods()); known != 4 {
-					s.Errorf("%s was asked about when the address book had %d pods of 4", p.Name, known)
+				order = append(order, pod.Name)
+				if pods := len(h.node.Pods.GetPods()); pods != 4 {
+					h.Errorf("at the admission of %s: got %d pods in the pod manager, want 4", pod.Name, pods)
 				}
 				return nil
 			}
 		}
-		s.do("start agent", "wait 1s")
-		if want := []string{"b", "c", "a", "d"}; !slices.Equal(asked, want) {
-			s.Errorf("asked about %v, want %v", asked, want)
+		h.runCommands("start agent", "wait 1s")
+		if want := []string{"b", "c", "a", "d"}; !slices.Equal(order, want) {
+			h.Errorf("got %v, want %v", order, want)
 		}
 	})
 }
 
-// stopWatcher is a runtime that looks at the address book when a container is stopped.
-type stopWatcher struct {
+// stopObserver is a runtime that calls onStop before it stops a container.
+type stopObserver struct {
 	agent.Runtime
-	stopping func()
+	onStop func()
 }
 
-func (r stopWatcher) StopContainer(ctx context.Context, pod *v1.Pod, stop plan.Stop) error {
-	r.stopping()
+func (r stopObserver) StopContainer(ctx context.Context, pod *v1.Pod, stop plan.Stop) error {
+	r.onStop()
 	return r.Runtime.StopContainer(ctx, pod, stop)
 }
 
-func TestCFG44APodIsOutOfTheAddressBookBeforeItIsStopped(t *testing.T) {
-	inStory(t, func(s *story) {
+func TestCFG44_RemovedBeforeStopped(t *testing.T) {
+	run(t, func(h *harness) {
 		stopped := false
-		s.configure = func(c *agent.Config) {
-			c.Runtime = stopWatcher{c.Runtime, func() {
+		h.configure = func(config *agent.Config) {
+			config.Runtime = stopObserver{config.Runtime, func() {
 				stopped = true
-				if pods := s.node.Pods.GetPods(); len(pods) > 0 {
-					s.Errorf("%s is still in the address book", pods[0].Name)
+				if pods := h.node.Pods.GetPods(); len(pods) > 0 {
+					h.Errorf("got %s in the pod manager, want none", pods[0].Name)
 				}
 			}}
 		}
-		s.do("start agent", "manifest web.yaml", "wait 1s", "unmanifest web", "wait 1s")
+		h.runCommands("start agent", "put-manifest web.yaml", "wait 1s", "remove-manifest web", "wait 1s")
 		if !stopped {
-			s.Error("nothing was stopped")
+			h.Error("got no stopped container, want one")
 		}
 	})
 }
 
-func TestBUG14ADeletedMirrorIsReplacedAtOnce(t *testing.T) {
-	for name, grace := range map[string]string{"gracefully, which the API server tells as an update": "30s", "by force": "0s"} {
+func TestBUG14_MirrorDeleted(t *testing.T) {
+	// The API server reports a graceful deletion as an update.
+	for name, gracePeriod := range map[string]string{"graceful": "30s", "forced": "0s"} {
 		t.Run(name, func(t *testing.T) {
-			inStory(t, func(s *story) {
-				s.do("start agent", "manifest web.yaml", "wait 1s")
-				before := s.server.Pod(fullName("web-node-1"))
-				s.do("delete web-node-1 " + grace)
-				now := s.server.Pod(fullName("web-node-1"))
-				if now == nil || now.UID == before.UID || now.DeletionTimestamp != nil || now.Status.Phase != v1.PodRunning {
-					s.Errorf("%v after the mirror was deleted it is %v", busy, now)
+			run(t, func(h *harness) {
+				h.runCommands("start agent", "put-manifest web.yaml", "wait 1s")
+				before := h.server.Pod(fullName("web-node-1"))
+				h.runCommands("delete web-node-1 " + gracePeriod)
+				mirror := h.server.Pod(fullName("web-node-1"))
+				if mirror == nil || mirror.UID == before.UID || mirror.DeletionTimestamp != nil || mirror.Status.Phase != v1.PodRunning {
+					h.Errorf("after %v: got %v, want a new running mirror", settleTime, mirror)
 				}
-				if stops := s.engine.Calls("StopContainer"); stops > 0 {
-					s.Errorf("the pod itself was stopped")
+				if stops := h.engine.Calls("StopContainer"); stops > 0 {
+					h.Errorf("got %d stops, want 0", stops)
 				}
 			})
 		})
 	}
 }
 
-// tellEnd is somebody else who says that a pod has failed.
-func (s *story) tellEnd(name string) {
-	s.server.UpdatePod(fullName(name), func(p *v1.Pod) { p.Status.Phase, p.Status.Reason = v1.PodFailed, "NodeLost" })
-	s.do("wait 10s")
+// failPod sets a pod to Failed as another component.
+func (h *harness) failPod(name string) {
+	h.server.UpdatePod(fullName(name), func(pod *v1.Pod) { pod.Status.Phase, pod.Status.Reason = v1.PodFailed, "NodeLost" })
+	h.runCommands("wait 10s")
 }
 
-func TestPW7APodThatSomebodyElseSaysHasFailedIsStopped(t *testing.T) { // PH-20
-	inStory(t, func(s *story) {
-		s.do("start agent", "bind web.yaml", "wait 5s")
-		s.tellEnd("web")
-		if got := s.server.Pod(fullName("web")).Status; s.uidOf("web") != "" || got.Reason != "NodeLost" || got.ContainerStatuses[0].State.Terminated == nil {
-			s.Errorf("its status is %+v, and what runs is %q", got, s.uidOf("web"))
+func TestPW7_PodFailedByOther(t *testing.T) { // PH-20
+	run(t, func(h *harness) {
+		h.runCommands("start agent", "bind web.yaml", "wait 5s")
+		h.failPod("web")
+		status := h.server.Pod(fullName("web")).Status
+		if h.runningUID("web") != "" || status.Reason != "NodeLost" || status.ContainerStatuses[0].State.Terminated == nil {
+			h.Errorf("got %+v and running pod %q, want a stopped pod with reason NodeLost", status, h.runningUID("web"))
 		}
 	})
 }
 
-func TestPH20AStaticPodRunsOnWhateverIsSaidOfItsMirror(t *testing.T) {
-	tests := map[string]func(*story){
-		"while it runs":          func(s *story) { s.tellEnd("web-node-1") },
-		"while it waits":         func(s *story) { s.do("exit web-node-1 main 1", "exit web-node-1 main 1"); s.tellEnd("web-node-1") },
-		"and the agent restarts": func(s *story) { s.tellEnd("web-node-1"); s.do("restart agent") },
+func TestPH20_MirrorFailedByOther(t *testing.T) {
+	tests := map[string]func(*harness){
+		"running": func(h *harness) { h.failPod("web-node-1") },
+		"backoff": func(h *harness) {
+			h.runCommands("exit web-node-1 main 1", "exit web-node-1 main 1")
+			h.failPod("web-node-1")
+		},
+		"agent restart": func(h *harness) { h.failPod("web-node-1"); h.runCommands("restart agent") },
 	}
-	for name, happens := range tests {
+	for name, fail := range tests {
 		t.Run(name, func(t *testing.T) {
-			inStory(t, func(s *story) {
-				s.do("start agent", "manifest web.yaml", "wait 5s")
-				happens(s)
-				s.do("wait 5m")
-				if s.uidOf("web-node-1") == "" {
-					s.Error("nothing runs")
+			run(t, func(h *harness) {
+				h.runCommands("start agent", "put-manifest web.yaml", "wait 5s")
+				fail(h)
+				h.runCommands("wait 5m")
+				if h.runningUID("web-node-1") == "" {
+					h.Error("got no running pod, want one")
 				}
-				s.do("delete web-node-1 0s", "wait 1m")
-				if p := s.server.Pod(fullName("web-node-1")); p == nil || p.Status.Phase != v1.PodRunning || p.Status.Reason != "" {
-					s.Errorf("its new mirror is %v", p)
+				h.runCommands("delete web-node-1 0s", "wait 1m")
+				mirror := h.server.Pod(fullName("web-node-1"))
+				if mirror == nil || mirror.Status.Phase != v1.PodRunning || mirror.Status.Reason != "" {
+					h.Errorf("got %v, want a running mirror", mirror)
 				}
 			})
 		})
 	}
 }
 
-func TestPW50WhatNobodyWantsIsEndedThoughTheRuntimeIsSlow(t *testing.T) { // PW-51
-	inStory(t, func(s *story) {
-		heal := s.engine.Break(engine.Method("ListPods"), engine.Fault{Delay: 30 * time.Second})
+func TestPW50_SlowRuntime(t *testing.T) { // PW-51
+	run(t, func(h *harness) {
+		heal := h.engine.Break(engine.Method("ListPods"), engine.Fault{Delay: 30 * time.Second})
 		defer heal()
-		s.do("leftover web.yaml", "start agent", "wait 5m")
-		if uid := s.uidOf("web"); uid != "" {
-			s.Errorf("%s still runs, and the agent is healthy: %v", uid, s.node.Healthy())
+		h.runCommands("run-orphan web.yaml", "start agent", "wait 5m")
+		if uid := h.runningUID("web"); uid != "" {
+			h.Errorf("got orphan %s running, want none; healthy: %v", uid, h.node.Healthy())
 		}
 	})
 }
 
-func TestPM16AListOfPodsShowsWhatTheNodeKnows(t *testing.T) {
-	inStory(t, func(s *story) {
-		s.do("alone", "start agent", "manifest web.yaml", "wait 1s")
-		pods := s.node.LocalPods()
+func TestPM16_LocalPods(t *testing.T) {
+	run(t, func(h *harness) {
+		h.runCommands("standalone", "start agent", "put-manifest web.yaml", "wait 1s")
+		pods := h.node.LocalPods()
 		if len(pods) != 1 || pods[0].Status.Phase != v1.PodRunning {
-			s.Fatalf("got %v, want one that is Running", pods)
+			h.Fatalf("got %v, want one running pod", pods)
 		}
-		held, _ := s.node.Pods.GetPodByUID(podid.UID(pods[0].UID))
-		if held == pods[0] || held.Status.Phase == v1.PodRunning {
-			s.Error("the address book's own copy was changed")
-		}
-	})
-}
-
-func TestAPartThatEndsEndsTheAgentAndIsNamed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		registry := prometheus.NewRegistry()
-		a, err := agent.New(config(t, func(c *agent.Config) { c.Metrics = registry }))
-		if err != nil {
-			t.Fatal(err)
-		}
-		// The sources register their metrics when they begin: somebody else was faster.
-		registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "herald_manifest_problems"}))
-		err = a.Run(t.Context())
-		if err == nil || !strings.HasPrefix(err.Error(), "agent: sources: register the metrics") {
-			t.Fatalf("Run ended with %v, want the sources' own words", err)
-		}
-		if strings.Count(err.Error(), "agent: ") != 1 {
-			t.Errorf("%v: those that ended because they had to are named too", err)
+		managed, _ := h.node.Pods.GetPodByUID(podid.UID(pods[0].UID))
+		if managed == pods[0] || managed.Status.Phase == v1.PodRunning {
+			h.Error("got a modified pod in the pod manager, want a copy in LocalPods")
 		}
 	})
 }
 
-// silence answers no request until it is given up.
-type silence struct{}
-
-func (silence) RoundTrip(r *http.Request) (*http.Response, error) {
-	<-r.Context().Done()
-	return nil, r.Context().Err()
-}
-
-func TestRunEndsWithinTheFlushTimeWhoeverDoesNotAnswer(t *testing.T) {
-	tests := map[string]func(*story){
-		"the API server is silent": func(s *story) { s.node.wire.reroute(silence{}); s.do("exit web main 1") },
-		"the API server is down":   func(s *story) { s.do("down", "exit web main 1") },
-		"the runtime hangs":        func(s *story) { s.do("hang", "delete web 5s") },
-	}
-	for name, breakIt := range tests {
-		t.Run(name, func(t *testing.T) {
-			inStory(t, func(s *story) {
-				s.do("start agent", "bind web.yaml", "wait 5s")
-				breakIt(s)
-				s.do("wait 1m")
-				began := time.Now()
-				s.do("stop agent")
-				if took := time.Since(began) - busy; took > 5*time.Second+10*moment {
-					s.Errorf("it took %v", took)
-				}
-			})
-		})
-	}
-}
-
-func TestNobodyComplainsOfANetworkThatNobodyHasAskedAbout(t *testing.T) {
-	inStory(t, func(s *story) {
-		heal := s.engine.Break(engine.Method("Ready"), engine.Fault{Delay: 3 * time.Second})
-		told := slices.Concat(s.play("bind web.yaml"), s.play("start agent"), s.play("wait 10s"))
+func TestDispatch_WaitsForHealthCheck(t *testing.T) {
+	run(t, func(h *harness) {
+		heal := h.engine.Break(engine.Method("Ready"), engine.Fault{Delay: 3 * time.Second})
+		output := slices.Concat(h.execute("bind web.yaml"), h.execute("start agent"), h.execute("wait 10s"))
 		heal()
-		if text := strings.Join(told, "\n"); strings.Contains(text, "NetworkNotReady") || !strings.Contains(text, "3.0s  runtime  start") {
-			s.Errorf("the runtime answered after 3 s, and this happened:\n%s", text)
+		if text := strings.Join(output, "\n"); strings.Contains(text, "NetworkNotReady") || !strings.Contains(text, "3.0s  runtime  start") {
+			h.Errorf("got\n%s\nwant a start after 3s without NetworkNotReady", text)
 		}
 	})
 }

@@ -10,25 +10,26 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// troubles are what may befall a node at any time.
-var troubles = []string{
-	"restart agent", "kill agent", "down", "up", "hang", "heal", "reboot", "exit", "delete", "edit",
-	"put back", "wait",
+var chaosActions = []string{
+	"restart agent", "kill agent", "api-down", "api-up", "hang", "heal", "reboot", "exit", "delete", "edit", "re-add", "wait",
 }
 
-// TestWhateverHappensPodsRunOnceAndTheClusterKnows puts a node through troubles in random order. Afterwards every pod that is
-// wanted runs, nothing else does, no container ever ran twice at a time, and the API server shows what the node knows.
-func TestWhateverHappensPodsRunOnceAndTheClusterKnows(t *testing.T) {
+// TestChaos runs random actions. Afterwards exactly the desired pods are running, no container ever ran twice at a time, and
+// the API server shows the node's statuses.
+func TestChaos(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			state := t.TempDir()
+			stateDir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
 				manifests := map[string]string{"web.yaml": webYAML, "web-0.yaml": webYAML, "web-1.yaml": webYAML + "  hostNetwork: true\n"}
-				c := &chaos{newStory(t, manifests, state), rand.New(rand.NewPCG(seed, 0)), "web-0.yaml", false} //nolint:gosec // to be repeated
-				c.do("script main ends-in 2s", "start agent", "bind web.yaml", "manifest web-0.yaml")
+				c := &chaos{
+					harness: newHarness(t, manifests, stateDir), manifest: "web-0.yaml",
+					rand: rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // reproducible by its seed
+				}
+				c.runCommands("script main ends-in 2s", "start agent", "bind web.yaml", "put-manifest web-0.yaml")
 				for range 40 {
-					c.befall(troubles[c.rand.IntN(len(troubles))])
-					time.Sleep(time.Duration(c.rand.IntN(4000)) * moment)
+					c.act(chaosActions[c.rand.IntN(len(chaosActions))])
+					time.Sleep(time.Duration(c.rand.IntN(4000)) * time.Millisecond)
 				}
 				c.settle()
 			})
@@ -37,73 +38,72 @@ func TestWhateverHappensPodsRunOnceAndTheClusterKnows(t *testing.T) {
 }
 
 type chaos struct {
-	*story
-	rand     *rand.Rand
-	manifest string // of the static pod
-	hanging  bool
+	*harness
+	rand      *rand.Rand
+	manifest  string // of the static pod
+	isHanging bool
 }
 
-func (c *chaos) befall(trouble string) {
-	switch trouble {
+func (c *chaos) act(action string) {
+	switch action {
 	case "hang":
-		c.mend()
-		c.do("hang")
-		c.hanging = true
+		c.healRuntime()
+		c.runCommands("hang")
+		c.isHanging = true
 	case "heal":
-		c.mend()
+		c.healRuntime()
 	case "reboot":
-		c.mend() // no call outlives it
-		c.do("reboot")
+		c.healRuntime() // no runtime call survives a reboot
+		c.runCommands("reboot")
 	case "kill agent":
-		c.do("kill agent", "start agent")
+		c.runCommands("kill agent", "start agent")
 	case "exit":
-		c.mend()
-		c.engine.Exit(c.uidOf("web"), "main", c.rand.IntN(2))
+		c.healRuntime()
+		c.engine.Exit(c.runningUID("web"), "main", c.rand.IntN(2))
 	case "delete":
 		c.server.DeletePod(fullName("web"), int64(c.rand.IntN(5)))
 	case "edit":
 		c.manifest = fmt.Sprintf("web-%d.yaml", c.rand.IntN(2))
-		c.do("manifest " + c.manifest)
-	case "put back":
-		last := c.manifest
-		c.do("unmanifest web")
-		time.Sleep(time.Duration(c.rand.IntN(3000)) * moment)
-		c.do("manifest " + last)
+		c.runCommands("put-manifest " + c.manifest)
+	case "re-add":
+		c.runCommands("remove-manifest web")
+		time.Sleep(time.Duration(c.rand.IntN(3000)) * time.Millisecond)
+		c.runCommands("put-manifest " + c.manifest)
 	case "wait":
 		time.Sleep(time.Duration(c.rand.IntN(60)) * time.Second)
 	default:
-		c.do(trouble)
+		c.runCommands(action)
 	}
 	if c.server.Pod(fullName("web")) == nil {
-		c.do("bind web.yaml")
+		c.runCommands("bind web.yaml")
 	}
 }
 
-func (c *chaos) mend() {
-	if c.hanging {
-		c.do("heal")
-		c.hanging = false
+func (c *chaos) healRuntime() {
+	if c.isHanging {
+		c.runCommands("heal")
+		c.isHanging = false
 	}
 }
 
-// settle ends all trouble, and looks when the longest back-off is over.
+// settle ends all faults and checks the node after the longest backoff.
 func (c *chaos) settle() {
 	c.Helper()
-	c.mend()
-	c.do("up")
+	c.healRuntime()
+	c.runCommands("api-up")
 	time.Sleep(20 * time.Minute)
-	if c.server.Pod(fullName("web")) == nil { // it was deleted, and had to end first
-		c.do("bind web.yaml")
+	if c.server.Pod(fullName("web")) == nil { // a deletion was still in progress
+		c.runCommands("bind web.yaml")
 		time.Sleep(time.Minute)
 	}
 	for _, name := range []string{"web", "web-node-1"} {
-		if p := c.server.Pod(fullName(name)); p == nil || p.Status.Phase != v1.PodRunning || p.DeletionTimestamp != nil {
-			c.Errorf("%s is %v", name, p)
+		if pod := c.server.Pod(fullName(name)); pod == nil || pod.Status.Phase != v1.PodRunning || pod.DeletionTimestamp != nil {
+			c.Errorf("%s: got %v, want a running pod", name, pod)
 		}
 	}
-	held, err := c.engine.ListPods(c.Context())
-	if err != nil || len(held) != 2 {
-		c.Errorf("the runtime holds %d pods, want 2: %v", len(held), err)
+	pods, err := c.engine.ListPods(c.Context())
+	if err != nil || len(pods) != 2 {
+		c.Errorf("got %d pods in the runtime, %v, want 2", len(pods), err)
 	}
-	c.end()
+	c.finish()
 }

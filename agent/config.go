@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -20,19 +22,28 @@ import (
 	"github.com/heraldnode/herald/worker"
 )
 
-// Runtime is what runs the pods: a cri.Runtime, or the engine of heraldtest. Exec probes need one that also has the method of
-// check.Runtime.
+// Runtime runs the pods. *cri.Runtime implements it, and so does the engine of heraldtest. A runtime may also implement
+// GarbageCollector, and check.Runtime for exec probes.
 type Runtime interface {
 	worker.Runtime
 	pleg.Runtime
-	// Ready says what keeps the runtime from running pods, and what keeps pods from getting a network.
+	// Ready returns what keeps the runtime from running pods and what keeps pods from getting a network. Nil means ready.
 	Ready(ctx context.Context) (runtime, network error)
 }
 
-// Volumes are what pods find mounted: a provision.Provisioner.
+// GarbageCollector is an optional interface of a Runtime. The agent calls its methods periodically.
+type GarbageCollector interface {
+	// CollectGarbage removes exited containers and sandboxes that are not needed any more. isWanted reports whether the
+	// remains of a pod must be kept.
+	CollectGarbage(ctx context.Context, isWanted func(podid.UID) bool) error
+	// RotateLogs limits the size of container logs.
+	RotateLogs(ctx context.Context) error
+}
+
+// Volumes mounts the volumes of pods. *provision.Provisioner implements it.
 type Volumes interface {
 	worker.Volumes
-	// Pods are those that have something on disk.
+	// Pods returns the pods that have volumes on disk.
 	Pods() ([]podid.UID, error)
 }
 
@@ -42,60 +53,57 @@ type API interface {
 	mirror.API
 }
 
-// Config is what an agent is made of. Fields without a default are required.
+// Config configures an Agent.
 type Config struct {
-	// NodeName is the name of the Node that the pods are bound to.
+	// NodeName is the name of the Node that the pods are bound to. Required.
 	NodeName string
-	// Sources are where pods come from.
+	// Sources deliver the desired pods. At least one is required.
 	Sources []source.Source
+	// Runtime is required.
 	Runtime Runtime
-	// Events hear what an operator should see.
+	// Events records events. Required.
 	Events event.Recorder
 
-	// API is the API server that statuses and mirrors go to. Default: none, the node is alone.
+	// API receives pod statuses and mirror pods. Defaults to none: the node runs standalone.
 	API API
-	// Volumes. Default: pods have none.
+	// Volumes mounts the volumes of pods. Defaults to none.
 	Volumes Volumes
-	// State is where the agent keeps what must survive it. Default: nothing does.
+	// State stores what must survive a restart of the agent. Defaults to none: nothing is stored.
 	State *checkpoint.Dir
-	// Admit says whether this node will run a pod, see worker.Config. Default: every pod.
+	// Admit decides whether the node runs a pod; see worker.Config. Defaults to admitting every pod.
 	Admit func(*v1.Pod) error
-	// NodeInfo is what a pod's status says about the machine. It must not block. Default: nothing.
+	// NodeInfo returns the node's part of a pod status. It must not block. Defaults to none.
 	NodeInfo func() derive.NodeInfo
 
-	// Resync is how often a pod is looked at although nothing happened, see worker.Config. Default 1 min.
+	// Resync is the interval between syncs of an unchanged pod; see worker.Config. Defaults to 1m.
 	Resync time.Duration
-	// HousekeepingInterval is the time between two looks at everything. Default 2 s.
+	// HousekeepingInterval is the time between two housekeeping passes. Defaults to 2s.
 	HousekeepingInterval time.Duration
-	// Logger. Default: silence.
+	// Logger receives log messages. Defaults to slog.DiscardHandler.
 	Logger *slog.Logger
-	// Metrics. Default: none.
+	// Metrics registers the metrics. Defaults to none.
 	Metrics prometheus.Registerer
 }
 
 func (c Config) withDefaults() (Config, error) {
-	var err error
+	var errs []error
 	for _, field := range []struct {
-		name    string
-		missing bool
+		name      string
+		isMissing bool
 	}{
 		{"NodeName", c.NodeName == ""}, {"Sources", len(c.Sources) == 0}, {"Runtime", c.Runtime == nil}, {"Events", c.Events == nil},
 	} {
-		if field.missing {
-			err = errors.Join(err, errors.New("agent.Config: "+field.name+" is required"))
+		if field.isMissing {
+			errs = append(errs, fmt.Errorf("agent.Config: %s is required", field.name))
 		}
 	}
 	if c.HousekeepingInterval < 0 {
-		err = errors.Join(err, errors.New("agent.Config: HousekeepingInterval must not be negative"))
+		errs = append(errs, errors.New("agent.Config: HousekeepingInterval must not be negative"))
 	}
-	if c.HousekeepingInterval == 0 {
-		c.HousekeepingInterval = 2 * time.Second
-	}
+	c.HousekeepingInterval = cmp.Or(c.HousekeepingInterval, 2*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.NodeInfo == nil {
 		c.NodeInfo = func() derive.NodeInfo { return derive.NodeInfo{} }
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	return c, err
+	return c, errors.Join(errs...)
 }

@@ -2,37 +2,39 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/source"
 	"github.com/heraldnode/herald/worker"
 )
 
-// dispatch takes in what the sources want (CFG-42), and keeps house in between: one after the other, for to housekeeping
-// a pod that arrives meanwhile would be one that nobody wants.
+// dispatch handles the updates of the sources (CFG-42) and runs housekeeping. Never concurrent: housekeeping would treat a
+// pod that arrives mid-pass as orphaned.
 //
-// It begins when the runtime has answered once or is known not to: pods that were told of the network before anybody asked
-// about it would all complain that it is not there.
+// It waits for the first health check of the runtime. Otherwise every pod would report that the network is not ready.
 func (a *Agent) dispatch(ctx context.Context) error {
-	a.health.await(ctx)
+	a.health.waitForFirst(ctx)
 	housekeeping := time.NewTicker(a.config.HousekeepingInterval)
 	defer housekeeping.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case update, open := <-a.Sources.Updates():
-			if !open { // the sources have their own word on it
+		case update, ok := <-a.Sources.Updates():
+			if !ok { // Sources.Run returns the error
 				<-ctx.Done()
 				return nil
 			}
-			a.take(update)
+			a.handleUpdate(update)
 			update.Ack()
 		case <-housekeeping.C:
 			a.housekeep()
@@ -40,58 +42,55 @@ func (a *Agent) dispatch(ctx context.Context) error {
 	}
 }
 
-// take acts on one batch. The address book is always right before anybody else hears of a change: whoever looks a pod up
-// meanwhile finds what is wanted now (CFG-43, CFG-44).
-func (a *Agent) take(update source.Update) {
-	pods := slices.SortedStableFunc(slices.Values(update.Pods), func(x, y *v1.Pod) int {
-		return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) // the older win admission after a restart (CFG-43)
+// handleUpdate updates the pod manager before any other component, so that they all find the newest pods there (CFG-43,
+// CFG-44).
+func (a *Agent) handleUpdate(update source.Update) {
+	pods := slices.SortedStableFunc(slices.Values(update.Pods), func(a, b *v1.Pod) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) // after a restart the oldest pod is admitted first (CFG-43)
 	})
-	for _, p := range pods {
+	for _, pod := range pods {
 		if update.Op == source.OpRemove {
-			a.Pods.RemovePod(p)
+			a.Pods.RemovePod(pod)
 		} else {
-			a.Pods.UpdatePod(p)
+			a.Pods.UpdatePod(pod)
 		}
 	}
 	if update.Op == source.OpAdd {
 		a.Allocations.BackfillPodResizeConditions(pods) // SM-92
 	}
-	for _, p := range pods {
+	for _, pod := range pods {
 		switch {
-		case podid.IsMirror(p):
-			a.takeMirror(p)
+		case podid.IsMirror(pod):
+			a.handleMirror(pod)
 		case update.Op == source.OpRemove:
-			a.Workers.UpdatePod(worker.Update{Op: plan.OpKill, Pod: p})
+			a.Workers.UpdatePod(worker.Update{Op: plan.OpKill, Pod: pod})
 		case update.Op == source.OpReconcile:
-			a.reconcile(p)
+			a.reconcile(pod)
+		case update.Op == source.OpAdd:
+			a.updateWorker(pod, plan.OpCreate)
 		default:
-			a.wanted(p, update.Op)
+			a.updateWorker(pod, plan.OpUpdate)
 		}
-		a.Mirrors.Enqueue(podid.FullNameOf(p))
+		a.Mirrors.Enqueue(podid.FullNameOf(pod))
 	}
 }
 
-func (a *Agent) wanted(p *v1.Pod, op source.Op) {
-	u := worker.Update{Op: plan.OpUpdate, Pod: p}
-	if op == source.OpAdd {
-		u.Op = plan.OpCreate
-	}
-	u.Mirror = a.mirrorOf(p)
-	a.Workers.UpdatePod(u)
-	a.Statuses.Reconcile(p)
+func (a *Agent) updateWorker(pod *v1.Pod, op plan.Op) {
+	a.Workers.UpdatePod(worker.Update{Op: op, Pod: pod, Mirror: a.mirrorOf(pod)})
+	a.Statuses.Reconcile(pod)
 }
 
-// mirrorOf is the mirror of exactly this pod, or nil. One of an earlier manifest tells of another pod, whose start and
-// restarts are not this one's.
-func (a *Agent) mirrorOf(p *v1.Pod) *v1.Pod {
-	if mirror, found := a.Pods.GetMirrorPodByPod(p); found && podid.IsMirrorOf(mirror, p) {
+// mirrorOf returns the mirror of exactly this pod, or nil. A mirror of an earlier manifest describes another pod with its
+// own start time and restart counts.
+func (a *Agent) mirrorOf(pod *v1.Pod) *v1.Pod {
+	if mirror, found := a.Pods.GetMirrorPodByPod(pod); found && podid.IsMirrorOf(mirror, pod) {
 		return mirror
 	}
 	return nil
 }
 
-// takeMirror has the static pod's worker see its mirror, and the mirror get the static pod's status.
-func (a *Agent) takeMirror(mirror *v1.Pod) {
+// handleMirror passes the mirror to the worker of its static pod, and the static pod's status to the mirror.
+func (a *Agent) handleMirror(mirror *v1.Pod) {
 	static, found := a.Pods.GetPodByMirrorPod(mirror)
 	if !found {
 		return
@@ -100,18 +99,17 @@ func (a *Agent) takeMirror(mirror *v1.Pod) {
 	a.Statuses.Reconcile(mirror)
 }
 
-// reconcile takes in a newer copy of a pod of which the same is wanted (CFG-45). What others wrote over our word is put
-// right; a readiness gate that was turned needs a new status (SM-97), and an end that somebody else told is one (PW-7).
-func (a *Agent) reconcile(p *v1.Pod) {
-	a.Statuses.Reconcile(p)
-	ended := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
-	if ended || derive.NeedToReconcileReadiness(p) {
-		a.Workers.UpdatePod(worker.Update{Op: plan.OpSync, Pod: p})
+// reconcile handles a change of a pod's status in the API server (CFG-45). The status manager corrects what other writers
+// changed. A changed readiness gate needs a new status (SM-97), and a terminal phase ends the pod (PW-7).
+func (a *Agent) reconcile(pod *v1.Pod) {
+	a.Statuses.Reconcile(pod)
+	if derive.IsTerminal(pod.Status.Phase) || derive.NeedToReconcileReadiness(pod) {
+		a.Workers.UpdatePod(worker.Update{Op: plan.OpSync, Pod: pod})
 	}
 }
 
-// heed wakes the worker of each pod that changed in the runtime (PLEG-17).
-func (a *Agent) heed(ctx context.Context) error {
+// wakeChangedPods wakes the worker of each pod that changed in the runtime (PLEG-17).
+func (a *Agent) wakeChangedPods(ctx context.Context) error {
 	for {
 		uids, err := a.PLEG.WaitForChanges(ctx)
 		if err != nil {
@@ -123,16 +121,71 @@ func (a *Agent) heed(ctx context.Context) error {
 	}
 }
 
-// stopped hears that all containers of a pod have ended: its mirror may go (PW-43).
-func (a *Agent) stopped(name podid.FullName) { a.Mirrors.Enqueue(name) }
-
-// safety answers what the status manager asks before it reports an end, or deletes an object. The workers are made after it.
-type safety struct{ agent *Agent }
-
-func (s safety) PodCouldHaveRunningContainers(uid podid.UID) bool {
-	return s.agent.Workers.PodCouldHaveRunningContainers(uid)
+// housekeep corrects for missed updates (PW-44..51).
+func (a *Agent) housekeep() {
+	a.Workers.Housekeep(a.Pods.GetPods(), a.runtimePods(), a.Sources.Ready)
+	if a.Sources.AllReady() {
+		known := a.knownPods()
+		a.Statuses.RemoveOrphanedStatuses(known)
+		a.Allocations.RemoveOrphanedPods(known)
+	}
 }
 
-func (s safety) PodResourcesAreReclaimed(p *v1.Pod, status *v1.PodStatus) bool {
-	return s.agent.Workers.PodResourcesAreReclaimed(p, status)
+// runtimePods returns the last list of pods in the runtime, or nil if it is outdated (PW-51). A slow runtime has an old list
+// that is still valid.
+func (a *Agent) runtimePods() []*observed.Pod {
+	if a.PLEG.Healthy() != nil {
+		return nil
+	}
+	pods, _ := a.PLEG.Pods()
+	if pods == nil {
+		pods = []*observed.Pod{}
+	}
+	return pods
+}
+
+// knownPods returns all desired pods, their mirrors, and the pods that still have a worker.
+func (a *Agent) knownPods() map[types.UID]bool {
+	known := map[types.UID]bool{}
+	pods, mirrors, _ := a.Pods.GetPodsAndMirrorPods()
+	for _, list := range [][]*v1.Pod{pods, mirrors} {
+		for _, pod := range list {
+			known[pod.UID] = true
+		}
+	}
+	for _, state := range a.Workers.Pods() {
+		known[types.UID(state.UID)] = true
+	}
+	return known
+}
+
+// resizeNotSupported is the message of the PodResizePending condition.
+const resizeNotSupported = "this node does not support resizing: containers keep the resources that the pod was admitted with"
+
+// allocatedPod returns the pod with the resources that it was admitted with (PW-13). Resizes are not applied, and the pod's
+// status says so (SM-88). A static pod with changed resources has a new UID, and a BestEffort pod cannot be resized.
+func (a *Agent) allocatedPod(pod *v1.Pod) *v1.Pod {
+	if podid.IsStatic(pod) || pod.Status.QOSClass == v1.PodQOSBestEffort {
+		return pod
+	}
+	allocated, found := a.Allocations.AllocatedPod(pod)
+	if !found {
+		if err := a.Allocations.SetPodAllocation(pod); err != nil { // retried in the next sync
+			a.config.Logger.Error("Failed to save pod allocation", "pod", podid.FullNameOf(pod).Key(), "podUID", pod.UID, "err", err)
+		}
+	}
+	if allocated == pod {
+		a.Allocations.ClearPodResizePendingCondition(podid.UID(pod.UID))
+	} else {
+		a.rejectResize(pod)
+	}
+	return allocated
+}
+
+func (a *Agent) rejectResize(pod *v1.Pod) {
+	condition := derive.ResizeCondition{Reason: v1.PodReasonInfeasible, Message: resizeNotSupported, Generation: pod.Generation}
+	if a.Allocations.SetPodResizePendingCondition(podid.UID(pod.UID), condition) {
+		a.config.Events.Event(pod, v1.EventTypeWarning, "ResizeInfeasible",
+			fmt.Sprintf("Pod resize of generation %d: %s", pod.Generation, resizeNotSupported))
+	}
 }

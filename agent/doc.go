@@ -1,10 +1,11 @@
-// Package agent makes one node's agent of the stages: it is the only place where they meet.
+// Package agent composes the components into a node agent. Components do not import each other; this package connects
+// them.
 //
-//	sources ──> address book ──> workers ──> runtime
+//	sources ──> pod manager ──> workers ──> runtime
 //	               │                ▲  │
-//	            mirrors       lists │  └──> statuses ──> API server
-//	                               pleg
+//	            mirrors      changes│  └──> status manager ──> API server
+//	                               PLEG
 //
-// An [Agent] runs with or without an API server, and with any runtime that has the methods of [Runtime]. Ending it leaves
-// the containers running; the next one finds them and goes on.
+// An [Agent] runs with or without an API server, and with any [Runtime]. Stopping it leaves the containers running; the next
+// agent adopts them.
 package agent

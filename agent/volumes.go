@@ -3,58 +3,64 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/podid"
 )
 
-// volumes are the node's, with one more who removes some: what an earlier agent left of pods that nobody knows any more. A
-// pod that comes back under such a UID mounts nothing before that is done.
-type volumes struct {
+// unmountTimeout bounds the removal of one pod's volumes, so that one pod does not block the others.
+const unmountTimeout = time.Minute
+
+// volumeCleaner wraps Volumes and removes those orphaned by a previous agent. A pod that is re-created under the same UID
+// mounts its volumes after the removal.
+type volumeCleaner struct {
 	Volumes
 
-	mu      sync.Mutex                  // guards removed
-	removed map[podid.UID]chan struct{} // those that are being removed; closed when it is done
+	mu       sync.Mutex                  // guards removals
+	removals map[podid.UID]chan struct{} // removals in progress; closed when done
+}
+
+func newVolumeCleaner(volumes Volumes) *volumeCleaner {
+	return &volumeCleaner{Volumes: volumes, removals: map[podid.UID]chan struct{}{}}
 }
 
 // Mount implements worker.Volumes.
-func (v *volumes) Mount(ctx context.Context, pod *v1.Pod) error {
-	v.mu.Lock()
-	done, busy := v.removed[podid.UID(pod.UID)]
-	v.mu.Unlock()
-	if busy {
+func (c *volumeCleaner) Mount(ctx context.Context, pod *v1.Pod) error {
+	c.mu.Lock()
+	done, found := c.removals[podid.UID(pod.UID)]
+	c.mu.Unlock()
+	if found {
 		select {
 		case <-done:
 		case <-ctx.Done():
-			return fmt.Errorf("wait until the volumes of an earlier pod are removed: %w", ctx.Err())
+			return fmt.Errorf("wait for removal of orphaned volumes: %w", ctx.Err())
 		}
 	}
-	return v.Volumes.Mount(ctx, pod)
+	return c.Volumes.Mount(ctx, pod)
 }
 
-// claim keeps the pod from mounting until it is released.
-func (v *volumes) claim(uid podid.UID) (release func()) {
+// beginRemoval blocks mounts of the pod until end is called.
+func (c *volumeCleaner) beginRemoval(uid podid.UID) (end func()) {
 	done := make(chan struct{})
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.removed[uid] = done
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.removals[uid] = done
 	return func() {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		delete(v.removed, uid)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.removals, uid)
 		close(done)
 	}
 }
 
-// unmountTimeout bounds one attempt to remove what is left of a pod, so that one folder does not keep all others.
-const unmountTimeout = time.Minute
-
-// removeVolumes looks after the orphaned volumes at short intervals, apart from all else: a volume may take its time.
-func (a *Agent) removeVolumes(ctx context.Context) error {
+// cleanUpVolumes removes orphaned volumes until ctx ends. It has its own goroutine because an unmount may take long.
+func (a *Agent) cleanUpVolumes(ctx context.Context) error {
 	ticker := time.NewTicker(a.config.HousekeepingInterval)
 	defer ticker.Stop()
 	for {
@@ -68,42 +74,37 @@ func (a *Agent) removeVolumes(ctx context.Context) error {
 }
 
 func (a *Agent) removeOrphanedVolumes(ctx context.Context) {
-	left, err := a.volumes.Pods()
+	uids, err := a.volumes.Pods()
 	if err != nil {
-		a.config.Logger.Error("Folders of pods cannot be listed", "err", err)
+		a.config.Logger.Error("Failed to list pods with volumes", "err", err)
 		return
 	}
-	known := a.known()
-	for _, uid := range left {
+	known := a.knownPods()
+	for _, uid := range uids {
 		if known[types.UID(uid)] {
 			continue
 		}
-		release := a.volumes.claim(uid) // and only then ask again: a pod that is not known now cannot mount any more
+		end := a.volumes.beginRemoval(uid) // check again afterwards: a pod that is unknown now cannot mount any more
 		if a.isOrphaned(uid) {
 			a.unmount(ctx, uid)
 		}
-		release()
+		end()
 	}
 }
 
-// isOrphaned reports whether nobody wants the pod, no worker drives it, and the runtime holds nothing of it.
+// isOrphaned reports whether the pod is not desired, has no worker, and is not in the runtime.
 func (a *Agent) isOrphaned(uid podid.UID) bool {
-	held := a.held()
-	if held == nil || !a.Sources.AllReady() || a.known()[types.UID(uid)] {
+	runtimePods := a.runtimePods()
+	if runtimePods == nil || !a.Sources.AllReady() || a.knownPods()[types.UID(uid)] {
 		return false
 	}
-	for _, p := range held {
-		if p.UID == uid {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(runtimePods, func(pod *observed.Pod) bool { return pod.UID == uid })
 }
 
 func (a *Agent) unmount(ctx context.Context, uid podid.UID) {
 	ctx, cancel := context.WithTimeout(ctx, unmountTimeout)
 	defer cancel()
 	if err := a.volumes.Unmount(ctx, uid); err != nil {
-		a.config.Logger.Error("The folder of a pod that is gone cannot be removed", "uid", uid, "err", err)
+		a.config.Logger.Error("Failed to remove orphaned volumes", "podUID", uid, "err", err)
 	}
 }

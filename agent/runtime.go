@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/heraldnode/herald/podid"
+)
+
+const (
+	healthCheckInterval      = 5 * time.Second
+	healthCheckRetryInterval = time.Second // while the runtime is not ready
+	healthCheckTimeout       = 10 * time.Second
+)
+
+var errHealthUnknown = errors.New("runtime status is not known yet")
+
+// runtimeHealth checks the runtime periodically and caches the result, so that readers do not block.
+type runtimeHealth struct {
+	runtime Runtime
+	checked chan struct{} // closed after the first check
+
+	mu     sync.Mutex // guards result
+	result healthResult
+}
+
+// healthResult is the result of a health check. Nil errors mean ready.
+type healthResult struct{ runtimeErr, networkErr error }
+
+func newRuntimeHealth(runtime Runtime) *runtimeHealth {
+	return &runtimeHealth{
+		runtime: runtime, checked: make(chan struct{}), result: healthResult{errHealthUnknown, errHealthUnknown},
+	}
+}
+
+// run checks the runtime until ctx ends.
+func (h *runtimeHealth) run(ctx context.Context) error {
+	for first := true; ctx.Err() == nil; first = false {
+		interval := healthCheckInterval
+		if h.check(ctx) != (healthResult{}) {
+			interval = healthCheckRetryInterval
+		}
+		if first {
+			close(h.checked)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(interval):
+		}
+	}
+	return nil
+}
+
+func (h *runtimeHealth) check(ctx context.Context) healthResult {
+	ctx, cancel := context.WithTimeout(ctx, healthCheckTimeout)
+	defer cancel()
+	var result healthResult
+	result.runtimeErr, result.networkErr = h.runtime.Ready(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if result.runtimeErr != nil { // the state of the network is unknown then; keep the last one
+		result = healthResult{fmt.Errorf("the runtime is not ready: %w", result.runtimeErr), h.result.networkErr}
+	}
+	h.result = result
+	return result
+}
+
+// waitForFirst waits for the first check, which takes at most healthCheckTimeout.
+func (h *runtimeHealth) waitForFirst(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-h.checked:
+	}
+}
+
+// runtimeError returns what keeps the runtime from running pods, or nil.
+func (h *runtimeHealth) runtimeError() error { return h.last().runtimeErr }
+
+// networkError returns what keeps pods from getting a network, or nil.
+func (h *runtimeHealth) networkError() error { return h.last().networkErr }
+
+func (h *runtimeHealth) last() healthResult {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.result
+}
+
+// The kubelet's intervals.
+const (
+	garbageCollectionInterval = time.Minute
+	logRotationInterval       = 10 * time.Second
+)
+
+// collectGarbage collects garbage and rotates logs until ctx ends.
+func (a *Agent) collectGarbage(ctx context.Context, collector GarbageCollector) error {
+	collection, rotation := time.NewTicker(garbageCollectionInterval), time.NewTicker(logRotationInterval)
+	defer collection.Stop()
+	defer rotation.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-collection.C:
+			err = collector.CollectGarbage(ctx, a.isWantedFunc())
+		case <-rotation.C:
+			err = collector.RotateLogs(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			a.config.Logger.Warn("Garbage collection or log rotation failed", "err", err)
+		}
+	}
+}
+
+// isWantedFunc returns a function that reports whether the remains of a pod must be kept. All are kept until every source is
+// ready. The known pods are determined at the first call, after the runtime was listed: a pod may be created meanwhile.
+func (a *Agent) isWantedFunc() func(podid.UID) bool {
+	if !a.Sources.AllReady() {
+		return func(podid.UID) bool { return true }
+	}
+	known := sync.OnceValue(a.knownPods)
+	return func(uid podid.UID) bool { return known()[types.UID(uid)] }
+}
