@@ -11,31 +11,31 @@ import (
 )
 
 func newDemo() *cobra.Command {
-	var lasts time.Duration
+	var duration time.Duration
 	command := &cobra.Command{
-		Use: "demo", Short: "Shows the main job on this machine: no root, no containers, nothing is left behind", Args: noArguments,
-		Long: `Starts an agent alone, with plain processes as containers, and four small pods that teach something: a web server whose
-readiness turns true, fails and recovers; a slow starter behind a startup probe; a job that completes; and one that crashes
-again and again. It shows the table of their statuses as they change, until Ctrl-C, and where to ask about them.
+		Use: "demo", Short: "Run four demo pods as host processes: no root, no containers", Args: noArguments,
+		Long: `Runs an agent without a cluster and four pods as host processes: a web server that becomes ready, fails its readiness probe and
+recovers; a slow starter with a startup probe; a job that completes; and a container that crashes repeatedly. It shows a live
+table of their statuses until Ctrl-C.
 
-Nothing is left behind however it ends, also when it is killed: a second process, the guard, sees to that.
+The demo removes everything when it ends. If it is killed, a second process cleans up.
 
-With --for it ends by itself, with exit status 0 if the pods came to what they should and 1 if not; 20s is enough.`,
+With --for it ends by itself: with exit status 0 if all pods reached their expected states, and 1 otherwise. 20s is enough.`,
 		Example: `  herald demo
 
-  # As a test of this machine.
+  # Test this machine.
   herald demo --for 20s && echo it works`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if lasts < 0 {
-				return usage("--for %v: want a time, like 30s", lasts)
+			if duration < 0 {
+				return usage("--for %v: must be a duration like 30s", duration)
 			}
-			signal.Ignore(syscall.SIGPIPE) // who reads along may leave, but the pods must be ended
+			signal.Ignore(syscall.SIGPIPE) // the pods must be stopped even if the output is closed
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			return demo.Run(ctx, demo.Options{For: lasts, Out: cmd.OutOrStdout()})
+			return demo.Run(ctx, demo.Options{For: duration, Out: cmd.OutOrStdout()})
 		},
 	}
-	command.Flags().DurationVar(&lasts, "for", 0, "end after this time and say whether all went well, e.g. 30s")
+	command.Flags().DurationVar(&duration, "for", 0, "end after this time and check the pods, e.g. 30s")
 	command.AddCommand(&cobra.Command{
 		Use: "pod NAME [PORT]", Hidden: true, Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -44,11 +44,11 @@ With --for it ends by itself, with exit status 0 if the pods came to what they s
 			return demo.Program(ctx, cmd.ErrOrStderr(), args[0], append(args, "")[1])
 		},
 	}, &cobra.Command{
-		Use: "guard FOLDER", Hidden: true, Args: cobra.ExactArgs(1),
+		Use: "reap DIR", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			return demo.Guard(ctx, cmd.InOrStdin(), args[0])
+			return demo.Reap(ctx, cmd.InOrStdin(), args[0])
 		},
 	})
 	return command

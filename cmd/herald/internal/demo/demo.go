@@ -1,3 +1,5 @@
+// Package demo runs a demonstration on any machine: an agent without a cluster, four pods as host processes, and a live table
+// of their statuses.
 package demo
 
 import (
@@ -19,179 +21,179 @@ import (
 	"github.com/heraldnode/herald/server"
 )
 
-// Options say how the demo goes.
+// Options configure the demo.
 type Options struct {
-	// For ends the demo after that time, and makes it fail if the pods have not come to what they should. Zero: it goes on
-	// until ctx ends.
+	// For ends the demo after this time, with an error if a pod has not reached its expected states. Zero runs it until ctx
+	// ends.
 	For time.Duration
 	Out io.Writer
 }
 
-// Run shows the demo. It returns when all that it started has ended, and nothing of it is left.
+// Run runs the demo. When it returns, all its processes have ended and its files are removed.
 func Run(ctx context.Context, options Options) (err error) {
-	folder, err := os.MkdirTemp("", "herald-demo-")
+	dir, err := os.MkdirTemp("", "herald-demo-")
 	if err != nil {
-		return fmt.Errorf("make a folder for the demo: %w\nName a place where you may write with TMPDIR", err)
+		return fmt.Errorf("create a directory for the demo: %w\nSet TMPDIR to a writable directory", err)
 	}
-	if err := server.CheckAddress("unix://" + filepath.Join(dataOf(folder), "process.sock")); err != nil {
-		return errors.Join(fmt.Errorf("%w\nName a folder with a shorter name with TMPDIR", err), os.RemoveAll(folder))
+	if err := server.CheckAddress("unix://" + filepath.Join(dataDir(dir), "process.sock")); err != nil {
+		return errors.Join(fmt.Errorf("%w\nSet TMPDIR to a directory with a shorter path", err), os.RemoveAll(dir))
 	}
-	guard, err := startGuard(ctx, folder)
+	reaper, err := startReaper(ctx, dir)
 	if err != nil {
-		return errors.Join(err, os.RemoveAll(folder))
+		return errors.Join(err, os.RemoveAll(dir))
 	}
-	defer func() { err = errors.Join(err, guard.release()) }()
-	d := &demo{folder: folder, options: options, reached: progress{}}
+	defer func() { err = errors.Join(err, reaper.release()) }()
+	d := &demo{dir: dir, options: options, progress: progress{}}
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}
-	return d.show(ctx)
+	return d.run(ctx)
 }
 
 type demo struct {
-	folder   string
+	dir      string
 	options  Options
-	node     *nodeagent.NodeAgent
+	agent    *nodeagent.NodeAgent
 	listener net.Listener
-	reached  progress
+	progress progress
 }
 
 func (d *demo) prepare(ctx context.Context) error {
-	if err := os.Mkdir(manifestsOf(d.folder), 0o700); err != nil {
+	if err := os.Mkdir(manifestDir(d.dir), 0o700); err != nil {
 		return err
 	}
 	program, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("find this program, which the pods run: %w", err)
+		return fmt.Errorf("find the path of this program, which the pods run: %w", err)
 	}
 	ports, err := freePorts(ctx, 2)
 	if err != nil {
 		return err
 	}
-	err = writeManifests(manifestsOf(d.folder), values{Program: program, WebPort: ports[0], SlowPort: ports[1]})
+	err = writeManifests(manifestDir(d.dir), manifestValues{Program: program, WebPort: ports[0], SlowPort: ports[1]})
 	if err != nil {
 		return err
 	}
-	if d.node, err = newNode(d.folder); err != nil {
+	if d.agent, err = newAgent(d.dir); err != nil {
 		return err
 	}
 	if d.listener, err = server.Listen(ctx, "127.0.0.1:0"); err != nil {
-		return errors.Join(err, d.node.Close())
+		return errors.Join(err, d.agent.Close())
 	}
 	return nil
 }
 
-// command is what to type for this program.
-func command() string {
+// commandName returns what a user types to run this program.
+func commandName() string {
 	path, err := os.Executable()
-	byName := !strings.Contains(os.Args[0], "/") // and so found by the shell
-	if err != nil || byName || strings.ContainsAny(path, " \t\n'\"\\$`&;|<>()*?[]#~!{}") {
+	isInPath := !strings.Contains(os.Args[0], "/")
+	if err != nil || isInPath || strings.ContainsAny(path, " \t\n'\"\\$`&;|<>()*?[]#~!{}") {
 		return "herald"
 	}
 	return path
 }
 
-func (d *demo) head() []string {
+func (d *demo) header() []string {
 	return []string{
-		"Herald runs four pods here as plain processes: no containers, cluster or root.",
-		"  edit   " + filepath.Join(manifestsOf(d.folder), "web.yaml"),
-		"  ask    " + command() + " get pods -w -s " + d.listener.Addr().String(),
+		"Herald runs four pods as host processes: no containers, no cluster, no root.",
+		"  edit   " + filepath.Join(manifestDir(d.dir), "web.yaml"),
+		"  query  " + commandName() + " get pods -w -s " + d.listener.Addr().String(),
 		"         curl http://" + d.listener.Addr().String() + "/pods",
-		"  end    Ctrl-C; nothing is left behind",
+		"  stop   Ctrl-C; removes everything",
 		"",
 	}
 }
 
-// show runs the agent, shows its pods until it is time to end, and ends them all.
-func (d *demo) show(ctx context.Context) error {
-	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+// run runs the agent, shows its pods until the demo ends, and stops them.
+func (d *demo) run(ctx context.Context) error {
+	agentCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	answers, err := server.New(server.Config{Agent: d.node.Agent})
+	localServer, err := server.New(server.Config{Agent: d.agent.Agent})
 	if err != nil {
 		return err
 	}
-	var parts sync.WaitGroup
-	ended := make(chan error, 1)
-	parts.Go(func() { ended <- d.node.Run(running) })
-	parts.Go(func() { _ = answers.Serve(running, d.listener) })
-
-	failed := d.watch(ctx, ended)
-	cleared := d.clear(running)
+	var running sync.WaitGroup
+	agentEnded := make(chan error, 1)
+	running.Go(func() { agentEnded <- d.agent.Run(agentCtx) })
+	running.Go(func() { _ = localServer.Serve(agentCtx, d.listener) })
+	watchErr := d.watch(ctx, agentEnded)
+	stopErr := d.stopPods(agentCtx)
 	stop()
-	parts.Wait()
-	if cleared == nil {
-		cleared = os.RemoveAll(d.folder)
+	running.Wait()
+	if stopErr == nil {
+		stopErr = os.RemoveAll(d.dir)
 	}
-	return errors.Join(failed, cleared)
+	return errors.Join(watchErr, stopErr)
 }
 
-// watch shows the pods until the demo is over, and says what did not happen in a demo with an end.
-func (d *demo) watch(interrupted context.Context, ended <-chan error) error {
-	began := time.Now()
-	ctx, cancel := context.WithCancel(interrupted)
+// watch shows the pods until the demo ends. With Options.For it returns an error if an expected state was not reached.
+func (d *demo) watch(parent context.Context, agentEnded <-chan error) error {
+	started := time.Now()
+	ctx, cancel := context.WithCancel(parent)
 	if d.options.For > 0 {
-		ctx, cancel = context.WithTimeout(interrupted, d.options.For)
+		ctx, cancel = context.WithTimeout(parent, d.options.For)
 	}
-	changes, stopped := make(chan watch.Event), make(chan struct{})
-	go d.follow(ctx, changes, stopped)
+	events, forwarded := make(chan watch.Event), make(chan struct{})
+	go d.forwardEvents(ctx, events, forwarded)
 	defer func() {
 		cancel()
-		<-stopped
+		<-forwarded
 	}()
-	screen := newScreen(d.options.Out, d.head())
+	screen := newScreen(d.options.Out, d.header())
 	defer screen.close()
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for !screen.gone {
-		screen.draw(d.node.Agent.LocalPods(), d.node.Events.Recent(), time.Now())
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for !screen.closed {
+		screen.draw(d.agent.Agent.LocalPods(), d.agent.Events.Recent(), time.Now())
 		select {
-		case err := <-ended:
-			return fmt.Errorf("the agent has ended: %w", err)
+		case err := <-agentEnded:
+			return fmt.Errorf("agent ended: %w", err)
 		case <-ctx.Done():
-			return d.verdict(interrupted.Err() != nil)
-		case change := <-changes:
-			d.reached.see(change.Object.(*v1.Pod))
-			screen.tell(change, time.Since(began), time.Now())
+			return d.result(parent.Err() != nil)
+		case event := <-events:
+			d.progress.update(event.Object.(*v1.Pod))
+			screen.printEvent(event, time.Since(started), time.Now())
 		case <-screen.resized:
-		case <-tick.C:
+		case <-ticker.C:
 		}
 	}
-	return errors.New("nobody reads this any more")
+	return errors.New("output was closed")
 }
 
-// follow sends what happens to the pods, until ctx ends.
-func (d *demo) follow(ctx context.Context, changes chan<- watch.Event, stopped chan<- struct{}) {
-	defer close(stopped)
-	for change := range d.node.Agent.WatchLocalPods(ctx) {
+// forwardEvents sends the watch events of all pods until ctx ends.
+func (d *demo) forwardEvents(ctx context.Context, events chan<- watch.Event, done chan<- struct{}) {
+	defer close(done)
+	for event := range d.agent.Agent.WatchLocalPods(ctx) {
 		select {
-		case changes <- change:
+		case events <- event:
 		case <-ctx.Done():
 		}
 	}
 }
 
-func (d *demo) verdict(interrupted bool) error {
-	switch missing := d.reached.missing(); {
+// result returns an error if a pod has not reached its expected states.
+func (d *demo) result(isInterrupted bool) error {
+	switch missing := d.progress.missing(); {
 	case d.options.For == 0:
 		return nil
-	case len(missing) > 0 && interrupted:
-		return fmt.Errorf("interrupted before this happened: %s", strings.Join(missing, "; "))
+	case len(missing) > 0 && isInterrupted:
+		return fmt.Errorf("interrupted before: %s", strings.Join(missing, "; "))
 	case len(missing) > 0:
-		return fmt.Errorf("in %v this did not happen: %s", d.options.For, strings.Join(missing, "; "))
+		return fmt.Errorf("not reached within %v: %s", d.options.For, strings.Join(missing, "; "))
 	}
-	fmt.Fprintln(d.options.Out, "All pods came to what they should.")
+	fmt.Fprintln(d.options.Out, "All pods reached their expected states.")
 	return nil
 }
 
-// clear removes the manifests and waits until the node has got rid of all pods.
-func (d *demo) clear(ctx context.Context) error {
-	fmt.Fprintln(d.options.Out, "Ending the pods...")
-	if err := removeManifests(d.folder); err != nil {
+// stopPods removes the manifests and waits until all pods are gone.
+func (d *demo) stopPods(ctx context.Context) error {
+	fmt.Fprintln(d.options.Out, "Stopping the pods...")
+	if err := removeManifests(d.dir); err != nil {
 		return err
 	}
-	if err := awaitEmpty(ctx, d.node); err != nil {
+	if err := waitForEmpty(ctx, d.agent); err != nil {
 		return err
 	}
-	fmt.Fprintln(d.options.Out, "Nothing is left.")
+	fmt.Fprintln(d.options.Out, "Everything is removed.")
 	return nil
 }

@@ -3,6 +3,7 @@ package demo_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,10 +19,11 @@ import (
 
 	"github.com/heraldnode/herald/cmd/herald/internal/cli"
 	"github.com/heraldnode/herald/cmd/herald/internal/demo"
+	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/process"
 )
 
-// TestMain makes the test binary all that the herald command is in a demo: shim, pod, guard, and the demo that is killed.
+// TestMain lets the test binary act as the herald command: shim, pod, reaper and a demo to be killed.
 func TestMain(m *testing.M) {
 	if process.IsShim() {
 		process.ShimMain()
@@ -32,145 +34,144 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// temporary is a folder for all that demos write. Its name is short, for sockets are in it.
-func temporary(t *testing.T) string {
+// setTempDir sets TMPDIR to a new directory. Its path is short, because sockets are in it.
+func setTempDir(t *testing.T) string {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "d") //nolint:usetesting // that one's name is too long
+	dir, err := os.MkdirTemp("", "d") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	t.Setenv("TMPDIR", folder)
-	return folder
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Setenv("TMPDIR", dir)
+	return dir
 }
 
-// reader calls once when the words have been written.
-type reader struct {
-	text  []byte
-	words string
-	then  func()
+// outputWatcher calls a function once when the output contains a text.
+type outputWatcher struct {
+	output []byte
+	text   string
+	found  func()
 }
 
-func (r *reader) String() string { return string(r.text) }
+func (w *outputWatcher) String() string { return string(w.output) }
 
-func (r *reader) Write(text []byte) (int, error) {
-	r.text = append(r.text, text...)
-	if r.then != nil && strings.Contains(r.String(), r.words) {
-		r.then()
-		r.then = nil
+func (w *outputWatcher) Write(output []byte) (int, error) {
+	w.output = append(w.output, output...)
+	if w.found != nil && strings.Contains(w.String(), w.text) {
+		w.found()
+		w.found = nil
 	}
-	return len(text), nil
+	return len(output), nil
 }
 
-const webRuns = "web-demo     0/1   Running"
+const webRunning = "web-demo     0/1   Running"
 
-func TestADemoThatIsInterruptedLeavesNothing(t *testing.T) {
-	folder := temporary(t)
+func TestDemo_Interrupted(t *testing.T) {
+	dir := setTempDir(t)
 	ctx, interrupt := context.WithCancel(t.Context())
-	out := &reader{words: webRuns, then: interrupt}
+	out := &outputWatcher{text: webRunning, found: interrupt}
 	if err := demo.Run(ctx, demo.Options{Out: out}); err != nil {
 		t.Error(err)
 	}
 	if first, _, _ := strings.Cut(out.String(), "\n"); len(first) > 80 {
-		t.Errorf("most terminals break this line: %s", first)
+		t.Errorf("line is wider than 80 columns: %s", first)
 	}
-	for _, part := range []string{folder, "http://127.0.0.1:", " get pods -w -s 127.0.0.1:", os.Args[0] + " get", webRuns, "Nothing is left."} {
+	for _, part := range []string{dir, "http://127.0.0.1:", " get pods -w -s 127.0.0.1:", os.Args[0] + " get", webRunning, "Everything is removed."} {
 		if !strings.Contains(out.String(), part) {
-			t.Errorf("%q is not in: %s", part, out.String())
+			t.Errorf("output does not contain %q: %s", part, out.String())
 		}
 	}
-	mustBeEmpty(t, folder)
+	mustBeEmpty(t, dir)
 }
 
-func TestADemoWithoutRoomForItsSocketsSaysWhatToDo(t *testing.T) {
-	folder := filepath.Join(temporary(t), strings.Repeat("x", 100))
-	if err := os.Mkdir(folder, 0o700); err != nil {
+func TestDemo_LongTempDir(t *testing.T) {
+	dir := filepath.Join(setTempDir(t), strings.Repeat("x", 100))
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("TMPDIR", folder)
+	t.Setenv("TMPDIR", dir)
 	if err := demo.Run(t.Context(), demo.Options{Out: io.Discard}); err == nil || !strings.Contains(err.Error(), "TMPDIR") ||
-		strings.Contains(err.Error(), "guard") {
-		t.Errorf("the error is %v", err)
+		strings.Contains(err.Error(), "reaper") {
+		t.Errorf("got error %v", err)
 	}
-	mustBeEmpty(t, folder)
+	mustBeEmpty(t, dir)
 }
 
-func TestADemoThatCouldNotShowEverythingSaysWhatIsMissing(t *testing.T) {
-	folder := temporary(t)
+func TestDemo_MissingStates(t *testing.T) {
+	dir := setTempDir(t)
 	ctx, interrupt := context.WithCancel(t.Context())
-	err := demo.Run(ctx, demo.Options{For: time.Hour, Out: &reader{words: webRuns, then: interrupt}})
+	err := demo.Run(ctx, demo.Options{For: time.Hour, Out: &outputWatcher{text: webRunning, found: interrupt}})
 	if err == nil || !strings.Contains(err.Error(), "job completes; ") {
-		t.Errorf("the error is %v", err)
+		t.Errorf("got error %v", err)
 	}
-	mustBeEmpty(t, folder)
+	mustBeEmpty(t, dir)
 }
 
-func TestADemoThatIsKilledLeavesNothing(t *testing.T) {
-	folder := temporary(t)
+func TestDemo_Killed(t *testing.T) {
+	dir := setTempDir(t)
 	command := exec.CommandContext(t.Context(), "/proc/self/exe", "demo")
-	command.Stdout = &reader{words: webRuns, then: func() { _ = command.Process.Kill() }}
+	command.Stdout = &outputWatcher{text: webRunning, found: func() { _ = command.Process.Kill() }}
 	if err := command.Run(); err == nil {
-		t.Fatal("it was not killed")
+		t.Fatal("demo was not killed")
 	}
-	await(t, "its guard to remove all", func() bool { return len(entries(t, folder)) == 0 && len(processesOf(t, folder)) == 0 })
+	waitFor(t, "the reaper to clean up", func() bool { return len(entries(t, dir)) == 0 && len(processesOf(t, dir)) == 0 })
 }
 
-func TestADemoWhoseReaderLeavesEndsItsPods(t *testing.T) {
-	folder := temporary(t)
+func TestDemo_OutputClosed(t *testing.T) {
+	dir := setTempDir(t)
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer write.Close()
 	_ = read.Close()
-	if err := demo.Run(t.Context(), demo.Options{Out: write}); err == nil || !strings.Contains(err.Error(), "nobody reads") {
-		t.Errorf("the error is %v", err)
+	if err := demo.Run(t.Context(), demo.Options{Out: write}); err == nil || !strings.Contains(err.Error(), "output was closed") {
+		t.Errorf("got error %v", err)
 	}
-	mustBeEmpty(t, folder)
+	mustBeEmpty(t, dir)
 }
 
-// shownUntil is what a demo shows on a pseudo terminal of that size, until the words are there.
-func shownUntil(t *testing.T, words string, columns, rows uint16) string {
+// runOnTerminal runs a demo on a pseudo terminal until it shows the text, and returns the output.
+func runOnTerminal(t *testing.T, text string, columns, rows uint16) string {
 	t.Helper()
 	master, terminal := openTerminal(t, columns, rows)
 	ctx, interrupt := context.WithCancel(t.Context())
-	seen := &reader{words: words, then: interrupt}
+	output := &outputWatcher{text: text, found: interrupt}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		_, _ = io.Copy(seen, master)
+		_, _ = io.Copy(output, master)
 	}()
 	if err := demo.Run(ctx, demo.Options{Out: terminal}); err != nil {
 		t.Error(err)
 	}
 	_ = terminal.Close()
 	<-read
-	return seen.String()
+	return output.String()
 }
 
-// TestATerminalShowsATableThatFits runs on a pseudo terminal.
-func TestATerminalShowsATableThatFits(t *testing.T) {
-	folder := temporary(t)
+func TestDemo_Terminal(t *testing.T) {
+	dir := setTempDir(t)
 	t.Setenv("TERM", "xterm")
-	shown := shownUntil(t, "web-demo     0/1     Running", 30, 20)
-	for _, picture := range strings.Split(shown, "\x1b[H")[1:] {
-		for line := range strings.SplitSeq(picture, "\x1b[K\r\n") {
+	shown := runOnTerminal(t, "web-demo     0/1     Running", 30, 20)
+	for _, frame := range strings.Split(shown, "\x1b[H")[1:] {
+		for line := range strings.SplitSeq(frame, "\x1b[K\r\n") {
 			if text, _, _ := strings.Cut(line, "\x1b"); len(text) > 30 {
 				t.Errorf("%d columns: %q", len(text), text)
 			}
 		}
 	}
-	mustBeEmpty(t, folder)
+	mustBeEmpty(t, dir)
 }
 
-func TestATerminalOfNoKnownKindGetsPlainLines(t *testing.T) {
-	folder := temporary(t)
+func TestDemo_TerminalOfUnknownType(t *testing.T) {
+	dir := setTempDir(t)
 	t.Setenv("TERM", "")
-	shown := shownUntil(t, webRuns, 80, 24)
+	shown := runOnTerminal(t, webRunning, 80, 24)
 	if strings.Contains(shown, "\x1b") {
 		t.Errorf("%q", shown)
 	}
-	mustBeEmpty(t, folder)
+	mustBeEmpty(t, dir)
 }
 
 func openTerminal(t *testing.T, columns, rows uint16) (master, terminal *os.File) {
@@ -198,40 +199,40 @@ func openTerminal(t *testing.T, columns, rows uint16) (master, terminal *os.File
 	return master, terminal
 }
 
-func TestAPictureFitsItsTerminal(t *testing.T) {
-	head, pods, events := []string{"head, that is long", ""}, []string{"NAME   AGE", "web    1s", "db     2s"}, []string{"SEEN  OBJECT", "1s    web"}
+func TestFit(t *testing.T) {
+	header, pods, events := []string{"head, that is long", ""}, []string{"NAME   AGE", "web    1s", "db     2s"}, []string{"SEEN  OBJECT", "1s    web"}
 	tests := map[string]struct {
 		columns, rows int
 		want          []string
 	}{
-		"nobody knows the size":          {0, 0, []string{"head, that is long", "", "NAME   AGE", "web    1s", "db     2s", "", "SEEN  OBJECT", "1s    web"}},
-		"there is room":                  {80, 24, []string{"head, that is long", "", "NAME   AGE", "web    1s", "db     2s", "", "SEEN  OBJECT", "1s    web"}},
-		"narrow":                         {10, 24, []string{"head, that", " is long", "", "NAME   AGE", "web    1s", "db     2s", "", "SEEN  OBJE", "1s    web"}},
-		"no room for events":             {80, 8, []string{"head, that is long", "", "NAME   AGE", "web    1s", "db     2s"}},
-		"no room for the head":           {80, 5, []string{"NAME   AGE", "web    1s", "db     2s"}},
-		"no room for all pods":           {80, 3, []string{"NAME   AGE", "web    1s"}},
-		"one row, which is the cursor's": {80, 1, nil},
+		"unknown size":           {0, 0, []string{"head, that is long", "", "NAME   AGE", "web    1s", "db     2s", "", "SEEN  OBJECT", "1s    web"}},
+		"large":                  {80, 24, []string{"head, that is long", "", "NAME   AGE", "web    1s", "db     2s", "", "SEEN  OBJECT", "1s    web"}},
+		"narrow":                 {10, 24, []string{"head, that", " is long", "", "NAME   AGE", "web    1s", "db     2s", "", "SEEN  OBJE", "1s    web"}},
+		"no room for events":     {80, 8, []string{"head, that is long", "", "NAME   AGE", "web    1s", "db     2s"}},
+		"no room for the header": {80, 5, []string{"NAME   AGE", "web    1s", "db     2s"}},
+		"no room for all pods":   {80, 3, []string{"NAME   AGE", "web    1s"}},
+		"one row":                {80, 1, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, demo.Fit(test.columns, test.rows, head, pods, events)); diff != "" {
+			if diff := cmp.Diff(test.want, demo.Fit(test.columns, test.rows, header, pods, events)); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
 }
 
-func entries(t *testing.T, folder string) []os.DirEntry {
+func entries(t *testing.T, dir string) []os.DirEntry {
 	t.Helper()
-	found, err := os.ReadDir(folder)
+	found, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return found
 }
 
-// processesOf are those whose command line names the folder: shims and guards.
-func processesOf(t *testing.T, folder string) []string {
+// processesOf returns the processes whose command line contains the directory: shims and reapers.
+func processesOf(t *testing.T, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -239,33 +240,29 @@ func processesOf(t *testing.T, folder string) []string {
 	}
 	var found []string
 	for _, file := range files {
-		if text, err := os.ReadFile(file); err == nil && bytes.Contains(text, []byte(folder)) {
+		if text, err := os.ReadFile(file); err == nil && bytes.Contains(text, []byte(dir)) {
 			found = append(found, string(bytes.ReplaceAll(text, []byte{0}, []byte(" "))))
 		}
 	}
 	return found
 }
 
-func mustBeEmpty(t *testing.T, folder string) {
+func mustBeEmpty(t *testing.T, dir string) {
 	t.Helper()
-	if left := entries(t, folder); len(left) > 0 {
-		t.Errorf("%v is left", left)
+	if left := entries(t, dir); len(left) > 0 {
+		t.Errorf("files are left: %v", left)
 	}
-	if left := processesOf(t, folder); len(left) > 0 {
-		t.Errorf("%v are left", left)
+	if left := processesOf(t, dir); len(left) > 0 {
+		t.Errorf("processes are left: %v", left)
 	}
 }
 
-func await(t *testing.T, what string, done func() bool) {
+func waitFor(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	limit, tick := time.NewTimer(time.Minute), time.NewTicker(20*time.Millisecond)
-	defer limit.Stop()
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-limit.C:
-			t.Fatal("waited in vain for " + what)
-		case <-tick.C:
+	heraldtest.Eventually(t, func() error {
+		if !condition() {
+			return errors.New("waiting for " + what)
 		}
-	}
+		return nil
+	})
 }

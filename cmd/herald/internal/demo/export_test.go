@@ -1,6 +1,6 @@
 package demo
 
-// Fit is the picture on a terminal of that size.
-func Fit(columns, rows int, head, pods, events []string) []string {
-	return view{columns, rows}.fit(head, pods, events)
+// Fit returns a frame for a terminal of that size.
+func Fit(columns, rows int, header, pods, events []string) []string {
+	return terminalSize{columns, rows}.fit(header, pods, events)
 }

@@ -5,37 +5,38 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
+	"text/tabwriter"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/heraldnode/herald/internal/table"
 )
 
-// screen shows the pods: as a table that changes in place on a terminal, as one line for each change elsewhere.
+// screen shows the pods: as a live table on a terminal, as one line per change otherwise.
 type screen struct {
 	out      io.Writer
-	terminal *os.File // nil: there is none
+	terminal *os.File // nil if the output is not a terminal
 	resized  chan os.Signal
-	head     []string
-	shown    map[string]string // the line last shown of each pod
-	gone     bool              // nobody reads any more
+	header   []string
+	printed  map[string]string // the last line of each pod
+	closed   bool              // the output was closed
 }
 
-func newScreen(out io.Writer, head []string) *screen {
-	s := &screen{out: out, head: head, shown: map[string]string{}, resized: make(chan os.Signal, 1)}
-	kind := os.Getenv("TERM")
-	if file, isFile := out.(*os.File); isFile && kind != "" && kind != "dumb" {
-		if _, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ); err == nil {
-			s.terminal = file
-		}
+func newScreen(out io.Writer, header []string) *screen {
+	s := &screen{out: out, header: header, printed: map[string]string{}, resized: make(chan os.Signal, 1)}
+	terminalType := os.Getenv("TERM")
+	if file, isFile := out.(*os.File); isFile && terminalType != "" && terminalType != "dumb" && term.IsTerminal(int(file.Fd())) {
+		s.terminal = file
 	}
 	if s.terminal == nil {
-		s.print(strings.Join(head, "\n") + "\n")
+		s.print(strings.Join(header, "\n") + "\n")
 		return s
 	}
 	signal.Notify(s.resized, syscall.SIGWINCH)
@@ -47,38 +48,115 @@ func (s *screen) close() { signal.Stop(s.resized) }
 
 func (s *screen) print(text string) {
 	if _, err := io.WriteString(s.out, text); err != nil {
-		s.gone = true
+		s.closed = true
 	}
 }
 
-// draw shows all pods on a terminal, and below them what happened last.
+// draw draws all pods and the latest events on a terminal.
 func (s *screen) draw(pods []*v1.Pod, events []v1.Event, now time.Time) {
 	if s.terminal == nil {
 		return
 	}
-	var size view
-	if window, err := unix.IoctlGetWinsize(int(s.terminal.Fd()), unix.TIOCGWINSZ); err == nil {
-		size = view{int(window.Col), int(window.Row)}
+	var size terminalSize
+	if columns, rows, err := term.GetSize(int(s.terminal.Fd())); err == nil {
+		size = terminalSize{columns, rows}
 	}
 	const home, clearLine, clearBelow = "\x1b[H", "\x1b[K", "\x1b[J"
-	lines := size.fit(s.head, podLines(pods, now), eventLines(events, now))
+	lines := size.fit(s.header, podLines(pods, now), eventLines(events, now))
 	s.print(home + strings.Join(lines, clearLine+"\n") + clearLine + "\n" + clearBelow)
 }
 
-// tell shows that a pod changed where there is no terminal.
-func (s *screen) tell(change watch.Event, since time.Duration, now time.Time) {
+// printEvent prints the change of a pod if the output is not a terminal.
+func (s *screen) printEvent(event watch.Event, age time.Duration, now time.Time) {
 	if s.terminal != nil {
 		return
 	}
-	row := table.NewRow(change.Object.(*v1.Pod), now)
+	row := table.NewRow(event.Object.(*v1.Pod), now)
 	restarts, _, _ := strings.Cut(row.Restarts, " ")
 	line := fmt.Sprintf("%-12s %-5s %-18s restarts %s", row.Name, row.Ready, row.Status, restarts)
-	if change.Type == watch.Deleted {
+	if event.Type == watch.Deleted {
 		line = fmt.Sprintf("%-12s gone", row.Name)
 	}
-	if s.shown[row.Name] == line {
+	if s.printed[row.Name] == line {
 		return
 	}
-	s.shown[row.Name] = line
-	s.print(fmt.Sprintf("%5.1fs  %s\n", since.Seconds(), line))
+	s.printed[row.Name] = line
+	s.print(fmt.Sprintf("%5.1fs  %s\n", age.Seconds(), line))
+}
+
+// terminalSize is the size of a terminal. Zero values mean that it is unknown and everything is shown.
+type terminalSize struct{ columns, rows int }
+
+// fit returns the lines of one frame. Lines of the header are wrapped, because users copy them; others are cut. In a low
+// terminal, pods take precedence over the header, and events are shown only if all fit. The last line is for the cursor.
+func (s terminalSize) fit(header, pods, events []string) []string {
+	header = s.wrap(header)
+	room := s.rows - 1
+	if s.rows == 0 {
+		room = len(header) + len(pods) + 1 + len(events)
+	}
+	var lines []string
+	if len(header)+len(pods) <= room {
+		lines = append(lines, header...)
+	}
+	lines = append(lines, pods[:max(0, min(len(pods), room-len(lines)))]...)
+	if len(lines)+1+len(events) <= room {
+		lines = append(append(lines, ""), events...)
+	}
+	for i := range lines {
+		lines[i] = s.cut(lines[i])
+	}
+	return lines
+}
+
+func (s terminalSize) wrap(lines []string) []string {
+	var wrapped []string
+	for _, line := range lines {
+		rest := []rune(line)
+		for s.columns > 0 && len(rest) > s.columns {
+			wrapped = append(wrapped, string(rest[:s.columns]))
+			rest = rest[s.columns:]
+		}
+		wrapped = append(wrapped, string(rest))
+	}
+	return wrapped
+}
+
+func (s terminalSize) cut(line string) string {
+	if runes := []rune(line); s.columns > 0 && len(runes) > s.columns {
+		return string(runes[:s.columns])
+	}
+	return line
+}
+
+// podLines returns the table of the pods.
+func podLines(pods []*v1.Pod, now time.Time) []string {
+	rows := make([]table.Row, 0, len(pods))
+	for _, p := range pods {
+		rows = append(rows, table.NewRow(p, now))
+	}
+	var text strings.Builder
+	_ = table.NewPrinter(&text, table.Options{}).Print(rows...) // a strings.Builder never fails
+	return strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
+}
+
+// maxEvents is the maximum number of events shown.
+const maxEvents = 6
+
+// eventLines returns the table of the latest warnings.
+func eventLines(events []v1.Event, now time.Time) []string {
+	events = slices.DeleteFunc(slices.Clone(events), func(event v1.Event) bool { return event.Type != v1.EventTypeWarning })
+	var text strings.Builder
+	columns := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(columns, "SEEN\tOBJECT\tREASON\tMESSAGE")
+	for _, event := range events[max(0, len(events)-maxEvents):] {
+		times := ""
+		if event.Count > 1 {
+			times = fmt.Sprintf(" (%d times)", event.Count)
+		}
+		fmt.Fprintf(columns, "%s\t%s\t%s\t%s%s\n", duration.HumanDuration(now.Sub(event.LastTimestamp.Time)),
+			table.Printable(event.InvolvedObject.Name), table.Printable(event.Reason), table.Printable(event.Message), times)
+	}
+	_ = columns.Flush() // a strings.Builder never fails
+	return strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
 }
