@@ -184,7 +184,7 @@ func TestSM52SM74_DeleteIsRetried(t *testing.T) {
 
 // TestSM75_MirrorIsNotDeleted also covers I13.
 func TestSM75_MirrorIsNotDeleted(t *testing.T) {
-	withHarness(t, nil, func(t *testing.T, h *harness) {
+	withHarness(t, nil, func(_ *testing.T, h *harness) {
 		static, mirror := h.addStaticPod("etcd-n1")
 		h.server.DeletePod(podid.FullNameOf(mirror), 30)
 		synctest.Wait()

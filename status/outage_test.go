@@ -125,7 +125,7 @@ func TestF5_RandomServerErrors(t *testing.T) {
 }
 
 func TestSM55F2_OneSlowPod(t *testing.T) {
-	withHarness(t, nil, func(t *testing.T, h *harness) {
+	withHarness(t, nil, func(_ *testing.T, h *harness) {
 		pods := h.addPods(100)
 		h.faults.Add(fault.On("PATCH", "/pods/web-000/").Delay(9 * time.Second))
 		h.faults.Add(fault.On("PATCH", "/pods/").Delay(20 * time.Millisecond))
@@ -142,7 +142,7 @@ func TestSM55F2_OneSlowPod(t *testing.T) {
 }
 
 func TestF3_HangingRequest(t *testing.T) {
-	withHarness(t, nil, func(t *testing.T, h *harness) {
+	withHarness(t, nil, func(_ *testing.T, h *harness) {
 		pod := h.addPod("web")
 		h.faults.Add(fault.On("PATCH", "/pods/").Times(1).Hang())
 		h.SetPodStatus(pod, runningStatus())
@@ -192,7 +192,7 @@ func TestF4_RetryAfterOfOneDay(t *testing.T) {
 		"too many requests": http.StatusTooManyRequests, "gateway maintenance": http.StatusServiceUnavailable,
 	} {
 		t.Run(name, func(t *testing.T) {
-			withHarness(t, nil, func(t *testing.T, h *harness) {
+			withHarness(t, nil, func(_ *testing.T, h *harness) {
 				pod := h.addPod("web")
 				h.faults.Add(fault.On("PATCH", "/pods/").Times(1).Reply(code, fault.RetryAfter(24*time.Hour)))
 				h.SetPodStatus(pod, runningStatus())
@@ -246,7 +246,7 @@ func TestF4_ConcurrencyUnderThrottling(t *testing.T) {
 }
 
 func TestBUG6_SuccessResetsBackoff(t *testing.T) {
-	withHarness(t, nil, func(t *testing.T, h *harness) {
+	withHarness(t, nil, func(_ *testing.T, h *harness) {
 		pod := h.addPod("web")
 		heal := h.faults.Add(fault.On("PATCH", "/pods/").Reply(http.StatusInternalServerError))
 		h.SetPodStatus(pod, runningStatus())
@@ -293,7 +293,7 @@ func TestF11_BrokenWatch(t *testing.T) {
 func TestF11_RestoredAPIServer(t *testing.T) {
 	for name, changesBefore := range map[string]int{"old backup": 0, "current backup": 10} {
 		t.Run(name, func(t *testing.T) {
-			withHarness(t, nil, func(t *testing.T, h *harness) {
+			withHarness(t, nil, func(_ *testing.T, h *harness) {
 				pod := h.addPod("web")
 				var backup *v1.Pod
 				for i := range 11 {

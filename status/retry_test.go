@@ -158,7 +158,7 @@ func TestF8_MissingObjectIsNotPolled(t *testing.T) {
 }
 
 func TestF8_NotFoundFromGateway(t *testing.T) {
-	withHarness(t, nil, func(t *testing.T, h *harness) {
+	withHarness(t, nil, func(_ *testing.T, h *harness) {
 		pod := h.addPod("web")
 		h.faults.Add(fault.On("*", "/pods/").Times(3).Reply(http.StatusNotFound, fault.Body("text/html", []byte("<html>no such page</html>"))))
 		h.SetPodStatus(pod, runningStatus())
@@ -168,7 +168,7 @@ func TestF8_NotFoundFromGateway(t *testing.T) {
 }
 
 func TestF8_ObjectWatchedAfterNotFound(t *testing.T) {
-	withHarness(t, nil, func(t *testing.T, h *harness) {
+	withHarness(t, nil, func(_ *testing.T, h *harness) {
 		pod := h.addPod("web")
 		h.faults.Add(fault.On("PATCH", "/pods/").Times(1).Reply(http.StatusNotFound))
 		h.SetPodStatus(pod, runningStatus())
@@ -179,7 +179,7 @@ func TestF8_ObjectWatchedAfterNotFound(t *testing.T) {
 }
 
 func TestF10_GetReturnsNoPod(t *testing.T) {
-	withHarness(t, nil, func(t *testing.T, h *harness) {
+	withHarness(t, nil, func(_ *testing.T, h *harness) {
 		pod := h.addPod("web")
 		h.faults.Add(fault.On("PATCH", "/pods/").Times(1).Reply(http.StatusConflict))
 		h.faults.Add(fault.On("GET", "/pods/").Times(1).Reply(http.StatusOK, fault.Body("application/json", []byte("{}"))))
@@ -315,7 +315,7 @@ func TestF13_RapidRecreation(t *testing.T) {
 }
 
 func TestF31_DriftIsRepaired(t *testing.T) {
-	withHarness(t, nil, func(t *testing.T, h *harness) {
+	withHarness(t, nil, func(_ *testing.T, h *harness) {
 		pod := h.addPod("web")
 		h.SetPodStatus(pod, runningStatus())
 		synctest.Wait()
@@ -486,7 +486,7 @@ func (c *confusedAPI) PatchPodStatus(ctx context.Context, namespace, name string
 }
 
 func TestF10_ResponseAboutAnotherPod(t *testing.T) {
-	withHarness(t, func(c *status.Config) { c.API = &confusedAPI{API: c.API} }, func(t *testing.T, h *harness) {
+	withHarness(t, func(c *status.Config) { c.API = &confusedAPI{API: c.API} }, func(_ *testing.T, h *harness) {
 		pod := h.addPod("web")
 		h.SetPodStatus(pod, runningStatus())
 		time.Sleep(time.Minute)

@@ -142,7 +142,8 @@ func compactChanges(changes []Change) []Change {
 	var compacted []Change
 	for i, change := range changes {
 		change.First = isNew[change.UID]
-		if newest[change.UID] == i && !(change.First && change.Removed) {
+		addedAndRemoved := change.First && change.Removed
+		if newest[change.UID] == i && !addedAndRemoved {
 			compacted = append(compacted, change)
 		}
 	}

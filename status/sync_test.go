@@ -78,7 +78,7 @@ func (f *panickingDeletionSafety) PodCouldHaveRunningContainers(uid podid.UID) b
 
 func TestSM3_PanicOnOnePod(t *testing.T) {
 	deletion := &panickingDeletionSafety{fakeDeletionSafety: newFakeDeletionSafety()}
-	withHarness(t, func(c *status.Config) { c.Deletion, c.Workers = deletion, 1 }, func(t *testing.T, h *harness) {
+	withHarness(t, func(c *status.Config) { c.Deletion, c.Workers = deletion, 1 }, func(_ *testing.T, h *harness) {
 		bad, good := h.addPod("bad"), h.addPod("good")
 		deletion.panicsOn.Store(podid.UID(bad.UID))
 		h.SetPodStatus(bad, runningStatus())
@@ -208,7 +208,7 @@ func TestBUG8_NewMirror(t *testing.T) {
 
 // TestSM59_UnwatchedMirror also covers BUG-8: a mirror pod that the watch has not delivered yet.
 func TestSM59_UnwatchedMirror(t *testing.T) {
-	withHarness(t, nil, func(t *testing.T, h *harness) {
+	withHarness(t, nil, func(_ *testing.T, h *harness) {
 		static, _ := h.addStaticPod("etcd-n1")
 		h.SetPodStatus(static, runningStatus())
 		synctest.Wait()
@@ -224,7 +224,7 @@ func TestSM59_UnwatchedMirror(t *testing.T) {
 }
 
 func TestPM21_MirrorOfEarlierManifest(t *testing.T) {
-	withHarness(t, nil, func(t *testing.T, h *harness) {
+	withHarness(t, nil, func(_ *testing.T, h *harness) {
 		old, mirror := h.addStaticPod("etcd-n1")
 		h.SetPodStatus(old, runningStatus())
 		synctest.Wait()
@@ -241,7 +241,7 @@ func TestPM21_MirrorOfEarlierManifest(t *testing.T) {
 }
 
 func TestSM53_PeriodicSync(t *testing.T) {
-	withHarness(t, nil, func(t *testing.T, h *harness) {
+	withHarness(t, nil, func(_ *testing.T, h *harness) {
 		pod := h.addPod("web")
 		h.SetPodStatus(pod, runningStatus())
 		synctest.Wait()

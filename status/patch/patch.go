@@ -154,21 +154,22 @@ func (w *writer) textOrNull(text string) *writer {
 
 func (w *writer) number(number int64) { w.out = strconv.AppendInt(w.out, number, 10) }
 
-func (w *writer) time(t *metav1.Time) *writer {
+func (w *writer) time(t *metav1.Time) {
 	if t.IsZero() {
-		return w.raw(`null`)
+		w.raw(`null`)
+		return
 	}
 	w.out = append(w.out, '"')
 	w.out = t.UTC().AppendFormat(w.out, time.RFC3339)
 	w.out = append(w.out, '"')
-	return w
 }
 
-func (w *writer) valueOrNull(isPresent bool, value any) *writer {
-	if !isPresent {
-		return w.raw(`null`)
+func (w *writer) valueOrNull(isPresent bool, value any) {
+	if isPresent {
+		w.value(value)
+	} else {
+		w.raw(`null`)
 	}
-	return w.value(value)
 }
 
 func (w *writer) value(value any) *writer {
