@@ -156,7 +156,8 @@ func newPodManagers() *podManagers {
 		if i < staticPods {
 			p.Annotations = map[string]string{podid.SourceAnnotation: "file", podid.HashAnnotation: "h"}
 			mirror := p.DeepCopy()
-			mirror.UID, mirror.Annotations = types.UID(fmt.Sprintf("5c0d2e11-1b7f-4e55-9f00-%012d", i)), map[string]string{podid.MirrorAnnotation: "h"}
+			mirror.UID = types.UID(fmt.Sprintf("5c0d2e11-1b7f-4e55-9f00-%012d", i))
+			mirror.Annotations = map[string]string{podid.MirrorAnnotation: "h"}
 			m.statics, m.mirrors = append(m.statics, p), append(m.mirrors, mirror)
 		}
 		m.pods = append(m.pods, p)

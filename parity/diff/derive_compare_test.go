@@ -143,9 +143,9 @@ var compareEqual = newComparison(
 		return c
 	},
 	func(c changeCase) string {
-		comparable := *c.Next // SM-32: one is immutable, the other is the scheduler's
-		comparable.QOSClass, comparable.NominatedNodeName = c.Old.QOSClass, c.Old.NominatedNodeName
-		theirs, ours := kubelet.StatusEqual(c.Old, &comparable), derive.Equal(c.Old, c.Next)
+		next := *c.Next // SM-32: one is immutable, the other is the scheduler's
+		next.QOSClass, next.NominatedNodeName = c.Old.QOSClass, c.Old.NominatedNodeName
+		theirs, ours := kubelet.StatusEqual(c.Old, &next), derive.Equal(c.Old, c.Next)
 		if theirs != ours || ours != derive.Equal(c.Next, c.Old) {
 			return describeMismatch(theirs, ours)
 		}

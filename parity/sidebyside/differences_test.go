@@ -46,13 +46,13 @@ var intendedDifferences = []intendedDifference{
 	{
 		description: "Herald names the object that lacks the key",
 		kubelet:     regexp.MustCompile(`configmap references non-existent config key: absent`),
-		herald:      regexp.MustCompile(`configMap "settings": key "absent": no such key`),
-		replacement: "no such key",
+		herald:      regexp.MustCompile(`configMap "settings": key "absent": key not found`),
+		replacement: "key not found",
 	},
 	{
 		description: "Herald names the place of a missing variable",
 		kubelet:     regexp.MustCompile(`missing value for NOPE`),
-		herald:      regexp.MustCompile(`volumeMounts\[0\] of container main: subPathExpr: .* that the container does not have: \[NOPE\]`),
+		herald:      regexp.MustCompile(`volumeMounts\[0\] of container main: subPathExpr: .* refers to undefined variables: \[NOPE\]`),
 		replacement: "no NOPE",
 	},
 	{

@@ -24,6 +24,8 @@ const hangTimeout = 6 * time.Minute
 type scenario struct {
 	// spec is the pod's spec in YAML. A container without an image runs testpod.
 	spec string
+	// slow says that the pod waits for a back-off or a deadline. Slow scenarios start first.
+	slow bool
 	// static runs the pod from a manifest.
 	static bool
 	// actWhen says when act runs.

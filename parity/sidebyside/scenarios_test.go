@@ -67,17 +67,17 @@ containers: [{name: main, args: [exit, "4", --print, out of ink], terminationMes
 restartPolicy: OnFailure
 containers: [{name: main, args: [exit, "0"]}]`},
 
-	"job-fails-on-failure": {settled: crashLoop("main"), spec: `
+	"job-fails-on-failure": {slow: true, settled: crashLoop("main"), spec: `
 restartPolicy: OnFailure
 containers: [{name: main, args: [exit, "5"]}, {name: done, args: [exit, "0"]}, {name: runs, args: [pause]}]`},
 
-	"crash-loop": {settled: crashLoop("main"), spec: `
+	"crash-loop": {slow: true, settled: crashLoop("main"), spec: `
 containers: [{name: main, args: [exit, "7", --message, broken]}]`},
 
-	"completes-always": {settled: crashLoop("main"), spec: `
+	"completes-always": {slow: true, settled: crashLoop("main"), spec: `
 containers: [{name: main, args: [exit, "0"]}]`},
 
-	"restart-rules": {settled: crashLoop("main"), spec: `
+	"restart-rules": {slow: true, settled: crashLoop("main"), spec: `
 restartPolicy: Never
 containers:
 - name: main
@@ -94,7 +94,7 @@ restartPolicy: Never
 initContainers: [{name: first, args: [exit, "1"]}, {name: second, args: [exit, "0"]}]
 containers: [{name: main, args: [pause]}]`},
 
-	"init-crash-loop": {settled: crashLoop("first"), spec: `
+	"init-crash-loop": {slow: true, settled: crashLoop("first"), spec: `
 initContainers: [{name: first, args: [exit, "1"]}]
 containers: [{name: main, args: [pause]}]`},
 
@@ -113,7 +113,7 @@ containers: [{name: main, args: [exit, "0", --after, 3s]}]`},
 	"image-never-pulled": {settled: waiting("main", "ErrImageNeverPull"), spec: `
 containers: [{name: main, image: "herald.test/absent:1", imagePullPolicy: Never}]`},
 
-	"image-missing": {settled: waiting("main", "ImagePullBackOff"), spec: `
+	"image-missing": {slow: true, settled: waiting("main", "ImagePullBackOff"), spec: `
 containers: [{name: main, image: "127.0.0.1:1/absent:1"}, {name: other, args: [pause]}]`},
 
 	"image-invalid-name": {settled: waiting("main", "InvalidImageName"), spec: `
@@ -175,7 +175,7 @@ hostNetwork: true
 dnsPolicy: ClusterFirstWithHostNet
 containers: [{name: main, args: [pause]}]`},
 
-	"deadline": {settled: phase(v1.PodFailed), spec: `
+	"deadline": {slow: true, settled: phase(v1.PodFailed), spec: `
 activeDeadlineSeconds: 25
 terminationGracePeriodSeconds: 1
 containers: [{name: main, args: [pause]}]`},
@@ -198,12 +198,12 @@ terminationGracePeriodSeconds: 5
 containers: [{name: main, args: [pause], lifecycle: {preStop: {exec: {command: [/testpod, exit, "1", --after, 1s]}}}}]`},
 
 	"deleted-before-start": {
-		actWhen: waiting("main", "ImagePullBackOff"), act: deletePod(nil), settled: deleting, removed: true, spec: `
+		slow: true, actWhen: waiting("main", "ImagePullBackOff"), act: deletePod(nil), settled: deleting, removed: true, spec: `
 terminationGracePeriodSeconds: 5
 containers: [{name: main, image: "127.0.0.1:1/absent:1"}]`,
 	},
 
-	"poststart-fails": {settled: crashLoop("main"), spec: `
+	"poststart-fails": {slow: true, settled: crashLoop("main"), spec: `
 terminationGracePeriodSeconds: 1
 containers: [{name: main, args: [pause], lifecycle: {postStart: {exec: {command: [/testpod, exit, "1", --after, 2s]}}}}]`},
 
@@ -245,7 +245,7 @@ volumes: [{name: scratch, emptyDir: {}}]`},
 securityContext: {runAsNonRoot: true}
 containers: [{name: main, args: [pause]}]`},
 
-	"command-missing": {settled: crashLoop("main"), spec: `
+	"command-missing": {slow: true, settled: crashLoop("main"), spec: `
 containers: [{name: main, command: [/absent]}]`},
 
 	"command-missing-once": {settled: phase(v1.PodFailed), spec: `
@@ -260,7 +260,7 @@ dnsPolicy: None
 dnsConfig: {nameservers: [10.0.0.11], searches: [shop.test]}
 containers: [{name: main, args: [pause]}]`},
 
-	"sidecar-crashes": {settled: crashLoop("side"), spec: `
+	"sidecar-crashes": {slow: true, settled: crashLoop("side"), spec: `
 initContainers: [{name: side, args: [exit, "1", --after, 1s], restartPolicy: Always}]
 containers: [{name: main, args: [pause]}]`},
 
@@ -284,7 +284,7 @@ containers: [{name: main, args: [exit, "4", --message, ` + longMessage + `]}]`},
 imagePullSecrets: [{name: absent}]
 containers: [{name: main, args: [pause]}]`},
 
-	"pull-secret-missing-pull-fails": {settled: waiting("main", "ImagePullBackOff"), spec: `
+	"pull-secret-missing-pull-fails": {slow: true, settled: waiting("main", "ImagePullBackOff"), spec: `
 imagePullSecrets: [{name: absent}]
 containers: [{name: main, image: "127.0.0.1:1/absent:2"}]`},
 

@@ -37,8 +37,12 @@ func TestSideBySide(t *testing.T) {
 				}
 			})
 		}
-		for name := range scenarios {
-			queue <- name
+		for _, slow := range []bool{true, false} {
+			for name, sc := range scenarios {
+				if sc.slow == slow {
+					queue <- name
+				}
+			}
 		}
 		close(queue)
 		workers.Wait()
@@ -50,7 +54,7 @@ func TestSideBySide(t *testing.T) {
 
 // convergeTimeout is how long events and restart counts may take to agree after both sides have settled. It only ends a
 // hang.
-const convergeTimeout = 3 * time.Minute
+const convergeTimeout = 2 * time.Minute
 
 func (e *environment) compare(t *testing.T, name string, sc *scenario) {
 	t.Helper()
