@@ -104,7 +104,7 @@ func (c *Containerd) Close() error {
 }
 
 func (c *Containerd) start(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	if err := makeNetwork(ctx, c.folder); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 
 const (
 	// startTimeout is how long a server may take to become ready; about 3 s is usual.
-	startTimeout = time.Minute
+	startTimeout = 5 * time.Minute
 	// stopTimeout is how long a server may take to end after SIGTERM.
 	stopTimeout = 30 * time.Second
 	// attemptTimeout bounds one question after a server's readiness, pollInterval is the time between two.
@@ -54,7 +54,7 @@ func (p *process) running() bool {
 	}
 }
 
-// Start starts the server, for the first time or again, and returns when it is ready. It waits for at most a minute; the
+// Start starts the server, for the first time or again, and returns when it is ready. It waits for at most five minutes; the
 // error has the end of the server's log.
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.launch(ctx); err != nil {
@@ -92,7 +92,7 @@ func (s *Server) launch(ctx context.Context) error {
 	return nil
 }
 
-// WaitReady returns when the server answers that it is ready. It waits for at most a minute; the error has what the server
+// WaitReady returns when the server answers that it is ready. It waits for at most five minutes; the error has what the server
 // said last and the end of its log.
 func (s *Server) WaitReady(ctx context.Context) error {
 	p, err := s.current()
