@@ -210,7 +210,7 @@ func (m *Mux) logUpdate(ctx context.Context, update Update) {
 
 func updateAttrs(update Update, pod *v1.Pod) []slog.Attr {
 	return []slog.Attr{
-		slog.String("source", string(update.Source)), slog.String("op", update.Op.String()),
+		slog.String("podSource", string(update.Source)), slog.String("op", update.Op.String()),
 		slog.String("pod", podid.FullNameOf(pod).Key()), slog.String("podUID", string(pod.UID)),
 		slog.String("hash", podid.HashOf(pod)),
 	}

@@ -121,7 +121,7 @@ func (s *problemSet) announce(added []podProblem, resolved []Problem) {
 }
 
 func problemAttrs(problem Problem) []slog.Attr {
-	attrs := []slog.Attr{slog.String("source", string(problem.Source)), slog.String("location", problem.Location)}
+	attrs := []slog.Attr{slog.String("podSource", string(problem.Source)), slog.String("location", problem.Location)}
 	if problem.Line != 0 {
 		attrs = append(attrs, slog.Int("line", problem.Line))
 	}

@@ -121,7 +121,7 @@ func TestMux_LogsStaticPods(t *testing.T) {
 		m.sinks[podid.File].Replace([]*v1.Pod{newPod("web", "u1", withAnnotation(podid.HashAnnotation, "h1"))})
 		m.sinks[podid.API].Replace([]*v1.Pod{newPod("api", "u2")})
 		m.receiveUpdates()
-		if got := log.String(); !strings.Contains(got, "source=file op=ADD pod=default/web podUID=u1 hash=h1") ||
+		if got := log.String(); !strings.Contains(got, "podSource=file op=ADD pod=default/web podUID=u1 hash=h1") ||
 			strings.Contains(got, "default/api") {
 			t.Fatalf("log: got\n%s\nwant the static pod only", got)
 		}

@@ -84,7 +84,7 @@ func problemsOf(err error) []error {
 // goodManifests returns the examples of the manifest package as JSON.
 func goodManifests(t *testing.T) map[string][]byte {
 	t.Helper()
-	files, err := filepath.Glob("../../source/manifest/testdata/good/*")
+	files, err := filepath.Glob("../../source/manifest/testdata/valid/*")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("got no examples (%v)", err)
 	}

@@ -2,12 +2,17 @@ package manifest_test
 
 import (
 	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	"github.com/heraldnode/herald/podid"
@@ -19,7 +24,7 @@ var (
 	fromHTTP = manifest.Origin{Source: podid.HTTP, Location: "https://pods.example/", NodeName: "node-1"}
 )
 
-// web is a minimal pod; spec lines of a test go below its last line, which is line 5.
+// web is the start of a pod. Tests append the lines of its spec after line 5.
 const web = `apiVersion: v1
 kind: Pod
 metadata:
@@ -33,7 +38,7 @@ func decodeOne(t *testing.T, text string, origin manifest.Origin) *v1.Pod {
 	t.Helper()
 	pods, err := manifest.Decode([]byte(text), origin)
 	if err != nil || len(pods) != 1 {
-		t.Fatalf("%d pods, %v; want one", len(pods), err)
+		t.Fatalf("got %d pods, error %v; want 1", len(pods), err)
 	}
 	return pods[0]
 }
@@ -45,7 +50,7 @@ func names(pods []*v1.Pod) (all []string) {
 	return all
 }
 
-func TestCFG1EveryDocumentIsRead(t *testing.T) {
+func TestCFG1_Documents(t *testing.T) {
 	pod := func(name string) string {
 		return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {containers: [{name: c, image: i}]}\n"
 	}
@@ -53,68 +58,68 @@ func TestCFG1EveryDocumentIsRead(t *testing.T) {
 		text string
 		want []string
 	}{
-		"one":                          {pod("a"), []string{"a-node-1"}},
-		"two":                          {pod("a") + "---\n" + pod("b"), []string{"a-node-1", "b-node-1"}},
-		"after a marker":               {"---\n" + pod("a"), []string{"a-node-1"}},
-		"empty ones are skipped":       {"---\n---\n" + pod("a") + "---\n# no\n---\n\n---\nnull\n---\n" + pod("b"), []string{"a-node-1", "b-node-1"}},
-		"with a comment on the marker": {"--- # first\n" + pod("a") + "--- # second\n" + pod("b"), []string{"a-node-1", "b-node-1"}},
-		"with end markers":             {pod("a") + "...\n" + pod("b") + "...\n", []string{"a-node-1", "b-node-1"}},
-		"with a directive":             {"%YAML 1.1\n---\n" + pod("a") + "...\n%YAML 1.1\n---\n" + pod("b"), []string{"a-node-1", "b-node-1"}},
-		"with a byte order mark":       {"\ufeff" + pod("a"), []string{"a-node-1"}},
-		"with carriage returns":        {strings.ReplaceAll(pod("a")+"---\n"+pod("b"), "\n", "\r\n"), []string{"a-node-1", "b-node-1"}},
-		"on the marker's line":         {"--- {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}\n", []string{"a-node-1"}},
-		"in JSON":                      {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, []string{"a-node-1"}},
-		"a marker inside a text":       {strings.Replace(pod("a"), "{name: a}", "\n  name: a\n  annotations:\n    x: |\n      a\n      ---\n      b", 1), []string{"a-node-1"}},
-		"a list":                       {"apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a}\n  spec: {containers: [{name: c, image: i}]}\n", []string{"a-node-1"}},
-		"a generic list":               {"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}\n", []string{"a-node-1"}},
-		"an empty list":                {"apiVersion: v1\nkind: PodList\nitems: []\n", nil},
-		"an empty list and a pod":      {"apiVersion: v1\nkind: List\nitems: []\n---\n" + pod("a"), []string{"a-node-1"}},
+		"one":                       {pod("a"), []string{"a-node-1"}},
+		"two":                       {pod("a") + "---\n" + pod("b"), []string{"a-node-1", "b-node-1"}},
+		"after a marker":            {"---\n" + pod("a"), []string{"a-node-1"}},
+		"empty documents":           {"---\n---\n" + pod("a") + "---\n# no\n---\n\n---\nnull\n---\n" + pod("b"), []string{"a-node-1", "b-node-1"}},
+		"comment on the marker":     {"--- # first\n" + pod("a") + "--- # second\n" + pod("b"), []string{"a-node-1", "b-node-1"}},
+		"end markers":               {pod("a") + "...\n" + pod("b") + "...\n", []string{"a-node-1", "b-node-1"}},
+		"directive":                 {"%YAML 1.1\n---\n" + pod("a") + "...\n%YAML 1.1\n---\n" + pod("b"), []string{"a-node-1", "b-node-1"}},
+		"byte order mark":           {"\ufeff" + pod("a"), []string{"a-node-1"}},
+		"carriage returns":          {strings.ReplaceAll(pod("a")+"---\n"+pod("b"), "\n", "\r\n"), []string{"a-node-1", "b-node-1"}},
+		"on the line of the marker": {"--- {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}\n", []string{"a-node-1"}},
+		"JSON":                      {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, []string{"a-node-1"}},
+		"marker inside a scalar":    {strings.Replace(pod("a"), "{name: a}", "\n  name: a\n  annotations:\n    x: |\n      a\n      ---\n      b", 1), []string{"a-node-1"}},
+		"list":                      {"apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a}\n  spec: {containers: [{name: c, image: i}]}\n", []string{"a-node-1"}},
+		"generic list":              {"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}\n", []string{"a-node-1"}},
+		"empty list":                {"apiVersion: v1\nkind: PodList\nitems: []\n", nil},
+		"empty list and a pod":      {"apiVersion: v1\nkind: List\nitems: []\n---\n" + pod("a"), []string{"a-node-1"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			pods, err := manifest.Decode([]byte(test.text), fromFile)
 			if diff := cmp.Diff(test.want, names(pods)); err != nil || diff != "" {
-				t.Fatalf("error %v, pods (-want +got):\n%s", err, diff)
+				t.Fatalf("got error %v, pods (-want +got):\n%s", err, diff)
 			}
 		})
 	}
 }
 
-func TestAnInputWithoutADocumentIsErrEmpty(t *testing.T) {
+func TestDecode_Empty(t *testing.T) {
 	for name, text := range map[string]string{
 		"nothing": "", "blanks": " \n\t\n", "comments": "# a\n  # b\n", "markers": "---\n---\n...\n", "null": "null\n",
-		"a byte order mark": "\ufeff", "a directive": "%YAML 1.1\n", "an odd line break": "\u2028",
+		"byte order mark": "\ufeff", "directive": "%YAML 1.1\n", "Unicode line separator": "\u2028",
 	} {
 		t.Run(name, func(t *testing.T) {
 			pods, err := manifest.Decode([]byte(text), fromHTTP)
 			if !errors.Is(err, manifest.ErrEmpty) || pods != nil {
-				t.Fatalf("%d pods, %v; want ErrEmpty", len(pods), err)
+				t.Fatalf("got %d pods, error %v; want ErrEmpty", len(pods), err)
 			}
 			if want := "https://pods.example/: " + manifest.ErrEmpty.Error(); err.Error() != want {
-				t.Fatalf("says %q, want %q", err, want)
+				t.Fatalf("got %q, want %q", err, want)
 			}
 		})
 	}
 }
 
-func TestBUG18OneBadDocumentRejectsTheWholeInput(t *testing.T) {
+func TestBUG18_OneInvalidDocument(t *testing.T) {
 	pods, err := manifest.Decode([]byte(web+container+"---\n"+web), fromFile)
 	if err == nil || pods != nil {
-		t.Fatalf("%d pods, %v; want none and an error", len(pods), err)
+		t.Fatalf("got %d pods, error %v; want none and an error", len(pods), err)
 	}
 	if errors.Is(err, manifest.ErrEmpty) {
-		t.Fatal("a broken document is taken for an empty input")
+		t.Fatal("got ErrEmpty, want another error")
 	}
 }
 
-func TestCFG3AGivenUIDIsKeptAndIsTheHash(t *testing.T) {
+func TestCFG3_GivenUID(t *testing.T) {
 	pod := decodeOne(t, strings.Replace(web, "name: web", "name: web\n  uid: 0000-AA", 1)+container, fromFile)
 	if pod.UID != "0000-AA" || podid.HashOf(pod) != "0000-AA" {
-		t.Fatalf("UID %q, hash %q", pod.UID, podid.HashOf(pod))
+		t.Fatalf("got UID %q, hash %q; want 0000-AA", pod.UID, podid.HashOf(pod))
 	}
 }
 
-func TestCFG4AndCFG5NameNamespaceAndNodeAreThoseOfTheNode(t *testing.T) {
+func TestCFG4_CFG5_NameAndNamespace(t *testing.T) {
 	pod := decodeOne(t, web+"  nodeName: elsewhere\n"+container, fromFile)
 	got := []string{pod.Name, pod.Namespace, pod.Spec.NodeName}
 	if diff := cmp.Diff([]string{"web-node-1", "default", "node-1"}, got); diff != "" {
@@ -122,11 +127,11 @@ func TestCFG4AndCFG5NameNamespaceAndNodeAreThoseOfTheNode(t *testing.T) {
 	}
 	given := decodeOne(t, strings.Replace(web, "name: web", "name: web\n  namespace: shop", 1)+container, fromFile)
 	if given.Namespace != "shop" {
-		t.Fatalf("the namespace became %q", given.Namespace)
+		t.Fatalf("got namespace %q, want shop", given.Namespace)
 	}
 }
 
-func TestCFG6AnnotationsTellHashAndSource(t *testing.T) {
+func TestCFG6_Annotations(t *testing.T) {
 	text := strings.Replace(web, "name: web", "name: web\n  annotations: {a: b, kubernetes.io/config.hash: x, "+
 		"kubernetes.io/config.source: api, kubernetes.io/config.seen: z}", 1) + container
 	for _, origin := range []manifest.Origin{fromFile, fromHTTP} {
@@ -140,21 +145,21 @@ func TestCFG6AnnotationsTellHashAndSource(t *testing.T) {
 	}
 }
 
-func TestCFG7OnlyFilePodsTolerateEveryNoExecuteTaint(t *testing.T) {
-	everything := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
+func TestCFG7_NoExecuteToleration(t *testing.T) {
+	all := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
 	other := v1.Toleration{Key: "a", Operator: v1.TolerationOpExists}
-	limited := everything
+	limited := all
 	limited.TolerationSeconds = new(int64(5))
 	tests := map[string]struct {
 		tolerations string
 		origin      manifest.Origin
 		want        []v1.Toleration
 	}{
-		"added":                          {"[]", fromFile, []v1.Toleration{everything}},
-		"added behind others":            {"[{key: a, operator: Exists}]", fromFile, []v1.Toleration{other, everything}},
-		"updated where it has a limit":   {"[{operator: Exists, effect: NoExecute, tolerationSeconds: 5}, {key: a, operator: Exists}]", fromFile, []v1.Toleration{everything, other}},
-		"not added for a URL":            {"[]", fromHTTP, []v1.Toleration{}},
-		"not updated for a URL's either": {"[{operator: Exists, effect: NoExecute, tolerationSeconds: 5}]", fromHTTP, []v1.Toleration{limited}},
+		"added":                {"[]", fromFile, []v1.Toleration{all}},
+		"added after others":   {"[{key: a, operator: Exists}]", fromFile, []v1.Toleration{other, all}},
+		"time limit removed":   {"[{operator: Exists, effect: NoExecute, tolerationSeconds: 5}, {key: a, operator: Exists}]", fromFile, []v1.Toleration{all, other}},
+		"not added for HTTP":   {"[]", fromHTTP, []v1.Toleration{}},
+		"not updated for HTTP": {"[{operator: Exists, effect: NoExecute, tolerationSeconds: 5}]", fromHTTP, []v1.Toleration{limited}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -166,14 +171,14 @@ func TestCFG7OnlyFilePodsTolerateEveryNoExecuteTaint(t *testing.T) {
 	}
 }
 
-func TestCFG8TheManifestsStatusIsDiscardedUnread(t *testing.T) {
+func TestCFG8_StatusDiscarded(t *testing.T) {
 	pod := decodeOne(t, web+container+"status: {phase: Running, podIP: 192.0.2.1, conditions: wrong, inTheFuture: {}}\n", fromFile)
 	if diff := cmp.Diff(v1.PodStatus{Phase: v1.PodPending}, pod.Status); diff != "" {
 		t.Fatal(diff)
 	}
 }
 
-func TestWhatTheAPIServerWritesIsDiscarded(t *testing.T) {
+func TestDecode_ServerFieldsDiscarded(t *testing.T) {
 	text := strings.Replace(web, "name: web", "name: web\n  creationTimestamp: 2020-01-01T00:00:00Z\n"+
 		"  resourceVersion: '5'\n  generation: 3\n  selfLink: /x\n"+
 		"  managedFields: [{manager: kubectl, fieldsType: FieldsV1, fieldsV1: {'f:spec': {}}}]", 1) + container
@@ -187,7 +192,7 @@ func TestWhatTheAPIServerWritesIsDiscarded(t *testing.T) {
 	}
 }
 
-func TestCFG9ABadNodeNameIsTheNodesFaultAndNotTheManifests(t *testing.T) {
+func TestCFG9_InvalidOrigin(t *testing.T) {
 	for node, want := range map[string]string{
 		"Node-1": `x.yaml: node name "Node-1": a lowercase RFC 1123 subdomain must consist of`,
 		"":       `x.yaml: node name "": a lowercase RFC 1123 subdomain must consist of`,
@@ -196,38 +201,38 @@ func TestCFG9ABadNodeNameIsTheNodesFaultAndNotTheManifests(t *testing.T) {
 		origin := fromFile
 		origin.NodeName = node
 		_, err := manifest.Decode([]byte(web+container), origin)
-		if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "; set another node name") {
-			t.Errorf("node %q: %v", node, err)
+		if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "; change the node name") {
+			t.Errorf("node %q: got error %v, want %s", node, err, want)
 		}
 	}
 	origin := fromFile
 	origin.Source = podid.API
 	if _, err := manifest.Decode([]byte(web+container), origin); err == nil {
-		t.Error("a static pod from the API server")
+		t.Error("source api: got no error, want one")
 	}
 }
 
-func TestCFG11InconsistentPrioritiesAreWarnedOf(t *testing.T) {
+func TestCFG11_PriorityWarnings(t *testing.T) {
 	tests := map[string]struct{ spec, want string }{
-		"neither":              {"", ""},
-		"class and priority":   {"  priority: 2000001000\n  priorityClassName: system-node-critical\n", ""},
-		"an unknown class":     {"  priority: 5\n  priorityClassName: mine\n", ""},
-		"priority only":        {"  priority: 5\n", "spec.priority: 5 is set without a priorityClassName; the API server refuses the mirror pod unless that is its default priority"},
-		"class only":           {"  priorityClassName: mine\n", "spec.priorityClassName: mine is set without a priority, which nobody looks up for a static pod; on this node it has none"},
-		"the wrong priority":   {"  priority: 5\n  priorityClassName: system-cluster-critical\n", "spec.priority: 5 is not the priority of system-cluster-critical, which is 2000000000; the API server refuses the mirror pod"},
-		"the other's critical": {"  priority: 2000000000\n  priorityClassName: system-node-critical\n", "spec.priority: 2000000000 is not the priority of system-node-critical, which is 2000001000; the API server refuses the mirror pod"},
+		"neither":                   {"", ""},
+		"class and priority":        {"  priority: 2000001000\n  priorityClassName: system-node-critical\n", ""},
+		"unknown class":             {"  priority: 5\n  priorityClassName: mine\n", ""},
+		"priority only":             {"  priority: 5\n", "spec.priority: 5 is set without a priorityClassName; the API server rejects the mirror pod unless that is its default priority"},
+		"class only":                {"  priorityClassName: mine\n", "spec.priorityClassName: mine is set without a priority; classes are not resolved for static pods, so the pod has no priority on this node"},
+		"wrong priority":            {"  priority: 5\n  priorityClassName: system-cluster-critical\n", "spec.priority: 5 is not the priority of system-cluster-critical, which is 2000000000; the API server rejects the mirror pod"},
+		"priority of another class": {"  priority: 2000000000\n  priorityClassName: system-node-critical\n", "spec.priority: 2000000000 is not the priority of system-node-critical, which is 2000001000; the API server rejects the mirror pod"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := strings.Join(manifest.Warnings(decodeOne(t, web+container+test.spec, fromFile)), "|")
 			if got != test.want {
-				t.Fatalf("warned %q, want %q", got, test.want)
+				t.Fatalf("got %q, want %q", got, test.want)
 			}
 		})
 	}
 }
 
-func TestEqualInputsGiveEqualPodsThatShareNothing(t *testing.T) {
+func TestDecode_SharesNothing(t *testing.T) {
 	text := web + container
 	first, second := decodeOne(t, text, fromFile), decodeOne(t, text, fromFile)
 	if diff := cmp.Diff(first, second); diff != "" {
@@ -236,7 +241,7 @@ func TestEqualInputsGiveEqualPodsThatShareNothing(t *testing.T) {
 	first.Annotations["x"] = "y"
 	first.Spec.Containers[0].Name = "changed"
 	if second.Annotations["x"] != "" || second.Spec.Containers[0].Name != "c" {
-		t.Fatal("a change to one pod shows in the other")
+		t.Fatal("got a change of one pod in the other, want none")
 	}
 }
 
@@ -247,4 +252,137 @@ func toJSON(t *testing.T, text string) []byte {
 		t.Fatal(err)
 	}
 	return converted
+}
+
+func TestDecode_DefaultPullPolicy(t *testing.T) {
+	digest := "@sha256:" + strings.Repeat("0123456789abcdef", 4)
+	tests := map[string]v1.PullPolicy{
+		"web":                                       v1.PullAlways,
+		"web:latest":                                v1.PullAlways,
+		"team/web":                                  v1.PullAlways,
+		"localhost/web":                             v1.PullAlways,
+		"registry.example:5000/team/web":            v1.PullAlways,
+		"[2001:db8::1]:5000/web":                    v1.PullAlways,
+		"Registry/web":                              v1.PullAlways,
+		"team_a.b/web":                              v1.PullAlways,
+		"web:latest" + digest:                       v1.PullAlways,
+		"web:1.25":                                  v1.PullIfNotPresent,
+		"web:LATEST":                                v1.PullIfNotPresent,
+		"registry.example:5000/web:v1":              v1.PullIfNotPresent,
+		"web" + digest:                              v1.PullIfNotPresent,
+		"web:1" + digest:                            v1.PullIfNotPresent,
+		"not an image":                              v1.PullIfNotPresent,
+		"Web":                                       v1.PullIfNotPresent,
+		"web@sha256:short":                          v1.PullIfNotPresent,
+		strings.Repeat("0123456789abcdef", 4):       v1.PullIfNotPresent,
+		"a.example/" + strings.Repeat("x", 256):     v1.PullIfNotPresent,
+		"web:" + strings.Repeat("x", 129):           v1.PullIfNotPresent,
+		"a.example/x--y__z.a/b:latest":              v1.PullAlways,
+		"a.example/x___y":                           v1.PullIfNotPresent,
+		"web@md5:" + strings.Repeat("0", 32):        v1.PullIfNotPresent,
+		"web@sha512:" + strings.Repeat("0", 128):    v1.PullIfNotPresent,
+		"web:latest@md5:" + strings.Repeat("0", 32): v1.PullIfNotPresent,
+	}
+	for image, want := range tests {
+		pod := decodeOne(t, web+"  containers: [{name: c, image: '"+image+"'}]\n", fromFile)
+		if got := pod.Spec.Containers[0].ImagePullPolicy; got != want {
+			t.Errorf("%s: got %s, want %s", image, got, want)
+		}
+	}
+	given := decodeOne(t, web+"  containers: [{name: c, image: web, imagePullPolicy: Never}]\n", fromFile)
+	if got := given.Spec.Containers[0].ImagePullPolicy; got != v1.PullNever {
+		t.Errorf("explicit policy: got %s, want Never", got)
+	}
+}
+
+var update = flag.Bool("update", false, "rewrite testdata/golden and testdata/invalid")
+
+// TestDecode_Golden compares complete pods: every default, and above all every UID.
+func TestDecode_Golden(t *testing.T) {
+	manifests, err := filepath.Glob("testdata/valid/*")
+	if err != nil || len(manifests) == 0 {
+		t.Fatalf("got %d manifests, error %v", len(manifests), err)
+	}
+	for _, path := range manifests {
+		base := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+		t.Run(base, func(t *testing.T) {
+			golden := filepath.Join("testdata", "golden", base+".yaml")
+			got := render(t, path)
+			if *update {
+				if err := os.WriteFile(golden, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Fatalf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func render(t *testing.T, path string) (text []byte) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	origin := fromFile
+	origin.Location = path
+	pods, err := manifest.Decode(data, origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range pods {
+		one, err := yaml.Marshal(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(append(text, "---\n"...), one...)
+	}
+	return text
+}
+
+func TestErrors_Position(t *testing.T) {
+	_, err := manifest.Decode([]byte(web+container+"---\n"+web), fromFile)
+	var all manifest.Errors
+	if !errors.As(err, &all) || len(all) != 1 {
+		t.Fatalf("got %T %v, want one Errors", err, err)
+	}
+	var cause *field.Error
+	if !errors.As(err, &cause) || cause.Type != field.ErrorTypeRequired {
+		t.Fatalf("got cause %v, want Required", all[0].Err)
+	}
+	want := manifest.Error{Location: "x.yaml", Document: 2, Line: 12, Field: "spec.containers", Err: cause}
+	if diff := cmp.Diff(want, *all[0], cmp.Comparer(func(a, b *field.Error) bool { return a == b })); diff != "" {
+		t.Fatal(diff)
+	}
+}
+
+func TestErrors_WithoutLocation(t *testing.T) {
+	origin := fromFile
+	origin.Location = ""
+	for text, want := range map[string]string{
+		web: "line 5: spec.containers: Required value",
+		"":  manifest.ErrEmpty.Error(),
+	} {
+		if _, err := manifest.Decode([]byte(text), origin); err == nil || err.Error() != want {
+			t.Errorf("got error %v, want %s", err, want)
+		}
+	}
+}
+
+func TestErrors_Limit(t *testing.T) {
+	var spec strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&spec, "  unknown%d: 1\n", i)
+	}
+	_, err := manifest.Decode([]byte(web+spec.String()), fromFile)
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) != 21 || lines[0] != "x.yaml:6: spec.unknown0: unknown field" || lines[20] != "x.yaml: and 4980 more errors" {
+		t.Fatalf("got %d lines, want 21:\n%s", len(lines), err)
+	}
 }

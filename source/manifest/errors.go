@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	maxShown     = 20   // problems that Errors holds; the rest is counted
-	maxCollected = 1000 // problems that are sorted to find those
-	maxMessage   = 500  // characters of one problem's text
-	maxKey       = 80   // characters of an author's key or name inside a message
+	maxShown     = 20   // errors that Errors contains; the rest is counted
+	maxCollected = 1000 // errors that are collected and sorted
+	maxMessage   = 500  // characters of one message
+	maxName      = 80   // characters of a key or name from the input in a message
 )
 
-// Error is one problem of an input.
+// Error is one error in the input.
 type Error struct {
 	Location string // Origin.Location
-	Document int    // which document of the input, from 1; 0 when it concerns the input as a whole
-	Line     int    // where in the input, from 1; 0 when it concerns the input as a whole
-	Field    string // such as spec.containers[0].image; "" when it concerns the document as a whole
-	Err      error  // what is wrong
+	Document int    // number of the document, from 1; 0 if the error concerns the whole input
+	Line     int    // line of the input, from 1; 0 if the error concerns the whole input
+	Field    string // such as spec.containers[0].image; "" if the error concerns the whole document
+	Err      error  // the cause
 }
 
-// Error reads like a compiler's message: /etc/x.yaml:12: spec.containers[0].imagee: unknown field.
+// Error returns the message in the form of a compiler: /etc/x.yaml:12: spec.containers[0].imagee: unknown field.
 func (e *Error) Error() string {
 	var parts []string
 	switch {
@@ -41,24 +41,24 @@ func (e *Error) Error() string {
 	if e.Field != "" {
 		parts = append(parts, e.Field)
 	}
-	return strings.Join(append(parts, e.text()), ": ")
+	return strings.Join(append(parts, e.message()), ": ")
 }
 
-func (e *Error) text() string {
-	text := e.Err.Error()
-	if fe := (*field.Error)(nil); errors.As(e.Err, &fe) {
-		text = fe.ErrorBody()
+func (e *Error) message() string {
+	message := e.Err.Error()
+	if fieldErr := (*field.Error)(nil); errors.As(e.Err, &fieldErr) {
+		message = fieldErr.ErrorBody()
 	}
-	return clipTo(text, maxMessage)
+	return truncateTo(message, maxMessage)
 }
 
-// Unwrap is the cause: ErrEmpty, a *field.Error, or an error without a type.
+// Unwrap returns the cause: ErrEmpty, a *field.Error, or an error without a type.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Errors are the problems of an input, sorted by line; when there are very many, the last one says how many more.
+// Errors holds the errors of an input, sorted by line. If there are too many, the last one has the number of the others.
 type Errors []*Error
 
-// Error is one line for each problem.
+// Error returns one line for each error.
 func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i, err := range e {
@@ -67,7 +67,7 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap lets errors.Is and errors.As look at each problem.
+// Unwrap returns the errors for errors.Is and errors.As.
 func (e Errors) Unwrap() []error {
 	all := make([]error, len(e))
 	for i, err := range e {
@@ -76,49 +76,49 @@ func (e Errors) Unwrap() []error {
 	return all
 }
 
-// problems collects what is wrong with one input, within bounds.
-type problems struct {
+// errorCollector collects a limited number of errors of one input.
+type errorCollector struct {
 	location string
-	list     Errors
+	errs     Errors
 	dropped  int
 }
 
-func (p *problems) add(e *Error) {
-	if len(p.list) == maxCollected {
-		p.dropped++
+func (c *errorCollector) add(e *Error) {
+	if len(c.errs) == maxCollected {
+		c.dropped++
 		return
 	}
-	e.Location = p.location
-	p.list = append(p.list, e)
+	e.Location = c.location
+	c.errs = append(c.errs, e)
 }
 
-func (p *problems) err() error {
-	if len(p.list) == 0 {
+func (c *errorCollector) err() error {
+	if len(c.errs) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(p.list, func(a, b *Error) int {
+	slices.SortStableFunc(c.errs, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Field, b.Field))
 	})
-	if more := len(p.list) - maxShown + p.dropped; more > 0 {
-		p.list = append(p.list[:maxShown:maxShown], &Error{
-			Location: p.location, Err: fmt.Errorf("and %d more problems", more),
+	if more := len(c.errs) - maxShown + c.dropped; more > 0 {
+		c.errs = append(c.errs[:maxShown:maxShown], &Error{
+			Location: c.location, Err: fmt.Errorf("and %d more errors", more),
 		})
 	}
-	return p.list
+	return c.errs
 }
 
-// clip makes an author's text safe to stand in a message: short, and without characters that a terminal would obey.
-func clip(s string) string { return clipTo(s, maxKey) }
+// truncate returns text from the input in a form that is safe in a message: short, and without control characters.
+func truncate(s string) string { return truncateTo(s, maxName) }
 
-func clipTo(s string, most int) string {
+func truncateTo(s string, limit int) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
 		}
 		return unicode.ReplacementChar
 	}, s)
-	if runes := []rune(s); len(runes) > most {
-		return string(runes[:most]) + "..."
+	if runes := []rune(s); len(runes) > limit {
+		return string(runes[:limit]) + "..."
 	}
 	return s
 }

@@ -14,10 +14,9 @@ import (
 	"github.com/heraldnode/herald/source/manifest"
 )
 
-// FuzzDecode looks for inputs that panic or hang, and for pods that lose their identity. What is accepted must keep its
-// UID when it is written down again in JSON.
+// FuzzDecode finds inputs that panic or hang, or whose UID changes when they are converted to JSON.
 func FuzzDecode(f *testing.F) {
-	for _, pattern := range []string{"testdata/good/*", "testdata/refused/*"} {
+	for _, pattern := range []string{"testdata/valid/*", "testdata/invalid/*"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			f.Fatal(err)
@@ -28,11 +27,11 @@ func FuzzDecode(f *testing.F) {
 				f.Fatal(err)
 			}
 			for part := range strings.SplitSeq(string(text), "\n\n## ") {
-				seed(f, part)
+				addSeeds(f, part)
 			}
 		}
 	}
-	for _, text := range append(scalars, laughs(3), web+container, "a: &a [*a]", "{}{}", "\ufeff---\n...\n%YAML 1.1\n") {
+	for _, text := range append(scalars, billionLaughs(3), web+container, "a: &a [*a]", "{}{}", "\ufeff---\n...\n%YAML 1.1\n") {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -43,21 +42,21 @@ func FuzzDecode(f *testing.F) {
 		}
 		for _, pod := range pods {
 			if !strings.HasSuffix(pod.Name, "-node-1") || pod.Namespace == "" || pod.UID == "" || pod.Spec.NodeName != "node-1" {
-				t.Fatalf("not a static pod of this node: %+v", pod.ObjectMeta)
+				t.Fatalf("got %+v, want a static pod of this node", pod.ObjectMeta)
 			}
 			manifest.Warnings(pod)
 		}
 		if text, err := yaml.YAMLToJSON(data); err == nil && len(pods) == 1 && !bytes.Contains(data, []byte("---")) {
 			again, err := manifest.Decode(text, fromFile)
 			if err != nil || again[0].UID != pods[0].UID {
-				t.Fatalf("in JSON it is another pod: %v\n%s", err, text)
+				t.Fatalf("JSON: got error %v or another UID, want the same pod:\n%s", err, text)
 			}
 		}
 	})
 }
 
-// seed adds a manifest as it is, and broken in the ways in which files break.
-func seed(f *testing.F, text string) {
+// addSeeds adds a manifest and typical corruptions of it.
+func addSeeds(f *testing.F, text string) {
 	f.Helper()
 	if _, after, found := strings.Cut(text, "metadata:"); found && !strings.Contains(text, "apiVersion") {
 		text, _, _ = strings.Cut("apiVersion: v1\nkind: Pod\nmetadata:"+after, "=> ")
@@ -77,11 +76,11 @@ func checkErrors(t *testing.T, err error) {
 	t.Helper()
 	var all manifest.Errors
 	if !errors.As(err, &all) || len(all) == 0 || len(all) > 21 {
-		t.Fatalf("%d errors in a %T", len(all), err)
+		t.Fatalf("got %d errors in a %T, want 1 to 21 Errors", len(all), err)
 	}
 	for _, one := range all {
 		if one.Err == nil || one.Location != "x.yaml" || len(one.Error()) > 5000 || strings.Contains(one.Error(), "\n") {
-			t.Fatalf("not a good error: %q", one)
+			t.Fatalf("got error %q, want one line with cause and location", one)
 		}
 	}
 }

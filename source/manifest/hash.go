@@ -13,21 +13,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// hashVersion names how a UID is made. A change of anything that goes into one restarts every static pod of every node
-// that upgrades, and needs a new name here (BUG-20).
+// hashVersion identifies the algorithm of computeUID. A change of the algorithm or its input restarts every static pod of
+// every node that upgrades, and needs a new version (BUG-20).
 const hashVersion = "h1"
 
-// uidFor is the UID of a pod whose author gave none: 128 bits of SHA-256 over the canonical JSON of version, node, source
-// and manifest. The location has no part in it, so that a renamed file restarts nothing; two pods of a node cannot share
-// a full name in any case (CFG-2).
-func uidFor(identity map[string]any, origin Origin) types.UID {
-	text := appendCanonical(nil, []any{hashVersion, origin.NodeName, string(origin.Source), identity})
+// computeUID returns the UID of a pod without metadata.uid: 128 bits of SHA-256 over the canonical JSON of version, node,
+// source and manifest. The location is not included, so that a renamed file restarts nothing. Two pods of a node cannot
+// have the same full name in any case (CFG-2).
+func computeUID(value map[string]any, origin Origin) types.UID {
+	text := appendCanonical(nil, []any{hashVersion, origin.NodeName, string(origin.Source), value})
 	sum := sha256.Sum256(text)
 	return types.UID(hashVersion + "-" + hex.EncodeToString(sum[:16]))
 }
 
-// appendCanonical appends the one JSON text of a value: no blanks, sorted keys, and escapes only where JSON needs them.
-// encoding/json is not used for it, because its escapes have changed between versions of Go.
+// appendCanonical appends the canonical JSON of a value: no whitespace, sorted keys, and only the escapes that JSON requires.
+// It does not use encoding/json, whose escapes changed between versions of Go.
 func appendCanonical(text []byte, value any) []byte {
 	switch value := value.(type) {
 	case nil:
@@ -58,7 +58,7 @@ func appendCanonical(text []byte, value any) []byte {
 		}
 		return append(text, '}')
 	}
-	panic(fmt.Sprintf("manifest: a %T in a decoded document", value))
+	panic(fmt.Sprintf("manifest: unexpected %T in a decoded document", value))
 }
 
 func appendString(text []byte, s string) []byte {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -19,9 +20,9 @@ import (
 	"github.com/heraldnode/herald/source/manifest"
 )
 
-// TestCFG2AndBUG20TheUIDOfAManifestNeverChanges must never be edited: a difference here restarts the static pods of
-// every node that upgrades. A new way to make UIDs needs a new prefix and a test of its own.
-func TestCFG2AndBUG20TheUIDOfAManifestNeverChanges(t *testing.T) {
+// TestCFG2_BUG20_StableUID must never be edited: a different UID restarts the static pods of every node that upgrades. A new
+// algorithm needs a new prefix and its own test.
+func TestCFG2_BUG20_StableUID(t *testing.T) {
 	text := `apiVersion: v1
 kind: Pod
 metadata:
@@ -40,83 +41,82 @@ spec:
     resources: {limits: {cpu: 0.5, memory: 64Mi}}
 status: {}
 `
-	// What is hashed: no blanks, sorted keys, as few escapes as JSON allows.
+	// The hashed text: no whitespace, sorted keys, minimal escapes.
 	canonical := `["h1","node-1","file",{"metadata":{"name":"web"},"spec":{"containers":[{"args":[null,"","010"],"command":[],` +
 		`"env":[{"name":"ODD","value":"é\u0009\"<&>` + "\u2028\U0001F600" + `\\"}],"image":"registry.example/web:1.25","name":"web",` +
 		`"resources":{"limits":{"cpu":0.5,"memory":"64Mi"}}}],"hostNetwork":true,"priority":1000000,` +
 		`"terminationGracePeriodSeconds":10}}]`
 	if want, sum := "h1-a3b04eae81a059999dd6aa743dadfd6d", sha256.Sum256([]byte(canonical)); want != fmt.Sprintf("h1-%x", sum[:16]) {
-		t.Fatalf("the canonical text has the hash %x", sum[:16])
+		t.Fatalf("hash of the canonical text: got h1-%x, want %s", sum[:16], want)
 	}
 	tests := map[string]struct {
 		origin manifest.Origin
 		want   string
 	}{
 		"file":       {fromFile, "h1-a3b04eae81a059999dd6aa743dadfd6d"},
-		"URL":        {fromHTTP, "h1-3a3e827e39fea62b1eb04dc0d8a1081f"},
+		"HTTP":       {fromHTTP, "h1-3a3e827e39fea62b1eb04dc0d8a1081f"},
 		"other node": {manifest.Origin{Source: podid.File, NodeName: "node-2"}, "h1-84d5f889f7d78f55fe0a2628460f8acc"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			if got := string(decodeOne(t, text, test.origin).UID); got != test.want {
-				t.Fatalf("the UID is %s, and has always been %s", got, test.want)
+				t.Fatalf("got UID %s, want %s", got, test.want)
 			}
 		})
 	}
 }
 
-func TestCFG2TheUIDTellsPodsApart(t *testing.T) {
+func TestCFG2_DistinctUID(t *testing.T) {
 	base := web + container
 	same := map[string]string{
-		"comments":                "# a\n" + base + "# b\n",
-		"another order":           "spec:\n" + container + "metadata: {name: web}\nkind: Pod\napiVersion: v1\n",
-		"a status":                base + "status: {phase: Running}\n",
-		"what the server writes":  strings.Replace(base, "name: web", "name: web\n  resourceVersion: '3'", 1),
-		"an item of a list":       "apiVersion: v1\nkind: PodList\nitems: [{metadata: {name: web}, spec: {containers: [{name: c, image: i}]}}]\n",
-		"a document among others": "apiVersion: v1\nkind: List\nitems: []\n---\n" + base,
-		"JSON":                    string(toJSON(t, base)),
+		"comments":        "# a\n" + base + "# b\n",
+		"key order":       "spec:\n" + container + "metadata: {name: web}\nkind: Pod\napiVersion: v1\n",
+		"status":          base + "status: {phase: Running}\n",
+		"server fields":   strings.Replace(base, "name: web", "name: web\n  resourceVersion: '3'", 1),
+		"item of a list":  "apiVersion: v1\nkind: PodList\nitems: [{metadata: {name: web}, spec: {containers: [{name: c, image: i}]}}]\n",
+		"second document": "apiVersion: v1\nkind: List\nitems: []\n---\n" + base,
+		"JSON":            string(toJSON(t, base)),
 	}
 	other := map[string]string{
-		"another image":    strings.Replace(base, "image: i", "image: j", 1),
-		"another name":     strings.Replace(base, "name: web", "name: wet", 1),
-		"a default set":    base + "  restartPolicy: Always\n",
-		"an empty list":    base + "  volumes: []\n",
-		"another type":     strings.Replace(base, "image: i", "image: i, args: ['1']", 1),
-		"a null":           base + "  hostname: null\n",
-		"a new annotation": strings.Replace(base, "name: web", "name: web\n  annotations: {a: b}", 1),
+		"image":            strings.Replace(base, "image: i", "image: j", 1),
+		"name":             strings.Replace(base, "name: web", "name: wet", 1),
+		"explicit default": base + "  restartPolicy: Always\n",
+		"empty list":       base + "  volumes: []\n",
+		"additional field": strings.Replace(base, "image: i", "image: i, args: ['1']", 1),
+		"null":             base + "  hostname: null\n",
+		"annotation":       strings.Replace(base, "name: web", "name: web\n  annotations: {a: b}", 1),
 	}
 	want := decodeOne(t, base, fromFile).UID
-	seen := map[string]string{string(want): "the base"}
+	seen := map[string]string{string(want): "base"}
 	for name, text := range same {
 		if got := decodeOne(t, text, fromFile).UID; got != want {
-			t.Errorf("%s changed the UID", name)
+			t.Errorf("%s: got UID %s, want %s", name, got, want)
 		}
 	}
 	for name, text := range other {
 		got := string(decodeOne(t, text, fromFile).UID)
-		if first, taken := seen[got]; taken {
-			t.Errorf("%s has the UID of %s", name, first)
+		if first, found := seen[got]; found {
+			t.Errorf("%s: got the UID of %s, want another", name, first)
 		}
 		seen[got] = name
 	}
 	renamed := fromFile
-	renamed.Location = "elsewhere.yaml"
+	renamed.Location = "renamed.yaml"
 	if got := decodeOne(t, base, renamed).UID; got != want {
-		t.Error("another file name changed the UID")
+		t.Errorf("renamed file: got UID %s, want %s", got, want)
 	}
 }
 
-func TestCFG2TheUIDCanStandInAPath(t *testing.T) {
+func TestCFG2_UIDIsSafeInPath(t *testing.T) {
 	uid := string(decodeOne(t, web+container, fromFile).UID)
 	if !regexp.MustCompile(`^[a-z0-9-]{1,40}$`).MatchString(uid) {
-		t.Fatalf("the UID is %q", uid)
+		t.Fatalf("got UID %q, want letters, digits and dashes", uid)
 	}
 }
 
-// TestBUG20HowAManifestIsWrittenDoesNotMatter writes the same pods in ever new ways: other orders of keys, block or flow
-// style, other quotes, other indentation, comments everywhere.
-func TestBUG20HowAManifestIsWrittenDoesNotMatter(t *testing.T) {
-	for _, path := range []string{"testdata/good/everything.yaml", "testdata/good/apiserver.yaml"} {
+// TestBUG20_FormattingDoesNotMatter encodes the same pods with random key order, style, quotes, indentation and comments.
+func TestBUG20_FormattingDoesNotMatter(t *testing.T) {
+	for _, path := range []string{"testdata/valid/everything.yaml", "testdata/valid/apiserver.yaml"} {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -132,7 +132,7 @@ func TestBUG20HowAManifestIsWrittenDoesNotMatter(t *testing.T) {
 			var text bytes.Buffer
 			encoder := yamllines.NewEncoder(&text)
 			encoder.SetIndent(rapid.IntRange(2, 8).Draw(rt, "indent"))
-			if err := encoder.Encode(write(rt, value)); err != nil {
+			if err := encoder.Encode(randomNode(rt, value)); err != nil {
 				rt.Fatal(err)
 			}
 			pods, err := manifest.Decode(text.Bytes(), fromFile)
@@ -146,8 +146,8 @@ func TestBUG20HowAManifestIsWrittenDoesNotMatter(t *testing.T) {
 	}
 }
 
-// write is the value in YAML of a random style.
-func write(t *rapid.T, value any) *yamllines.Node {
+// randomNode returns the value as YAML in a random style.
+func randomNode(t *rapid.T, value any) *yamllines.Node {
 	node := &yamllines.Node{}
 	if rapid.IntRange(0, 9).Draw(t, "comment") == 0 {
 		node.HeadComment = "# a comment"
@@ -158,17 +158,13 @@ func write(t *rapid.T, value any) *yamllines.Node {
 	switch value := value.(type) {
 	case map[string]any:
 		node.Kind, node.Tag = yamllines.MappingNode, "!!map"
-		var keys []string
-		for key := range value {
-			keys = append(keys, key)
-		}
-		for _, key := range rapid.Permutation(sorted(keys)).Draw(t, "order") {
-			node.Content = append(node.Content, write(t, key), write(t, value[key]))
+		for _, key := range rapid.Permutation(slices.Sorted(maps.Keys(value))).Draw(t, "order") {
+			node.Content = append(node.Content, randomNode(t, key), randomNode(t, value[key]))
 		}
 	case []any:
 		node.Kind, node.Tag = yamllines.SequenceNode, "!!seq"
 		for _, element := range value {
-			node.Content = append(node.Content, write(t, element))
+			node.Content = append(node.Content, randomNode(t, element))
 		}
 	case string:
 		style := rapid.SampledFrom([]yamllines.Style{yamllines.SingleQuotedStyle, yamllines.DoubleQuotedStyle}).Draw(t, "quotes")
@@ -181,9 +177,4 @@ func write(t *rapid.T, value any) *yamllines.Node {
 		node.Kind, node.Value, node.Style = yamllines.ScalarNode, string(text), 0
 	}
 	return node
-}
-
-func sorted(keys []string) []string {
-	slices.Sort(keys)
-	return keys
 }

@@ -6,126 +6,134 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	yamllines "go.yaml.in/yaml/v3"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// schema compares what is written with the Go type that it is meant for, and reports every difference where it is:
-// unknown fields, duplicate keys, values of the wrong type (CFG-1, BUG-32). A JSON decoder knows neither lines nor more
-// than the first wrong type.
-type schema struct {
-	report func(p place, err error)
+// schemaChecker compares a document with its Go type and reports every difference with its position: unknown fields,
+// duplicate keys and values of the wrong type (CFG-1, BUG-32). A JSON decoder knows no lines and stops at the first wrong
+// type.
+type schemaChecker struct {
+	report func(at position, err error)
 }
 
-var podType = reflect.TypeFor[v1.Pod]()
+var (
+	podType         = reflect.TypeFor[v1.Pod]()
+	unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
+)
 
-// check compares a value with a type. Null is allowed everywhere and means what leaving the field out means.
-func (s schema) check(p place, value any, t reflect.Type) {
+// check compares a value with a type. Null is always allowed and means that the field is not set.
+func (c schemaChecker) check(at position, value any, t reflect.Type) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if value == nil {
 		return
 	}
-	if parse, isLeaf := leafOf(t); isLeaf {
-		if err := parse(value); err != nil {
-			s.report(p, err)
+	if check, isScalar := scalarCheck(t); isScalar {
+		if err := check(value); err != nil {
+			c.report(at, err)
 		}
 		return
 	}
-	switch got := value.(type) {
+	switch value := value.(type) {
 	case map[string]any:
-		s.checkMapping(p, got, t)
+		c.checkMapping(at, value, t)
 	case []any:
 		if t.Kind() != reflect.Slice {
-			s.report(p, wrongType(t, value))
+			c.report(at, wrongType(t, value))
 			return
 		}
-		for i, element := range got {
-			s.check(p.item(i), element, t.Elem())
+		for i, element := range value {
+			c.check(at.item(i), element, t.Elem())
 		}
 	default:
-		s.report(p, wrongType(t, value))
+		c.report(at, wrongType(t, value))
 	}
 }
 
-func (s schema) checkMapping(p place, value map[string]any, t reflect.Type) {
+func (c schemaChecker) checkMapping(at position, value map[string]any, t reflect.Type) {
 	if t.Kind() != reflect.Map && t.Kind() != reflect.Struct {
-		s.report(p, wrongType(t, value))
+		c.report(at, wrongType(t, value))
 		return
 	}
-	m := mapping{place: p, value: value, isMap: t.Kind() == reflect.Map}
-	written := s.entries(m)
-	fields := fieldsOf(t)
+	m := mapping{position: at, value: value, isMap: t.Kind() == reflect.Map}
+	written := c.checkKeys(m)
+	fields := jsonFields(t)
 	for _, key := range slices.Sorted(maps.Keys(value)) {
-		at := m.enter(key, written[key])
-		switch field, known := fields[key]; {
+		child := m.child(key, written[key])
+		switch fieldType, known := fields[key]; {
 		case m.isMap:
-			s.check(at, value[key], t.Elem())
-		case t == podType && key == "status": // discarded unread: it may come from another version (CFG-8)
+			c.check(child, value[key], t.Elem())
+		case t == podType && key == "status": // discarded unread: it may be of another version (CFG-8)
 		case known:
-			s.check(at, value[key], field)
+			c.check(child, value[key], fieldType)
 		default:
-			s.report(at, unknownField(key, fields))
+			c.report(child, unknownField(key, fields))
 		}
 	}
 }
 
-// mapping is one with its keys as they were written and as they were read.
+// mapping is a mapping as written, and its decoded value.
 type mapping struct {
-	place
+	position
 	value map[string]any
-	isMap bool // not a struct
+	isMap bool // a Go map, not a struct
 }
 
-func (m mapping) enter(key string, written entry) place {
+func (m mapping) child(key string, written keyValue) position {
 	if m.isMap {
-		return m.place.enter("["+clip(key)+"]", written)
+		return m.position.child("["+truncate(key)+"]", written)
 	}
-	return m.place.enter("."+clip(key), written)
+	return m.position.child("."+truncate(key), written)
 }
 
-// entries are the mapping's keys as written, its own and those that a merge key brings. It reports keys that stand there
-// twice and keys that YAML reads as something else than their text.
-func (s schema) entries(m mapping) map[string]entry {
-	written := make(map[string]entry, len(m.value))
-	node := target(m.node)
+// checkKeys returns the keys of the mapping as written, including merged ones. It reports duplicate keys and keys that YAML
+// does not read as the text that is written.
+func (c schemaChecker) checkKeys(m mapping) map[string]keyValue {
+	written := make(map[string]keyValue, len(m.value))
+	node := resolveAlias(m.node)
 	if node == nil || node.Kind != yamllines.MappingNode {
 		return written
 	}
-	position := make(map[string]int)
+	indexes := make(map[string]int)
 	for i := 0; i+1 < len(node.Content); i += 2 {
-		if isMerge(node.Content[i]) {
+		if isMergeKey(node.Content[i]) {
 			continue
 		}
-		key, e := target(node.Content[i]).Value, entry{node.Content[i], node.Content[i+1]}
-		if first, twice := written[key]; twice {
-			s.report(m.enter(key, e), fmt.Errorf("duplicate key, first set on line %d", m.offset+first.key.Line))
+		key, entry := resolveAlias(node.Content[i]).Value, keyValue{node.Content[i], node.Content[i+1]}
+		if first, duplicate := written[key]; duplicate {
+			c.report(m.child(key, entry), fmt.Errorf("duplicate key, first set on line %d", m.offset+first.key.Line))
 		} else if _, same := m.value[key]; !same {
-			s.report(m.enter(key, e), errors.New("YAML reads this key as a number or a boolean; put it in quotes"))
+			c.report(m.child(key, entry), errors.New("YAML reads this key as a number or a boolean; put it in quotes"))
 		}
-		written[key] = e
-		position[key] = i
+		written[key] = entry
+		indexes[key] = i
 	}
-	for _, merge := range merges(node) {
-		m.node = merge.mapping
-		brought := s.entries(m)
-		for _, key := range slices.Sorted(maps.Keys(brought)) {
-			if own, isOwn := position[key]; isOwn && own < merge.index {
-				s.report(m.enter(key, written[key]), errMergeBelow)
+	for _, merged := range mergedMappings(node) {
+		m.node = merged.mapping
+		included := c.checkKeys(m)
+		for _, key := range slices.Sorted(maps.Keys(included)) {
+			if index, own := indexes[key]; own && index < merged.index {
+				c.report(m.child(key, written[key]), errMergeBelow)
 			}
 			if _, set := written[key]; !set {
-				written[key] = brought[key]
+				written[key] = included[key]
 			}
 		}
 	}
 	return written
 }
 
-// errMergeBelow is an error because YAML 1.1 libraries disagree on which of the two values is meant, and because the order
+// errMergeBelow rejects an ambiguity: YAML 1.1 libraries disagree on which of the two values takes precedence, and the order
 // of keys must not matter.
 var errMergeBelow = errors.New("also set by the << below it; put << first")
 
@@ -138,8 +146,8 @@ func unknownField(key string, fields map[string]reflect.Type) error {
 	return errors.New("unknown field")
 }
 
-// fieldsOf are the JSON names of a struct's fields, those of embedded structs included.
-func fieldsOf(t reflect.Type) map[string]reflect.Type {
+// jsonFields returns the fields of a struct by JSON name, including those of embedded structs.
+func jsonFields(t reflect.Type) map[string]reflect.Type {
 	fields := make(map[string]reflect.Type)
 	if t.Kind() != reflect.Struct {
 		return fields
@@ -149,7 +157,7 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 		switch {
 		case name == "-":
 		case name == "" && (f.Anonymous || options == "inline"):
-			maps.Copy(fields, fieldsOf(f.Type))
+			maps.Copy(fields, jsonFields(f.Type))
 		case name != "":
 			fields[name] = f.Type
 		}
@@ -157,4 +165,122 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	return fields
 }
 
-var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+// scalarCheck returns the check of a type without fields or elements of its own. It returns false for structs, maps and
+// lists.
+func scalarCheck(t reflect.Type) (func(any) error, bool) {
+	switch t {
+	case reflect.TypeFor[resource.Quantity]():
+		return checkQuantity, true
+	case reflect.TypeFor[intstr.IntOrString]():
+		return checkIntOrString, true
+	case reflect.TypeFor[metav1.FieldsV1](): // free-form, and discarded
+		return func(any) error { return nil }, true
+	}
+	if reflect.PointerTo(t).Implements(unmarshalerType) {
+		return func(value any) error { return checkUnmarshal(t, value) }, true
+	}
+	switch t.Kind() {
+	case reflect.String, reflect.Bool:
+		return func(value any) error {
+			if reflect.TypeOf(value).Kind() != t.Kind() || isNumber(value) {
+				return wrongType(t, value)
+			}
+			return nil
+		}, true
+	case reflect.Int32, reflect.Int64:
+		return func(value any) error { return checkInteger(t, value) }, true
+	}
+	return nil, false
+}
+
+func checkInteger(t reflect.Type, value any) error {
+	number, ok := value.(json.Number)
+	if !ok {
+		return wrongType(t, value)
+	}
+	if _, err := strconv.ParseInt(number.String(), 10, t.Bits()); err != nil {
+		if errors.Is(err, strconv.ErrRange) {
+			return fmt.Errorf("%s is out of range", truncate(number.String()))
+		}
+		return fmt.Errorf("must be a whole number, not %s", truncate(number.String()))
+	}
+	return nil
+}
+
+// cheapQuantity excludes quantities that take minutes to parse, such as 1e-100000000.
+var cheapQuantity = regexp.MustCompile(`^[^eE]{0,40}([eE][-+]?[0-9]{0,2}|Ei?)?$`)
+
+func checkQuantity(value any) error {
+	var text string
+	switch value := value.(type) {
+	case string:
+		text = value
+	case json.Number:
+		text = value.String()
+	default:
+		return fmt.Errorf("must be a quantity, not %s", describe(value))
+	}
+	if !cheapQuantity.MatchString(text) {
+		return fmt.Errorf("%s is not a quantity; write 500m, 2 or 64Mi, for example", truncate(text))
+	}
+	if _, err := resource.ParseQuantity(text); err != nil {
+		return fmt.Errorf("%q is not a quantity; write 500m, 2 or 64Mi, for example", truncate(text))
+	}
+	return nil
+}
+
+func checkIntOrString(value any) error {
+	if _, isString := value.(string); isString {
+		return nil
+	}
+	if !isNumber(value) {
+		return fmt.Errorf("must be a number or a string, not %s", describe(value))
+	}
+	return checkInteger(reflect.TypeFor[int32](), value)
+}
+
+// checkUnmarshal checks a type that implements json.Unmarshaler.
+func checkUnmarshal(t reflect.Type, value any) error {
+	text, err := json.Marshal(value)
+	if err == nil {
+		err = json.Unmarshal(text, reflect.New(t).Interface())
+	}
+	if err != nil {
+		return fmt.Errorf("%s is not a valid %s", describe(value), t.Name())
+	}
+	return nil
+}
+
+func isNumber(value any) bool {
+	_, is := value.(json.Number)
+	return is
+}
+
+// wrongType returns an error with the wanted and the actual type. The most common cause is YAML reading a string as a number
+// or boolean.
+func wrongType(t reflect.Type, value any) error {
+	want := map[reflect.Kind]string{
+		reflect.String: "a string", reflect.Bool: "true or false", reflect.Int32: "a whole number",
+		reflect.Int64: "a whole number", reflect.Slice: "a list", reflect.Map: "a mapping", reflect.Struct: "a mapping",
+	}[t.Kind()]
+	_, isBool := value.(bool)
+	if t.Kind() == reflect.String && (isBool || isNumber(value)) {
+		return fmt.Errorf("must be a string, but YAML reads it as %s; put it in quotes", describe(value))
+	}
+	return fmt.Errorf("must be %s, not %s", want, describe(value))
+}
+
+func describe(value any) string {
+	switch value := value.(type) {
+	case map[string]any:
+		return "a mapping"
+	case []any:
+		return "a list"
+	case bool:
+		return "the boolean " + strconv.FormatBool(value)
+	case json.Number:
+		return "the number " + truncate(value.String())
+	default:
+		return fmt.Sprintf("the string %q", truncate(fmt.Sprint(value)))
+	}
+}
