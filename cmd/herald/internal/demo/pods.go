@@ -6,7 +6,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"net"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
+	"text/template"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
