@@ -26,6 +26,9 @@ const (
 	ProbeFailure
 )
 
+// String returns the name of the result.
+func (r ProbeResult) String() string { return [...]string{"Unknown", "Success", "Failure"}[r] }
+
 // find returns the results of the container with this ID. A container without an ID was never probed.
 func (p ProbeResults) find(containerID string) ContainerProbeResults {
 	if len(p) == 0 || containerID == "" {

@@ -2,26 +2,31 @@ package probe_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/pleg"
+	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/probe"
 	"github.com/heraldnode/herald/probe/check"
 	"github.com/heraldnode/herald/status"
 	"github.com/heraldnode/herald/worker"
 )
 
-// What the stages ask of each other fits.
+// The components implement each other's interfaces.
 var (
 	_ worker.Probes  = (*probe.Prober)(nil)
 	_ probe.PodCache = (*pleg.PLEG)(nil)
@@ -29,102 +34,105 @@ var (
 	_ check.Runtime  = (*cri.Runtime)(nil)
 )
 
-func TestPRB1EachDeclaredProbeIsAskedOncePerPeriod(t *testing.T) {
-	inWorld(t, func(w *world) {
+// PRB-2: containers that run to completion are not probed.
+func TestPRB1_OncePerPeriod(t *testing.T) {
+	runTest(t, func(h *harness) {
 		always := v1.ContainerRestartPolicyAlways
-		pod := podOf(v1.Container{Name: "app", ReadinessProbe: command("ready"), LivenessProbe: command("live")})
+		pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe("ready"), LivenessProbe: newExecProbe("live")})
 		pod.Spec.InitContainers = []v1.Container{
-			{Name: "once", ReadinessProbe: command("init")},
-			{Name: "side", RestartPolicy: &always, ReadinessProbe: command("side")},
+			{Name: "once", ReadinessProbe: newExecProbe("init")},
+			{Name: "side", RestartPolicy: &always, ReadinessProbe: newExecProbe("side")},
 		}
 		pod.Spec.EphemeralContainers = []v1.EphemeralContainer{
-			{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", ReadinessProbe: command("debug")}},
+			{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", ReadinessProbe: newExecProbe("debug")}},
 		}
 		for _, name := range []string{"app", "once", "side", "debug"} {
-			w.run(pod, name, name+"1")
+			h.setRunning(pod, name, name+"1")
 		}
-		w.AddPod(pod)
-		w.AddPod(pod)
-		w.after(2500 * time.Millisecond)
+		h.AddPod(pod)
+		h.AddPod(pod)
+		h.advance(2500 * time.Millisecond)
 		for word, want := range map[string][]float64{"ready": {0, 1, 2}, "live": {1, 2}, "side": {0, 1, 2}, "init": nil, "debug": nil} {
-			if diff := cmp.Diff(want, w.times(word)); diff != "" {
-				t.Errorf("%s was asked at (PRB-2: never what runs to its end):\n%s", word, diff)
+			if diff := cmp.Diff(want, h.executedAt(word)); diff != "" {
+				t.Errorf("%s:\n%s", word, diff)
 			}
 		}
 	})
 }
 
-func TestPRB40AVerdictReachesTheStatusFirstThenTheWorker(t *testing.T) {
-	inWorld(t, func(w *world) {
-		pod := podOf(v1.Container{Name: "app", ReadinessProbe: command("ready")})
-		w.run(pod, "app", "a1")
-		w.AddPod(pod)
-		w.after(3500 * time.Millisecond)
-		w.answer("ready", fails)
-		w.after(2 * time.Second)
+// PRB-31: only changes are reported.
+func TestPRB40_StatusBeforeWake(t *testing.T) {
+	runTest(t, func(h *harness) {
+		pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe("ready")})
+		h.setRunning(pod, "app", "a1")
+		h.AddPod(pod)
+		h.advance(3500 * time.Millisecond)
+		h.handle("ready", fails)
+		h.advance(2 * time.Second)
 		want := []string{
 			"ready a1 true", "wake u",
-			"event spec.containers{app} Warning Unhealthy: Readiness probe failed: ready said so", "ready a1 false", "wake u",
-			"event spec.containers{app} Warning Unhealthy: Readiness probe failed: ready said so",
+			"event spec.containers{app} Warning Unhealthy: Readiness probe failed: ready output", "ready a1 false", "wake u",
+			"event spec.containers{app} Warning Unhealthy: Readiness probe failed: ready output",
 		}
-		if diff := cmp.Diff(want, w.heard("")); diff != "" {
-			t.Fatalf("PRB-31: only what changed is told:\n%s", diff)
+		if diff := cmp.Diff(want, h.takeRecorded("")); diff != "" {
+			t.Fatalf("PRB-31:\n%s", diff)
 		}
 	})
 }
 
-func TestPRB17StartupGatesTheOthersAndOpensTheGateAtOnce(t *testing.T) {
-	inWorld(t, func(w *world) {
-		slow := command("live")
+// PRB-16: a startup probe that succeeded is not checked again.
+func TestPRB17_StartupGatesOthers(t *testing.T) {
+	runTest(t, func(h *harness) {
+		slow := newExecProbe("live")
 		slow.PeriodSeconds = 100
-		pod := podOf(v1.Container{Name: "app", StartupProbe: command("start"), ReadinessProbe: command("ready"), LivenessProbe: slow})
+		pod := newPod(v1.Container{Name: "app", StartupProbe: newExecProbe("start"), ReadinessProbe: newExecProbe("ready"), LivenessProbe: slow})
 		pod.Spec.Containers[0].StartupProbe.FailureThreshold = 10
-		w.answer("start", fails)
-		w.run(pod, "app", "a1")
-		w.AddPod(pod)
-		w.after(2500 * time.Millisecond)
-		w.answer("start", succeeds)
-		w.after(3 * time.Second)
+		h.handle("start", fails)
+		h.setRunning(pod, "app", "a1")
+		h.AddPod(pod)
+		h.advance(2500 * time.Millisecond)
+		h.handle("start", succeeds)
+		h.advance(3 * time.Second)
 		for word, want := range map[string][]float64{"start": {0, 1, 2, 3}, "ready": {3, 4, 5}, "live": {3}} {
-			if diff := cmp.Diff(want, w.times(word)); diff != "" {
-				t.Errorf("%s was asked at (PRB-16: startup rests when it has passed):\n%s", word, diff)
+			if diff := cmp.Diff(want, h.executedAt(word)); diff != "" {
+				t.Errorf("%s:\n%s", word, diff)
 			}
 		}
-		facts, unhealthy := w.Results("u")
-		want := derive.ProbeResults{named("a1"): {Startup: derive.ProbeSuccess, Readiness: derive.ProbeSuccess}}
-		if diff := cmp.Diff(want, facts); diff != "" || len(unhealthy) > 0 {
+		results, unhealthy := h.Results("u")
+		want := derive.ProbeResults{containerID("a1"): {Startup: derive.ProbeSuccess, Readiness: derive.ProbeSuccess}}
+		if diff := cmp.Diff(want, results); diff != "" || len(unhealthy) > 0 {
 			t.Fatal(diff, unhealthy)
 		}
 	})
 }
 
-func TestPRB20AfterAVerdictForRestartNothingIsAskedUntilTheNextContainer(t *testing.T) {
+func TestPRB20_OnHoldUntilNextContainer(t *testing.T) {
 	for name, test := range map[string]struct {
 		declare func(*v1.Container)
-		asked   []float64
+		checks  []float64
 	}{
-		"liveness": {func(c *v1.Container) { c.LivenessProbe = command("ask") }, []float64{1, 4.5}},
-		"startup":  {func(c *v1.Container) { c.StartupProbe = command("ask") }, []float64{0, 3.5}},
+		"liveness": {func(c *v1.Container) { c.LivenessProbe = newExecProbe("ask") }, []float64{1, 4.5}},
+		"startup":  {func(c *v1.Container) { c.StartupProbe = newExecProbe("ask") }, []float64{0, 3.5}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				pod := podOf(v1.Container{Name: "app"})
+			runTest(t, func(h *harness) {
+				pod := newPod(v1.Container{Name: "app"})
 				test.declare(&pod.Spec.Containers[0])
-				w.answer("ask", fails)
-				w.run(pod, "app", "a1")
-				w.AddPod(pod)
-				w.after(3500 * time.Millisecond)
-				_, unhealthy := w.Results("u")
-				if diff := cmp.Diff(map[observed.ContainerID]string{named("a1"): ""}, unhealthy); diff != "" {
+				h.handle("ask", fails)
+				h.setRunning(pod, "app", "a1")
+				h.AddPod(pod)
+				h.advance(3500 * time.Millisecond)
+				_, unhealthy := h.Results("u")
+				if diff := cmp.Diff(map[observed.ContainerID]string{containerID("a1"): ""}, unhealthy); diff != "" {
 					t.Fatal(diff)
 				}
-				if got := w.heard("wake"); len(got) != 1 {
-					t.Fatalf("PRB-13: woken %d times", len(got))
+				if got := h.takeRecorded("wake"); len(got) != 1 {
+					t.Fatalf("PRB-13: got %d wake-ups, want 1", len(got))
 				}
-				w.run(pod, "app", "a2")
-				w.AddPod(pod)
-				w.after(3 * time.Second)
-				if diff := cmp.Diff(test.asked, w.times("ask")); diff != "" {
+				h.setRunning(pod, "app", "a2")
+				h.AddPod(pod)
+				h.advance(3 * time.Second)
+				if diff := cmp.Diff(test.checks, h.executedAt("ask")); diff != "" {
 					t.Fatal(diff)
 				}
 			})
@@ -132,202 +140,245 @@ func TestPRB20AfterAVerdictForRestartNothingIsAskedUntilTheNextContainer(t *test
 	}
 }
 
-func TestPRB15LivenessGivesAContainerAPeriodToStart(t *testing.T) {
-	inWorld(t, func(w *world) {
+func TestPRB15_FirstCheck(t *testing.T) {
+	runTest(t, func(h *harness) {
 		slow := func(word string, delay int32) *v1.Probe {
-			p := command(word)
+			p := newExecProbe(word)
 			p.PeriodSeconds, p.InitialDelaySeconds = 10, delay
 			return p
 		}
-		pod := podOf(
+		pod := newPod(
 			v1.Container{Name: "app", LivenessProbe: slow("live", 0), ReadinessProbe: slow("ready", 0)},
-			v1.Container{Name: "delayed", LivenessProbe: slow("said", 3)},
+			v1.Container{Name: "delayed", LivenessProbe: slow("delayed", 3)},
 			v1.Container{Name: "gated", LivenessProbe: slow("gated", 0), StartupProbe: slow("start", 0)},
 		)
 		for _, name := range []string{"app", "delayed", "gated"} {
-			w.run(pod, name, name+"1")
+			h.setRunning(pod, name, name+"1")
 		}
-		w.AddPod(pod)
-		w.after(11 * time.Second)
-		for word, want := range map[string][]float64{"live": {10}, "ready": {0, 10}, "said": {3}, "start": {0}, "gated": {0, 10}} {
-			if diff := cmp.Diff(want, w.times(word)); diff != "" {
-				t.Errorf("%s was asked at:\n%s", word, diff)
+		h.AddPod(pod)
+		h.advance(11 * time.Second)
+		for word, want := range map[string][]float64{"live": {10}, "ready": {0, 10}, "delayed": {3}, "start": {0}, "gated": {0, 10}} {
+			if diff := cmp.Diff(want, h.executedAt(word)); diff != "" {
+				t.Errorf("%s:\n%s", word, diff)
 			}
 		}
 	})
 }
 
-func TestBUG23StoppingCancelsTheCheckThatIsUnderWay(t *testing.T) {
-	for name, stop := range map[string]func(*world, *v1.Pod){
-		"the pod goes":        func(w *world, _ *v1.Pod) { w.RemovePod("u") },
-		"the pod is stopping": func(w *world, pod *v1.Pod) { w.StopLivenessAndStartup(pod) },
-		"the agent ends":      func(w *world, _ *v1.Pod) { w.stop() },
+func TestBUG23_CancelCheck(t *testing.T) {
+	for name, stop := range map[string]func(*harness, *v1.Pod){
+		"pod removed":     func(h *harness, _ *v1.Pod) { h.RemovePod("u") },
+		"pod terminating": func(h *harness, pod *v1.Pod) { h.StopLivenessAndStartup(pod) },
+		"prober stopped":  func(h *harness, _ *v1.Pod) { h.stop() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				pod := podOf(v1.Container{Name: "app", LivenessProbe: command("live")})
+			runTest(t, func(h *harness) {
+				pod := newPod(v1.Container{Name: "app", LivenessProbe: newExecProbe("live")})
 				pod.Spec.Containers[0].LivenessProbe.TimeoutSeconds = 1000
 				var ended time.Duration
-				w.answer("live", func(ctx context.Context) (int, error) {
+				h.handle("live", func(ctx context.Context) (int, error) {
 					<-ctx.Done()
-					ended = time.Since(began)
+					ended = time.Since(startOfTime)
 					return 1, nil
 				})
-				w.run(pod, "app", "a1")
-				w.AddPod(pod)
-				w.after(5 * time.Second)
-				stop(w, pod)
-				stop(w, pod)
-				w.after(5 * time.Second)
+				h.setRunning(pod, "app", "a1")
+				h.AddPod(pod)
+				h.advance(5 * time.Second)
+				stop(h, pod)
+				stop(h, pod)
+				h.advance(5 * time.Second)
 				if ended != 5*time.Second {
-					t.Fatalf("the command ended after %v", ended)
+					t.Fatalf("got end of the command after %v, want 5s", ended)
 				}
-				if told := w.heard(""); told != nil {
-					t.Fatalf("a check that was stopped was told of: %q", told)
+				if recorded := h.takeRecorded(""); recorded != nil {
+					t.Fatalf("got %q, want none", recorded)
 				}
 			})
 		})
 	}
 }
 
-func TestBUG25ReadinessFallsWhileAPodStops(t *testing.T) {
-	inWorld(t, func(w *world) {
+func TestBUG25_ReadinessWhileTerminating(t *testing.T) {
+	runTest(t, func(h *harness) {
 		always := v1.ContainerRestartPolicyAlways
-		pod := podOf(v1.Container{Name: "app", StartupProbe: command("start"), ReadinessProbe: command("ready"), LivenessProbe: command("live")})
+		pod := newPod(v1.Container{Name: "app", StartupProbe: newExecProbe("start"), ReadinessProbe: newExecProbe("ready"), LivenessProbe: newExecProbe("live")})
 		pod.Spec.InitContainers = []v1.Container{{
-			Name: "side", RestartPolicy: &always, StartupProbe: command("sidestart"), LivenessProbe: command("sidelive"), ReadinessProbe: command("sideready"),
+			Name: "side", RestartPolicy: &always, StartupProbe: newExecProbe("sidestart"), LivenessProbe: newExecProbe("sidelive"), ReadinessProbe: newExecProbe("sideready"),
 		}}
-		w.run(pod, "app", "a1")
-		w.run(pod, "side", "s1")
-		w.AddPod(pod)
-		w.after(1500 * time.Millisecond)
-		w.StopLivenessAndStartup(pod)
-		w.heard("")
+		h.setRunning(pod, "app", "a1")
+		h.setRunning(pod, "side", "s1")
+		h.AddPod(pod)
+		h.advance(1500 * time.Millisecond)
+		h.StopLivenessAndStartup(pod)
+		h.takeRecorded("")
 		for _, word := range []string{"ready", "live", "sidelive", "sideready"} {
-			w.answer(word, fails)
+			h.handle(word, fails)
 		}
-		w.AddPod(pod) // a sync that was under way
-		w.after(2 * time.Second)
-		if got := w.heard("ready"); len(got) != 2 || !slices.Contains(got, "ready a1 false") || !slices.Contains(got, "ready s1 false") {
-			t.Fatalf("PRB-8: told %q", got)
+		h.AddPod(pod) // by a sync in flight
+		h.advance(2 * time.Second)
+		if got := h.takeRecorded("ready"); len(got) != 2 || !slices.Contains(got, "ready a1 false") || !slices.Contains(got, "ready s1 false") {
+			t.Fatalf("PRB-8: got %q", got)
 		}
-		if live, side := w.times("live"), w.times("sidelive"); len(live) != 2 || len(side) != 2 {
-			t.Fatalf("PRB-37, BUG-35: liveness went on: %v, %v", live, side)
+		if live, side := h.executedAt("live"), h.executedAt("sidelive"); len(live) != 2 || len(side) != 2 {
+			t.Fatalf("PRB-37, BUG-35: got liveness checks at %v and %v, want two each", live, side)
 		}
-		if _, unhealthy := w.Results("u"); len(unhealthy) > 0 {
-			t.Fatalf("PRB-21: a pod that stops has unhealthy containers: %v", unhealthy)
-		}
-	})
-}
-
-func TestPRB21AContainerThatWasUnhealthyStopsInPeace(t *testing.T) {
-	inWorld(t, func(w *world) {
-		pod := podOf(v1.Container{Name: "app", LivenessProbe: command("live")})
-		w.answer("live", fails)
-		w.run(pod, "app", "a1")
-		w.AddPod(pod)
-		w.after(time.Second)
-		w.StopLivenessAndStartup(pod)
-		if _, unhealthy := w.Results("u"); len(unhealthy) > 0 {
-			t.Fatalf("it is still %v", unhealthy)
+		if _, unhealthy := h.Results("u"); len(unhealthy) > 0 {
+			t.Fatalf("PRB-21: got unhealthy %v, want none", unhealthy)
 		}
 	})
 }
 
-func TestF24AContainerThatHangsDelaysNoOther(t *testing.T) {
-	inWorld(t, func(w *world) {
-		hanging := podOf()
-		seen := &observed.Pod{}
+func TestPRB21_UnhealthyTerminating(t *testing.T) {
+	runTest(t, func(h *harness) {
+		pod := newPod(v1.Container{Name: "app", LivenessProbe: newExecProbe("live")})
+		h.handle("live", fails)
+		h.setRunning(pod, "app", "a1")
+		h.AddPod(pod)
+		h.advance(time.Second)
+		h.StopLivenessAndStartup(pod)
+		if _, unhealthy := h.Results("u"); len(unhealthy) > 0 {
+			t.Fatalf("got unhealthy %v, want none", unhealthy)
+		}
+	})
+}
+
+func TestF24_HangingContainers(t *testing.T) {
+	runTest(t, func(h *harness) {
+		hanging := newPod()
+		runtimePod := &observed.Pod{}
 		for i := range 1000 {
 			name := "c" + strconv.Itoa(i)
-			c := v1.Container{Name: name, LivenessProbe: command("hang")}
+			c := v1.Container{Name: name, LivenessProbe: newExecProbe("hang")}
 			c.LivenessProbe.TimeoutSeconds = 600
 			hanging.Spec.Containers = append(hanging.Spec.Containers, c)
-			seen.Containers = append(seen.Containers, observed.Container{
-				Name: name, ID: named(name), State: observed.Running, StartedAt: time.Now(),
+			runtimePod.Containers = append(runtimePod.Containers, observed.Container{
+				Name: name, ID: containerID(name), State: observed.Running, StartedAt: time.Now(),
 			})
 		}
-		w.seen["u"] = seen
-		w.answer("hang", hangs)
-		well := podOf(v1.Container{Name: "app", LivenessProbe: command("live")})
+		h.pods["u"] = runtimePod
+		h.handle("hang", hangs)
+		well := newPod(v1.Container{Name: "app", LivenessProbe: newExecProbe("live")})
 		well.UID, well.Name = "v", "well"
-		w.run(well, "app", "a1")
-		w.AddPod(hanging)
-		w.AddPod(well)
-		w.after(10500 * time.Millisecond)
-		if got := w.times("live"); len(got) != 10 {
-			t.Fatalf("asked at %v", got)
+		h.setRunning(well, "app", "a1")
+		h.AddPod(hanging)
+		h.AddPod(well)
+		h.advance(10500 * time.Millisecond)
+		if got := h.executedAt("live"); len(got) != 10 {
+			t.Fatalf("got checks at %v, want 10", got)
 		}
-		if got := len(w.times("hang")); got != 1000 {
-			t.Fatalf("%d checks of 1000 probes that hang", got)
+		if got := len(h.executedAt("hang")); got != 1000 {
+			t.Fatalf("got %d checks of hanging probes, want 1000", got)
 		}
 	})
 }
 
-func TestPRB36ASyncDoesNotMakeProbesRunMoreOften(t *testing.T) {
-	inWorld(t, func(w *world) {
-		pod := podOf(v1.Container{Name: "app", ReadinessProbe: command("ready")})
+func TestPRB36_FrequentSyncs(t *testing.T) {
+	runTest(t, func(h *harness) {
+		pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe("ready")})
 		pod.Spec.Containers[0].ReadinessProbe.PeriodSeconds = 10
-		w.answer("ready", fails)
-		w.run(pod, "app", "a1")
+		h.handle("ready", fails)
+		h.setRunning(pod, "app", "a1")
 		for range 250 {
-			w.AddPod(pod)
-			w.after(100 * time.Millisecond)
+			h.AddPod(pod)
+			h.advance(100 * time.Millisecond)
 		}
-		if diff := cmp.Diff([]float64{0, 10, 20}, w.times("ready")); diff != "" {
+		if diff := cmp.Diff([]float64{0, 10, 20}, h.executedAt("ready")); diff != "" {
 			t.Fatal(diff)
 		}
 	})
 }
 
-func TestASyncDuringALookIsNotLost(t *testing.T) {
-	inWorld(t, func(w *world) {
-		pod := podOf(v1.Container{Name: "app", ReadinessProbe: command("ready")})
+func TestProber_AddPodDuringObserve(t *testing.T) {
+	runTest(t, func(h *harness) {
+		pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe("ready")})
 		pod.Spec.Containers[0].ReadinessProbe.PeriodSeconds = 100
-		w.looking = func() {
-			w.run(pod, "app", "a1")
-			w.AddPod(pod)
+		h.duringGet = func() {
+			h.setRunning(pod, "app", "a1")
+			h.AddPod(pod)
 		}
-		w.AddPod(pod)
+		h.AddPod(pod)
 		synctest.Wait()
-		if got := w.times("ready"); len(got) != 1 {
-			t.Fatalf("the container that appeared during the look was asked at %v", got)
+		if got := h.executedAt("ready"); len(got) != 1 {
+			t.Fatalf("got checks at %v, want one", got)
 		}
 	})
 }
 
-func TestASyncDuringALookDoesNotMakeTwoChecksOfOne(t *testing.T) {
-	inWorld(t, func(w *world) {
-		pod := podOf(v1.Container{Name: "app", ReadinessProbe: command("ready")})
+func TestProber_SingleCheckInFlight(t *testing.T) {
+	runTest(t, func(h *harness) {
+		pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe("ready")})
 		pod.Spec.Containers[0].ReadinessProbe.TimeoutSeconds = 10
-		w.answer("ready", hangs)
-		w.run(pod, "app", "a1")
-		w.looking = func() { w.AddPod(pod) }
-		w.AddPod(pod)
-		w.after(15 * time.Second)
-		if diff := cmp.Diff([]float64{0, 10}, w.times("ready")); diff != "" {
+		h.handle("ready", hangs)
+		h.setRunning(pod, "app", "a1")
+		h.duringGet = func() { h.AddPod(pod) }
+		h.AddPod(pod)
+		h.advance(15 * time.Second)
+		if diff := cmp.Diff([]float64{0, 10}, h.executedAt("ready")); diff != "" {
 			t.Fatal(diff)
 		}
 	})
 }
 
-func TestPRB5ACheckThatTakesLongerThanThePeriodIsFollowedAtOnce(t *testing.T) {
-	inWorld(t, func(w *world) {
-		pod := podOf(v1.Container{Name: "app", ReadinessProbe: command("ready")})
+func TestPRB5_SlowCheck(t *testing.T) {
+	runTest(t, func(h *harness) {
+		pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe("ready")})
 		pod.Spec.Containers[0].ReadinessProbe.TimeoutSeconds = 3
-		w.answer("ready", hangs)
-		w.run(pod, "app", "a1")
-		w.AddPod(pod)
-		w.after(7 * time.Second)
-		if diff := cmp.Diff([]float64{0, 3, 6}, w.times("ready")); diff != "" {
+		h.handle("ready", hangs)
+		h.setRunning(pod, "app", "a1")
+		h.AddPod(pod)
+		h.advance(7 * time.Second)
+		if diff := cmp.Diff([]float64{0, 3, 6}, h.executedAt("ready")); diff != "" {
 			t.Fatal(diff)
 		}
 	})
 }
 
-func TestConfigNamesWhatIsMissing(t *testing.T) {
+func TestConfig_Required(t *testing.T) {
 	_, err := probe.New(probe.Config{})
 	if err == nil || err.Error() != "probe.Config: PodCache is required\nprobe.Config: Statuses is required" {
-		t.Fatalf("%v", err)
+		t.Fatalf("got %v", err)
 	}
+}
+
+// churn calls the prober for one pod in random order.
+func (h *harness) churn(uid types.UID, rounds int) {
+	pod := newPod(v1.Container{Name: "app", StartupProbe: newExecProbe("start"), ReadinessProbe: newExecProbe("ready"), LivenessProbe: newExecProbe("live")})
+	pod.UID = uid
+	for round := range rounds {
+		switch rand.IntN(6) {
+		case 0:
+			h.RemovePod(podid.UID(uid))
+		case 1:
+			h.StopLivenessAndStartup(pod)
+		case 2:
+			pod = pod.DeepCopy()
+			pod.Spec.Containers[0].ReadinessProbe.FailureThreshold = 1 + rand.Int32N(3)
+		case 3:
+			h.setRunning(pod, "app", fmt.Sprint(uid, "-", round))
+		}
+		h.AddPod(pod)
+		h.Results(podid.UID(uid))
+		time.Sleep(rand.N(700 * time.Millisecond))
+	}
+	h.RemovePod(podid.UID(uid))
+}
+
+func TestI14_Churn(t *testing.T) {
+	runTest(t, func(h *harness) {
+		h.handle("live", hangs)
+		var workers sync.WaitGroup
+		for n := range 8 {
+			workers.Go(func() { h.churn(types.UID(fmt.Sprint("u", n)), 300) })
+		}
+		workers.Wait()
+		synctest.Wait()
+		checks := len(h.executedAt("ready"))
+		h.advance(time.Minute)
+		if more := len(h.executedAt("ready")) - checks; checks == 0 || more > 0 {
+			t.Errorf("got %d checks, and %d after all pods were removed", checks, more)
+		}
+		if left := h.countSeries("prober_probe_total") + h.countSeries("prober_probe_duration_seconds"); left > 0 {
+			t.Errorf("got %d series, want 0", left)
+		}
+	})
 }

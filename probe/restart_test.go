@@ -14,13 +14,13 @@ import (
 	"github.com/heraldnode/herald/probe"
 )
 
-// restartAgent ends the agent and starts one that knows nothing but what was published.
-func (w *world) restartAgent() {
-	w.stop()
-	w.boot(func(*probe.Config) {})
+// restartProber replaces the prober by one without state. The published statuses remain.
+func (h *harness) restartProber() {
+	h.stop()
+	h.startProber(func(*probe.Config) {})
 }
 
-func TestBUG26WhatHadStartedUnderTheAgentBeforeIsNotAskedToStartAgain(t *testing.T) {
+func TestBUG26_StartedUnderEarlierAgent(t *testing.T) {
 	started := true
 	published := func(id string) v1.PodStatus {
 		return v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "app", ContainerID: "test://" + id, Started: &started}}}
@@ -28,245 +28,245 @@ func TestBUG26WhatHadStartedUnderTheAgentBeforeIsNotAskedToStartAgain(t *testing
 	tests := map[string]struct {
 		published v1.PodStatus
 		want      derive.ProbeResult
-		asked     int
+		checks    int
 	}{
-		"this very container was published as started": {published("a1"), derive.ProbeSuccess, 0},
-		"another one was": {published("a0"), derive.ProbeFailure, 1},
+		"same container":  {published("a1"), derive.ProbeSuccess, 0},
+		"other container": {published("a0"), derive.ProbeFailure, 1},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				pod := podOf(v1.Container{Name: "app", StartupProbe: command("start"), LivenessProbe: command("live")})
-				w.answer("start", fails)
-				w.statuses["u"] = test.published
-				w.run(pod, "app", "a1")
-				w.after(time.Hour)
-				w.restartAgent()
-				w.AddPod(pod)
-				w.after(5 * time.Second)
-				if facts, _ := w.Results("u"); facts[named("a1")].Startup != test.want {
-					t.Fatalf("startup is %v, want %v", facts[named("a1")].Startup, test.want)
+			runTest(t, func(h *harness) {
+				pod := newPod(v1.Container{Name: "app", StartupProbe: newExecProbe("start"), LivenessProbe: newExecProbe("live")})
+				h.handle("start", fails)
+				h.statuses["u"] = test.published
+				h.setRunning(pod, "app", "a1")
+				h.advance(time.Hour)
+				h.restartProber()
+				h.AddPod(pod)
+				h.advance(5 * time.Second)
+				if results, _ := h.Results("u"); results[containerID("a1")].Startup != test.want {
+					t.Fatalf("got startup %v, want %v", results[containerID("a1")].Startup, test.want)
 				}
-				if got := len(w.times("start")); got != test.asked {
-					t.Fatalf("asked %d times, want %d", got, test.asked)
+				if got := len(h.executedAt("start")); got != test.checks {
+					t.Fatalf("got %d checks, want %d", got, test.checks)
 				}
-				if woken := w.heard("wake"); len(woken) != 1 {
-					t.Fatalf("the worker was woken %d times", len(woken))
+				if woken := h.takeRecorded("wake"); len(woken) != 1 {
+					t.Fatalf("got %d wake-ups, want 1", len(woken))
 				}
-				if opened := len(w.times("live")) > 0; opened != (test.want == derive.ProbeSuccess) {
-					t.Fatal("the gate does not follow")
+				if opened := len(h.executedAt("live")) > 0; opened != (test.want == derive.ProbeSuccess) {
+					t.Fatal("got liveness checks that do not follow startup")
 				}
 			})
 		})
 	}
 }
 
-func TestPRB34UntilAProbeSpeaksAfterARestartThereIsNoVerdict(t *testing.T) {
-	inWorld(t, func(w *world) {
-		pod := podOf(v1.Container{Name: "app", ReadinessProbe: command("ready")})
+func TestPRB34_NoResultAfterRestart(t *testing.T) {
+	runTest(t, func(h *harness) {
+		pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe("ready")})
 		pod.Spec.Containers[0].ReadinessProbe.FailureThreshold = 3
-		w.answer("ready", fails)
-		w.run(pod, "app", "a1")
-		w.after(time.Hour)
-		w.restartAgent()
-		w.AddPod(pod)
-		w.after(1999 * time.Millisecond)
-		if facts, _ := w.Results("u"); len(facts) > 0 {
-			t.Fatalf("after at most two failures of three: %v", facts)
+		h.handle("ready", fails)
+		h.setRunning(pod, "app", "a1")
+		h.advance(time.Hour)
+		h.restartProber()
+		h.AddPod(pod)
+		h.advance(1999 * time.Millisecond)
+		if results, _ := h.Results("u"); len(results) > 0 {
+			t.Fatalf("got %v after two failures of three, want none", results)
 		}
-		w.after(2 * time.Second)
-		if facts, _ := w.Results("u"); facts[named("a1")].Readiness != derive.ProbeFailure {
-			t.Fatal("three failures do not count")
+		h.advance(2 * time.Second)
+		if results, _ := h.Results("u"); results[containerID("a1")].Readiness != derive.ProbeFailure {
+			t.Fatal("got no failure after three failures")
 		}
 	})
 }
 
-func TestPRB4AnAgentThatHasJustBegunSpreadsItsFirstChecks(t *testing.T) {
-	inWorld(t, func(w *world) {
-		pod := podOf()
+func TestPRB4_FirstChecksSpread(t *testing.T) {
+	runTest(t, func(h *harness) {
+		pod := newPod()
 		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-			c := v1.Container{Name: name, ReadinessProbe: command(name)}
+			c := v1.Container{Name: name, ReadinessProbe: newExecProbe(name)}
 			c.ReadinessProbe.PeriodSeconds = 1000
 			pod.Spec.Containers = append(pod.Spec.Containers, c)
-			w.run(pod, name, name)
+			h.setRunning(pod, name, name)
 		}
-		w.after(time.Second)
-		w.restartAgent()
-		w.AddPod(pod)
-		w.run(pod, "h", "h2") // a new one does not wait
-		w.AddPod(pod)
-		w.after(1000 * time.Second)
+		h.advance(time.Second)
+		h.restartProber()
+		h.AddPod(pod)
+		h.setRunning(pod, "h", "h2") // a new container is checked at once
+		h.AddPod(pod)
+		h.advance(1000 * time.Second)
 		var firsts []float64
 		for _, c := range pod.Spec.Containers[:7] {
-			times := w.times(c.Name)
+			times := h.executedAt(c.Name)
 			if len(times) == 0 {
-				t.Fatalf("%s was not asked within a period", c.Name)
+				t.Fatalf("got no check of %s within a period", c.Name)
 			}
 			firsts = append(firsts, times[0])
 		}
 		slices.Sort(firsts)
 		if distinct := len(slices.Compact(firsts)); distinct < 6 {
-			t.Fatalf("asked at %v", firsts)
+			t.Fatalf("got first checks at %v, want them spread", firsts)
 		}
-		if got := w.times("h")[0]; got != 1 {
-			t.Fatalf("the new container was first asked at %v", got)
+		if got := h.executedAt("h")[0]; got != 1 {
+			t.Fatalf("got first check of the new container at %v, want 1", got)
 		}
 	})
 }
 
-func TestBUG22AContainerThatIsStartedAgainIsCountedAnew(t *testing.T) {
-	inWorld(t, func(w *world) {
-		pod := podOf(v1.Container{Name: "app", ReadinessProbe: command("ready")})
+func TestBUG22_ContainerRestarted(t *testing.T) {
+	runTest(t, func(h *harness) {
+		pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe("ready")})
 		pod.Spec.Containers[0].ReadinessProbe.SuccessThreshold = 4
-		w.run(pod, "app", "a1")
-		w.AddPod(pod)
-		w.after(3500 * time.Millisecond)
-		w.run(pod, "app", "a2")
-		w.AddPod(pod)
-		w.after(2500 * time.Millisecond)
-		if got := w.heard("ready"); !cmp.Equal(got, []string{"ready a1 true"}) {
-			t.Fatalf("after three successes of the new container: %q", got)
+		h.setRunning(pod, "app", "a1")
+		h.AddPod(pod)
+		h.advance(3500 * time.Millisecond)
+		h.setRunning(pod, "app", "a2")
+		h.AddPod(pod)
+		h.advance(2500 * time.Millisecond)
+		if got := h.takeRecorded("ready"); !cmp.Equal(got, []string{"ready a1 true"}) {
+			t.Fatalf("after three successes of the new container: got %q", got)
 		}
-		w.after(time.Second)
-		if got := w.heard("ready"); !cmp.Equal(got, []string{"ready a2 true"}) {
-			t.Fatalf("after four: %q", got)
+		h.advance(time.Second)
+		if got := h.takeRecorded("ready"); !cmp.Equal(got, []string{"ready a2 true"}) {
+			t.Fatalf("after four successes: got %q", got)
 		}
 	})
 }
 
-func TestPRB14AContainerThatEndedIsNotReadyAndIsNotAsked(t *testing.T) {
-	inWorld(t, func(w *world) {
-		pod := podOf(v1.Container{Name: "app", ReadinessProbe: command("ready")})
-		w.run(pod, "app", "a1")
-		w.AddPod(pod)
+func TestPRB14_ExitedContainer(t *testing.T) {
+	runTest(t, func(h *harness) {
+		pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe("ready")})
+		h.setRunning(pod, "app", "a1")
+		h.AddPod(pod)
 		synctest.Wait()
-		w.show(pod, observed.Container{Name: "app", ID: named("a1"), State: observed.Exited})
-		w.AddPod(pod)
-		w.after(5 * time.Second)
-		if facts, _ := w.Results("u"); facts[named("a1")].Readiness != derive.ProbeFailure {
-			t.Fatal("it is")
+		h.setContainer(pod, observed.Container{Name: "app", ID: containerID("a1"), State: observed.Exited})
+		h.AddPod(pod)
+		h.advance(5 * time.Second)
+		if results, _ := h.Results("u"); results[containerID("a1")].Readiness != derive.ProbeFailure {
+			t.Fatal("got ready, want not ready")
 		}
-		if got := w.times("ready"); len(got) != 1 {
-			t.Fatalf("PRB-10: asked at %v", got)
+		if got := h.executedAt("ready"); len(got) != 1 {
+			t.Fatalf("PRB-10: got checks at %v, want one", got)
 		}
 	})
 }
 
-func TestPRB11AContainerThatAppearsIsFoundWithoutBeingTold(t *testing.T) {
-	inWorld(t, func(w *world) {
-		pod := podOf(v1.Container{Name: "app", ReadinessProbe: command("ready")})
-		w.AddPod(pod) // PRB-9: nothing is known of the pod yet
-		w.after(2500 * time.Millisecond)
-		w.run(pod, "app", "a1")
-		w.after(time.Second)
-		if diff := cmp.Diff([]float64{3}, w.times("ready")); diff != "" {
+func TestPRB11_ContainerAppears(t *testing.T) {
+	runTest(t, func(h *harness) {
+		pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe("ready")})
+		h.AddPod(pod) // PRB-9: the pod is not in the cache yet
+		h.advance(2500 * time.Millisecond)
+		h.setRunning(pod, "app", "a1")
+		h.advance(time.Second)
+		if diff := cmp.Diff([]float64{3}, h.executedAt("ready")); diff != "" {
 			t.Fatal(diff)
 		}
 	})
 }
 
-func TestPRB3AProbeFollowsItsSpec(t *testing.T) {
-	inWorld(t, func(w *world) {
-		pod := podOf(v1.Container{Name: "app", ReadinessProbe: command("old"), LivenessProbe: command("live")})
-		w.run(pod, "app", "a1")
-		w.AddPod(pod)
-		w.after(1500 * time.Millisecond)
+func TestPRB3_EditedProbe(t *testing.T) {
+	runTest(t, func(h *harness) {
+		pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe("old"), LivenessProbe: newExecProbe("live")})
+		h.setRunning(pod, "app", "a1")
+		h.AddPod(pod)
+		h.advance(1500 * time.Millisecond)
 		edited := pod.DeepCopy()
-		edited.Spec.Containers[0].ReadinessProbe = command("new")
+		edited.Spec.Containers[0].ReadinessProbe = newExecProbe("new")
 		edited.Spec.Containers[0].LivenessProbe = nil
-		w.AddPod(edited)
-		w.after(2 * time.Second)
+		h.AddPod(edited)
+		h.advance(2 * time.Second)
 		for word, want := range map[string][]float64{"old": {0, 1}, "live": {1}, "new": {2, 3}} {
-			if diff := cmp.Diff(want, w.times(word)); diff != "" {
-				t.Errorf("%s was asked at:\n%s", word, diff)
+			if diff := cmp.Diff(want, h.executedAt(word)); diff != "" {
+				t.Errorf("%s:\n%s", word, diff)
 			}
 		}
-		if facts, _ := w.Results("u"); facts[named("a1")].Readiness != derive.ProbeSuccess {
-			t.Error("an edit took the verdict away")
+		if results, _ := h.Results("u"); results[containerID("a1")].Readiness != derive.ProbeSuccess {
+			t.Error("got no result after an edit, want it kept")
 		}
 	})
 }
 
-func TestPRB3AfterAnEditTheOlderVerdictIsNotToldLast(t *testing.T) {
-	inWorld(t, func(w *world) {
-		pod := podOf(v1.Container{Name: "app", ReadinessProbe: command("old")})
-		w.answer("new", fails)
-		w.run(pod, "app", "a1")
-		told := make(chan struct{})
-		w.telling = func() { <-told }
-		w.AddPod(pod)
-		synctest.Wait() // the verdict of the old probe is on its way
+func TestPRB3_ResultOrderAfterEdit(t *testing.T) {
+	runTest(t, func(h *harness) {
+		pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe("old")})
+		h.handle("new", fails)
+		h.setRunning(pod, "app", "a1")
+		release := make(chan struct{})
+		h.beforeReadiness = func() { <-release }
+		h.AddPod(pod)
+		synctest.Wait() // the result of the old probe is being published
 		for _, word := range []string{"newer", "new"} {
 			edited := pod.DeepCopy()
-			edited.Spec.Containers[0].ReadinessProbe = command(word)
-			w.AddPod(edited)
+			edited.Spec.Containers[0].ReadinessProbe = newExecProbe(word)
+			h.AddPod(edited)
 		}
-		w.after(1500 * time.Millisecond)
-		close(told)
-		w.after(1500 * time.Millisecond)
-		if got := w.heard("ready"); !cmp.Equal(got, []string{"ready a1 true", "ready a1 false"}) {
-			t.Fatalf("told %q", got)
+		h.advance(1500 * time.Millisecond)
+		close(release)
+		h.advance(1500 * time.Millisecond)
+		if got := h.takeRecorded("ready"); !cmp.Equal(got, []string{"ready a1 true", "ready a1 false"}) {
+			t.Fatalf("got %q", got)
 		}
-		if got := w.times("newer"); got != nil {
-			t.Fatalf("what was edited again was asked at %v", got)
+		if got := h.executedAt("newer"); got != nil {
+			t.Fatalf("got checks of a replaced probe at %v, want none", got)
 		}
 	})
 }
 
-func TestBUG25ReadinessFallsWhileAPodStopsUnderAnotherAgent(t *testing.T) {
+func TestBUG25_TerminatingUnderEarlierAgent(t *testing.T) {
 	started := true
-	inWorld(t, func(w *world) {
-		pod := podOf(v1.Container{Name: "app", StartupProbe: command("start"), ReadinessProbe: command("ready"), LivenessProbe: command("live")})
+	runTest(t, func(h *harness) {
+		pod := newPod(v1.Container{Name: "app", StartupProbe: newExecProbe("start"), ReadinessProbe: newExecProbe("ready"), LivenessProbe: newExecProbe("live")})
 		for _, word := range []string{"start", "ready", "live"} {
-			w.answer(word, fails)
+			h.handle(word, fails)
 		}
-		w.run(pod, "app", "a1")
-		w.statuses["u"] = v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "app", ContainerID: "test://a1", Started: &started}}}
-		w.after(time.Hour)
-		w.restartAgent()
-		w.StopLivenessAndStartup(pod) // the agent found it stopping
-		w.after(2 * time.Second)
-		if got := w.heard("ready"); !cmp.Equal(got, []string{"ready a1 false"}) {
-			t.Errorf("told %q", got)
+		h.setRunning(pod, "app", "a1")
+		h.statuses["u"] = v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "app", ContainerID: "test://a1", Started: &started}}}
+		h.advance(time.Hour)
+		h.restartProber()
+		h.StopLivenessAndStartup(pod) // found terminating after the restart
+		h.advance(2 * time.Second)
+		if got := h.takeRecorded("ready"); !cmp.Equal(got, []string{"ready a1 false"}) {
+			t.Errorf("got %q", got)
 		}
-		if start, live := w.times("start"), w.times("live"); start != nil || live != nil {
-			t.Errorf("PRB-37: asked at %v and %v", start, live)
+		if start, live := h.executedAt("start"), h.executedAt("live"); start != nil || live != nil {
+			t.Errorf("PRB-37: got checks at %v and %v, want none", start, live)
 		}
-		asked := len(w.times("ready"))
-		w.RemovePod("u")
-		w.after(5 * time.Second)
-		if got := len(w.times("ready")); got != asked {
-			t.Errorf("asked %d times after it was removed", got-asked)
+		checks := len(h.executedAt("ready"))
+		h.RemovePod("u")
+		h.advance(5 * time.Second)
+		if got := len(h.executedAt("ready")); got != checks {
+			t.Errorf("got %d checks after RemovePod, want 0", got-checks)
 		}
 	})
 }
 
-func TestPRB6APodThatWasRemovedLeavesNothing(t *testing.T) {
-	inWorld(t, func(w *world) {
-		pod := podOf(v1.Container{Name: "app", StartupProbe: command("start"), ReadinessProbe: command("ready")})
-		w.run(pod, "app", "a1")
-		w.AddPod(pod)
-		w.after(2500 * time.Millisecond)
-		if got := w.count("prober_probe_total"); got != 2 {
-			t.Fatalf("PRB-42: %d series of two probes", got)
+func TestPRB6_RemovePod(t *testing.T) {
+	runTest(t, func(h *harness) {
+		pod := newPod(v1.Container{Name: "app", StartupProbe: newExecProbe("start"), ReadinessProbe: newExecProbe("ready")})
+		h.setRunning(pod, "app", "a1")
+		h.AddPod(pod)
+		h.advance(2500 * time.Millisecond)
+		if got := h.countSeries("prober_probe_total"); got != 2 {
+			t.Fatalf("PRB-42: got %d series, want 2", got)
 		}
-		w.StopLivenessAndStartup(pod)
-		w.RemovePod("u")
-		w.RemovePod("u")
-		w.after(5 * time.Second)
-		if facts, unhealthy := w.Results("u"); facts != nil || unhealthy != nil {
-			t.Errorf("results: %v, %v", facts, unhealthy)
+		h.StopLivenessAndStartup(pod)
+		h.RemovePod("u")
+		h.RemovePod("u")
+		h.advance(5 * time.Second)
+		if results, unhealthy := h.Results("u"); results != nil || unhealthy != nil {
+			t.Errorf("got results %v, %v, want none", results, unhealthy)
 		}
-		if got := w.count("prober_probe_total") + w.count("prober_probe_duration_seconds"); got != 0 {
-			t.Errorf("PRB-42: %d series", got)
+		if got := h.countSeries("prober_probe_total") + h.countSeries("prober_probe_duration_seconds"); got != 0 {
+			t.Errorf("PRB-42: got %d series, want 0", got)
 		}
-		if got := w.times("ready"); len(got) != 3 {
-			t.Errorf("PRB-38: asked at %v", got)
+		if got := h.executedAt("ready"); len(got) != 3 {
+			t.Errorf("PRB-38: got checks at %v, want three", got)
 		}
-		w.AddPod(pod) // a static pod begins again under its UID
+		h.AddPod(pod) // a static pod restarts under its UID
 		synctest.Wait()
-		if start, ready := w.times("start"), w.times("ready"); len(start) != 2 || len(ready) != 4 {
-			t.Errorf("the pod is not probed from the beginning: %v, %v", start, ready)
+		if start, ready := h.executedAt("start"), h.executedAt("ready"); len(start) != 2 || len(ready) != 4 {
+			t.Errorf("got checks at %v and %v, want a new start", start, ready)
 		}
 	})
 }

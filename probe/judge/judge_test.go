@@ -1,10 +1,13 @@
 package judge_test
 
 import (
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
 
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
@@ -13,213 +16,319 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-func named(id string) observed.ContainerID { return observed.ContainerID{Runtime: "test", ID: id} }
+func containerID(id string) observed.ContainerID {
+	return observed.ContainerID{Runtime: "test", ID: id}
+}
 
-// running is a container that can be checked since an hour.
-func running(id string) judge.Container {
+// newContainer returns a container that has been running for an hour.
+func newContainer(id string) judge.Container {
 	return judge.Container{
-		ID: named(id), State: observed.Running, StartedAt: noon.Add(-time.Hour), Started: true, Reachable: true,
+		ID: containerID(id), State: observed.Running, StartedAt: noon.Add(-time.Hour), Started: true, Reachable: true,
 	}
 }
 
-func rules(kind judge.Kind) judge.Params {
+func newParams(kind judge.Kind) judge.Params {
 	return judge.Params{Kind: kind, Period: 10 * time.Second, FailureThreshold: 3, SuccessThreshold: 1}
 }
 
-// seeing is a probe that has seen the container. That of a startup probe has not started.
-func seeing(r judge.Params, id string) judge.Probe {
-	c := running(id)
-	c.Started = r.Kind != judge.Startup
-	p, _, _ := judge.New(r).Due(c, noon)
+// newProbe returns a probe that has observed the container. The container of a startup probe has not started.
+func newProbe(params judge.Params, id string) judge.Probe {
+	c := newContainer(id)
+	c.Started = params.Kind != judge.Startup
+	p, _, _ := judge.New(params).Due(c, noon)
 	return p
 }
 
-// learn feeds results, one letter each, and shows the verdicts after each.
-func learn(p judge.Probe, id, results string) (judge.Probe, string) {
-	found := map[rune]judge.Result{'+': judge.Success, '-': judge.Failure, 'e': judge.Error, 'g': judge.NotFound}
-	verdicts := map[derive.ProbeResult]byte{derive.ProbeUnknown: '?', derive.ProbeSuccess: 'P', derive.ProbeFailure: 'F'}
+// recordAll records results, one letter each, and returns the probe's result after each.
+func recordAll(p judge.Probe, id, results string) (judge.Probe, string) {
+	byLetter := map[rune]judge.Result{'+': judge.Success, '-': judge.Failure, 'e': judge.Error, 'g': judge.NotFound}
+	letters := map[derive.ProbeResult]byte{derive.ProbeUnknown: '?', derive.ProbeSuccess: 'P', derive.ProbeFailure: 'F'}
 	var shown []byte
 	for _, letter := range results {
-		p, _ = p.Record(named(id), found[letter])
-		shown = append(shown, verdicts[p.Result(named(id))])
+		p, _ = p.Record(containerID(id), byLetter[letter])
+		shown = append(shown, letters[p.Result(containerID(id))])
 	}
 	return p, string(shown)
 }
 
-func TestPRB19AVerdictNeedsItsThresholdInARow(t *testing.T) {
+func TestPRB19_Thresholds(t *testing.T) {
 	tests := map[string]struct {
 		kind             judge.Kind
 		failure, success int
 		results, want    string
 	}{
-		"three failures": {judge.Readiness, 3, 1, "---", "??F"},
-		"PRB-22: a success in between restarts the count":  {judge.Readiness, 3, 1, "+--+---", "PPPPPPF"},
-		"successes in a row":                               {judge.Readiness, 1, 3, "++-++++", "??FFFPP"},
-		"PRB-18: an error neither counts nor interrupts":   {judge.Readiness, 3, 1, "+-e-e-", "PPPPPF"},
-		"errors do not interrupt successes":                {judge.Readiness, 3, 2, "+e+", "??P"},
-		"BUG-24: who errs for long is not ready":           {judge.Readiness, 1, 1, "+eee", "PPPF"},
-		"BUG-24: for as long as failures would have taken": {judge.Readiness, 5, 1, "+eeeee", "PPPPPF"},
-		"BUG-24: errors must come in a row":                {judge.Readiness, 1, 1, "+ee+ee", "PPPPPP"},
-		"BUG-24: after errors successes are counted anew":  {judge.Readiness, 1, 2, "++eee++", "?PPPFFP"},
-		"BUG-24: who is gone is not ready":                 {judge.Readiness, 3, 1, "+g", "PF"},
-		"BUG-24: errors restart nobody":                    {judge.Liveness, 1, 1, "+eeeeeeg", "PPPPPPPP"},
-		"errors do not fail a start":                       {judge.Startup, 1, 1, "eeeeg+", "?????P"},
-		"PRB-20: liveness that failed rests":               {judge.Liveness, 2, 1, "+--+++", "PPFFFF"},
-		"PRB-20: startup that passed rests":                {judge.Startup, 1, 1, "+---", "PPPP"},
-		"PRB-20: startup that failed rests":                {judge.Startup, 2, 1, "--+", "?FF"},
-		"PRB-20: readiness never rests":                    {judge.Readiness, 1, 1, "-+-+", "FPFP"},
+		"failures":                                 {judge.Readiness, 3, 1, "---", "??F"},
+		"PRB-22 success resets failures":           {judge.Readiness, 3, 1, "+--+---", "PPPPPPF"},
+		"successes":                                {judge.Readiness, 1, 3, "++-++++", "??FFFPP"},
+		"PRB-18 error neither counts nor resets":   {judge.Readiness, 3, 1, "+-e-e-", "PPPPPF"},
+		"error between successes":                  {judge.Readiness, 3, 2, "+e+", "??P"},
+		"BUG-24 errors make unready":               {judge.Readiness, 1, 1, "+eee", "PPPF"},
+		"BUG-24 as many errors as the threshold":   {judge.Readiness, 5, 1, "+eeeee", "PPPPPF"},
+		"BUG-24 errors must be consecutive":        {judge.Readiness, 1, 1, "+ee+ee", "PPPPPP"},
+		"BUG-24 successes count anew after errors": {judge.Readiness, 1, 2, "++eee++", "?PPPFFP"},
+		"BUG-24 container not found":               {judge.Readiness, 3, 1, "+g", "PF"},
+		"BUG-24 errors do not fail liveness":       {judge.Liveness, 1, 1, "+eeeeeeg", "PPPPPPPP"},
+		"errors do not fail startup":               {judge.Startup, 1, 1, "eeeeg+", "?????P"},
+		"PRB-20 liveness failed":                   {judge.Liveness, 2, 1, "+--+++", "PPFFFF"},
+		"PRB-20 startup succeeded":                 {judge.Startup, 1, 1, "+---", "PPPP"},
+		"PRB-20 startup failed":                    {judge.Startup, 2, 1, "--+", "?FF"},
+		"PRB-20 readiness continues":               {judge.Readiness, 1, 1, "-+-+", "FPFP"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := judge.Params{
+			params := judge.Params{
 				Kind: test.kind, Period: time.Second, FailureThreshold: test.failure, SuccessThreshold: test.success,
 			}
-			if _, got := learn(seeing(r, "a"), "a", test.results); got != test.want {
-				t.Fatalf("after %s the verdicts were %s, want %s", test.results, got, test.want)
+			if _, got := recordAll(newProbe(params, "a"), "a", test.results); got != test.want {
+				t.Fatalf("%s: got %s, want %s", test.results, got, test.want)
 			}
 		})
 	}
 }
 
-func TestPRB12WhatIsSeenDecidesWhetherToCheck(t *testing.T) {
+func TestPRB12_Due(t *testing.T) {
 	tests := map[string]struct {
-		kind  judge.Kind
-		seen  func(*judge.Container)
-		check bool
-		again time.Duration
+		kind       judge.Kind
+		modify     func(*judge.Container)
+		due        bool
+		retryAfter time.Duration
 	}{
-		"a running container":                             {kind: judge.Readiness, check: true},
-		"PRB-11: none":                                    {kind: judge.Readiness, seen: func(c *judge.Container) { c.ID = observed.ContainerID{} }, again: 10 * time.Second},
-		"PRB-14: one that waits":                          {kind: judge.Readiness, seen: func(c *judge.Container) { c.State = observed.Created }, again: 10 * time.Second},
-		"PRB-14: one that ended":                          {kind: judge.Liveness, seen: func(c *judge.Container) { c.State = observed.Exited }, again: 10 * time.Second},
-		"PRB-14: one in an unknown state":                 {kind: judge.Liveness, seen: func(c *judge.Container) { c.State = observed.Unknown }, again: 10 * time.Second},
-		"PRB-15: one that has just begun":                 {kind: judge.Liveness, seen: func(c *judge.Container) { c.StartedAt = noon.Add(-4 * time.Second) }, again: time.Second},
-		"PRB-15: one whose delay is over":                 {kind: judge.Liveness, seen: func(c *judge.Container) { c.StartedAt = noon.Add(-5 * time.Second) }, check: true},
-		"PRB-17: readiness waits for startup":             {kind: judge.Readiness, seen: func(c *judge.Container) { c.Started = false }, again: 10 * time.Second},
-		"PRB-17: liveness waits for startup":              {kind: judge.Liveness, seen: func(c *judge.Container) { c.Started = false }, again: 10 * time.Second},
-		"PRB-16: startup that passed under another agent": {kind: judge.Startup, again: 10 * time.Second},
-		"startup that did not":                            {kind: judge.Startup, seen: func(c *judge.Container) { c.Started = false }, check: true},
-		"PRB-30: one without an address":                  {kind: judge.Readiness, seen: func(c *judge.Container) { c.Reachable = false }, again: 10 * time.Second},
-		"PRB-4: one that is to wait":                      {kind: judge.Readiness, seen: func(c *judge.Container) { c.Delay = 7 * time.Second }, again: 7 * time.Second},
+		"running":                                      {kind: judge.Readiness, due: true},
+		"PRB-11 no container":                          {kind: judge.Readiness, modify: func(c *judge.Container) { c.ID = observed.ContainerID{} }, retryAfter: 10 * time.Second},
+		"PRB-14 created":                               {kind: judge.Readiness, modify: func(c *judge.Container) { c.State = observed.Created }, retryAfter: 10 * time.Second},
+		"PRB-14 exited":                                {kind: judge.Liveness, modify: func(c *judge.Container) { c.State = observed.Exited }, retryAfter: 10 * time.Second},
+		"PRB-14 unknown":                               {kind: judge.Liveness, modify: func(c *judge.Container) { c.State = observed.Unknown }, retryAfter: 10 * time.Second},
+		"PRB-15 initial delay":                         {kind: judge.Liveness, modify: func(c *judge.Container) { c.StartedAt = noon.Add(-4 * time.Second) }, retryAfter: time.Second},
+		"PRB-15 initial delay over":                    {kind: judge.Liveness, modify: func(c *judge.Container) { c.StartedAt = noon.Add(-5 * time.Second) }, due: true},
+		"PRB-17 readiness waits for startup":           {kind: judge.Readiness, modify: func(c *judge.Container) { c.Started = false }, retryAfter: 10 * time.Second},
+		"PRB-17 liveness waits for startup":            {kind: judge.Liveness, modify: func(c *judge.Container) { c.Started = false }, retryAfter: 10 * time.Second},
+		"PRB-16 startup succeeded under another agent": {kind: judge.Startup, retryAfter: 10 * time.Second},
+		"startup not succeeded":                        {kind: judge.Startup, modify: func(c *judge.Container) { c.Started = false }, due: true},
+		"PRB-30 no address":                            {kind: judge.Readiness, modify: func(c *judge.Container) { c.Reachable = false }, retryAfter: 10 * time.Second},
+		"PRB-4 spread":                                 {kind: judge.Readiness, modify: func(c *judge.Container) { c.Delay = 7 * time.Second }, retryAfter: 7 * time.Second},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := rules(test.kind)
-			r.InitialDelay = 5 * time.Second
-			c := running("a")
-			if test.seen != nil {
-				test.seen(&c)
+			params := newParams(test.kind)
+			params.InitialDelay = 5 * time.Second
+			c := newContainer("a")
+			if test.modify != nil {
+				test.modify(&c)
 			}
-			_, check, again := judge.New(r).Due(c, noon)
-			if check != test.check || (!check && again.Sub(noon) != test.again) {
-				t.Fatalf("check %v, again after %v; want %v, %v", check, again.Sub(noon), test.check, test.again)
+			_, due, retryAt := judge.New(params).Due(c, noon)
+			if due != test.due || (!due && retryAt.Sub(noon) != test.retryAfter) {
+				t.Fatalf("got due %v, retry after %v; want %v, %v", due, retryAt.Sub(noon), test.due, test.retryAfter)
 			}
 		})
 	}
 }
 
-func TestPRB14AContainerThatEndedIsNotReady(t *testing.T) {
-	p, _ := learn(seeing(rules(judge.Readiness), "a"), "a", "+")
-	c := running("a")
+func TestPRB14_ExitedNotReady(t *testing.T) {
+	p, _ := recordAll(newProbe(newParams(judge.Readiness), "a"), "a", "+")
+	c := newContainer("a")
 	c.State = observed.Exited
 	p, _, _ = p.Due(c, noon)
-	if p.Result(named("a")) != derive.ProbeFailure {
-		t.Fatal("it is")
+	if p.Result(containerID("a")) != derive.ProbeFailure {
+		t.Fatal("got ready, want failure")
 	}
-	if p, changed := p.Record(named("a"), judge.Success); changed || p.Result(named("a")) != derive.ProbeFailure {
-		t.Fatal("a check that was under way when it ended has made it ready")
-	}
-}
-
-func TestPRB12AContainerThatHadStartedUnderAnotherAgentHasStarted(t *testing.T) {
-	p, _, _ := judge.New(rules(judge.Startup)).Due(running("a"), noon)
-	if p.Result(named("a")) != derive.ProbeSuccess {
-		t.Fatal("it has not")
+	if p, changed := p.Record(containerID("a"), judge.Success); changed || p.Result(containerID("a")) != derive.ProbeFailure {
+		t.Fatal("got a change by a due in flight, want none")
 	}
 }
 
-func TestBUG22ANewContainerIsCountedAnew(t *testing.T) {
-	r := rules(judge.Readiness)
-	r.SuccessThreshold = 4
-	p, _ := learn(seeing(r, "a"), "a", "++++")
-	p, check, _ := p.Due(running("b"), noon)
-	if !check || p.Result(named("a")) != derive.ProbeUnknown || p.Result(named("b")) != derive.ProbeUnknown {
-		t.Fatal("something was carried over")
-	}
-	if _, got := learn(p, "b", "++++"); got != "???P" {
-		t.Fatalf("verdicts %s, want ???P", got)
+func TestPRB12_StartedUnderOtherAgent(t *testing.T) {
+	p, _, _ := judge.New(newParams(judge.Startup)).Due(newContainer("a"), noon)
+	if p.Result(containerID("a")) != derive.ProbeSuccess {
+		t.Fatal("got no success, want success")
 	}
 }
 
-func TestSM14AResultOfAContainerThatWasReplacedMeansNothing(t *testing.T) {
-	p := seeing(rules(judge.Readiness), "b")
-	if _, got := learn(p, "a", "----"); got != "????" {
-		t.Fatalf("verdicts %s", got)
+func TestBUG22_NewContainer(t *testing.T) {
+	params := newParams(judge.Readiness)
+	params.SuccessThreshold = 4
+	p, _ := recordAll(newProbe(params, "a"), "a", "++++")
+	p, due, _ := p.Due(newContainer("b"), noon)
+	if !due || p.Result(containerID("a")) != derive.ProbeUnknown || p.Result(containerID("b")) != derive.ProbeUnknown {
+		t.Fatal("got a result of the previous container, want none")
+	}
+	if _, got := recordAll(p, "b", "++++"); got != "???P" {
+		t.Fatalf("got %s, want ???P", got)
 	}
 }
 
-func TestBUG36LookingOftenDoesNotCheckOften(t *testing.T) {
-	p := seeing(rules(judge.Readiness), "a")
-	_, check, again := p.Due(running("a"), noon.Add(3*time.Second))
-	if check || !again.Equal(noon.Add(10*time.Second)) {
-		t.Fatalf("check %v, again at %v", check, again)
-	}
-	if _, check, _ = p.Due(running("a"), noon.Add(10*time.Second)); !check {
-		t.Fatal("not checked after a period")
+func TestSM14_ReplacedContainer(t *testing.T) {
+	p := newProbe(newParams(judge.Readiness), "b")
+	if _, got := recordAll(p, "a", "----"); got != "????" {
+		t.Fatalf("got %s, want ????", got)
 	}
 }
 
-func TestPRB3UnderOtherRulesTheVerdictStandsAndCountingStartsAnew(t *testing.T) {
-	p, _ := learn(seeing(rules(judge.Readiness), "a"), "a", "+--")
-	if _, got := learn(p.WithParams(rules(judge.Readiness)), "a", "---"); got != "PPF" {
-		t.Fatalf("verdicts %s, want PPF", got)
+func TestBUG36_OncePerPeriod(t *testing.T) {
+	p := newProbe(newParams(judge.Readiness), "a")
+	_, due, retryAt := p.Due(newContainer("a"), noon.Add(3*time.Second))
+	if due || !retryAt.Equal(noon.Add(10*time.Second)) {
+		t.Fatalf("got due %v, retry at %v, want later", due, retryAt)
+	}
+	if _, due, _ = p.Due(newContainer("a"), noon.Add(10*time.Second)); !due {
+		t.Fatal("got not due after a period, want due")
 	}
 }
 
-func TestPRB3UnderAnotherPeriodTheNextCheckComesAfterThat(t *testing.T) {
-	slow, fast := rules(judge.Readiness), rules(judge.Readiness)
+func TestPRB3_WithParams(t *testing.T) {
+	p, _ := recordAll(newProbe(newParams(judge.Readiness), "a"), "a", "+--")
+	if _, got := recordAll(p.WithParams(newParams(judge.Readiness)), "a", "---"); got != "PPF" {
+		t.Fatalf("got %s, want PPF", got)
+	}
+}
+
+func TestPRB3_OtherPeriod(t *testing.T) {
+	slow, fast := newParams(judge.Readiness), newParams(judge.Readiness)
 	slow.Period = time.Hour
-	p := seeing(slow, "a").WithParams(fast)
-	_, check, again := p.Due(running("a"), noon.Add(3*time.Second))
-	if check || !again.Equal(noon.Add(10*time.Second)) {
-		t.Fatalf("check %v, again at %v", check, again)
+	p := newProbe(slow, "a").WithParams(fast)
+	_, due, retryAt := p.Due(newContainer("a"), noon.Add(3*time.Second))
+	if due || !retryAt.Equal(noon.Add(10*time.Second)) {
+		t.Fatalf("got due %v, retry at %v, want later", due, retryAt)
 	}
 }
 
-// TestF14AClockThatIsSetBackHoldsNoProbeBack has a container that began in an hour, by the wall clock.
-func TestF14AClockThatIsSetBackHoldsNoProbeBack(t *testing.T) {
-	r := rules(judge.Liveness)
-	r.InitialDelay = 5 * time.Second
-	p, c := judge.New(r), running("a")
+// The container starts in one hour by the wall clock.
+func TestF14_ClockSetBack(t *testing.T) {
+	params := newParams(judge.Liveness)
+	params.InitialDelay = 5 * time.Second
+	p, c := judge.New(params), newContainer("a")
 	c.StartedAt = noon.Add(time.Hour)
-	p, check, again := p.Due(c, noon)
-	if check || !again.Equal(noon.Add(5*time.Second)) {
-		t.Fatalf("check %v, again at %v: want the whole delay, from when it was first seen to run", check, again)
+	p, due, retryAt := p.Due(c, noon)
+	if due || !retryAt.Equal(noon.Add(5*time.Second)) {
+		t.Fatalf("got due %v, retry at %v, want the delay from the first observation", due, retryAt)
 	}
-	if _, check, again = p.Due(c, noon.Add(5*time.Second)); !check {
-		t.Fatalf("not checked when the delay was over, but at %v", again)
+	if _, due, retryAt = p.Due(c, noon.Add(5*time.Second)); !due {
+		t.Fatalf("got retry at %v, want due", retryAt)
 	}
 }
 
-func TestPRB15TheDelayIsCountedFromTheStartNotFromTheCreation(t *testing.T) {
-	r := rules(judge.Liveness)
-	r.InitialDelay = 5 * time.Second
-	p, c := judge.New(r), running("a")
+func TestPRB15_DelayFromStart(t *testing.T) {
+	params := newParams(judge.Liveness)
+	params.InitialDelay = 5 * time.Second
+	p, c := judge.New(params), newContainer("a")
 	c.State, c.StartedAt = observed.Created, time.Time{}
 	p, _, _ = p.Due(c, noon)
 	c.State, c.StartedAt = observed.Running, noon.Add(time.Minute)
-	_, check, again := p.Due(c, noon.Add(time.Minute+time.Second))
-	if check || !again.Equal(noon.Add(time.Minute+5*time.Second)) {
-		t.Fatalf("check %v, again at %v", check, again)
+	_, due, retryAt := p.Due(c, noon.Add(time.Minute+time.Second))
+	if due || !retryAt.Equal(noon.Add(time.Minute+5*time.Second)) {
+		t.Fatalf("got due %v, retry at %v, want later", due, retryAt)
 	}
 }
 
-func TestRulesAreFilledInAsTheAPIServerWould(t *testing.T) {
+func TestNewParams_Defaults(t *testing.T) {
 	want := judge.Params{Kind: judge.Liveness, Period: 10 * time.Second, FailureThreshold: 3, SuccessThreshold: 1}
 	if got := judge.NewParams(judge.Liveness, &v1.Probe{}); got != want {
-		t.Fatalf("%+v", got)
+		t.Fatalf("got %+v, want %+v", got, want)
 	}
 	if got := judge.Timeout(&v1.Probe{}); got != time.Second {
-		t.Fatalf("timeout %v", got)
+		t.Fatalf("got timeout %v, want 1s", got)
 	}
+}
+
+// simulator drives a probe and records what happens to it.
+type simulator struct {
+	*rapid.T
+	params    judge.Params
+	probe     judge.Probe
+	now       time.Time
+	container judge.Container
+	results   []judge.Result // of this container, without errors
+	checkedAt []time.Time    // of this container
+	serial    int
+}
+
+func (h *simulator) replace() {
+	h.serial++
+	h.container = newContainer(strconv.Itoa(h.serial))
+	h.container.StartedAt = h.now
+	h.container.Started = h.params.Kind != judge.Startup && rapid.Bool().Draw(h.T, "started")
+	h.results, h.checkedAt = nil, nil
+}
+
+// evaluate evaluates the probe and records a random result if a check is due.
+func (h *simulator) evaluate() {
+	next, due, retryAt := h.probe.Due(h.container, h.now)
+	h.probe = next
+	if !due {
+		if !retryAt.After(h.now) {
+			h.Fatalf("got retry at %v, want after %v", retryAt, h.now)
+		}
+		return
+	}
+	h.requireDue()
+	h.checkedAt = append(h.checkedAt, h.now)
+	found := rapid.SampledFrom([]judge.Result{judge.Success, judge.Success, judge.Failure, judge.Failure, judge.Error}).Draw(h.T, "result")
+	before := h.result()
+	next, changed := h.probe.Record(h.container.ID, found)
+	h.probe = next
+	if changed != (h.result() != before) {
+		h.Fatalf("got changed %v, but the result went from %v to %v", changed, before, h.result())
+	}
+	if found != judge.Error {
+		h.results = append(h.results, found)
+	}
+	h.requireThreshold(before)
+}
+
+func (h *simulator) result() derive.ProbeResult { return h.probe.Result(h.container.ID) }
+
+func (h *simulator) requireDue() {
+	switch result := h.result(); {
+	case h.container.State != observed.Running || !h.container.Reachable:
+		h.Fatalf("got a check in state %v", h.container.State)
+	case h.now.Before(h.container.StartedAt.Add(h.params.InitialDelay)):
+		h.Fatal("got a check before the initial delay was over")
+	case h.params.Kind != judge.Startup && !h.container.Started:
+		h.Fatal("got a check before the startup probe succeeded")
+	case h.params.Kind == judge.Startup && result != derive.ProbeUnknown, h.params.Kind == judge.Liveness && result == derive.ProbeFailure:
+		h.Fatal("got a check of a probe on hold")
+	case len(h.checkedAt) > 0 && h.now.Sub(h.checkedAt[len(h.checkedAt)-1]) < h.params.Period:
+		h.Fatalf("got a check %v after the last one", h.now.Sub(h.checkedAt[len(h.checkedAt)-1]))
+	}
+}
+
+// requireThreshold checks that a changed result has its threshold of results at the end.
+func (h *simulator) requireThreshold(before derive.ProbeResult) {
+	ends := func(n int, with judge.Result) bool {
+		return len(h.results) >= n && !slices.ContainsFunc(h.results[len(h.results)-n:], func(r judge.Result) bool { return r != with })
+	}
+	passes, fails := ends(h.params.SuccessThreshold, judge.Success), ends(h.params.FailureThreshold, judge.Failure)
+	switch result := h.result(); {
+	case result == before:
+	case result == derive.ProbeSuccess && !passes:
+		h.Fatalf("got success after %v", h.results)
+	case result == derive.ProbeFailure && !fails && h.params.Kind != judge.Readiness:
+		h.Fatalf("got failure after %v", h.results)
+	}
+}
+
+func TestBUG36_Simulation(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := &simulator{T: t, now: noon, params: judge.Params{
+			Kind:             rapid.SampledFrom([]judge.Kind{judge.Startup, judge.Readiness, judge.Liveness}).Draw(t, "kind"),
+			InitialDelay:     time.Duration(rapid.IntRange(0, 5).Draw(t, "delay")) * time.Second,
+			Period:           time.Duration(rapid.IntRange(1, 5).Draw(t, "period")) * time.Second,
+			FailureThreshold: rapid.IntRange(1, 4).Draw(t, "failures"),
+			SuccessThreshold: rapid.IntRange(1, 4).Draw(t, "successes"),
+		}}
+		h.probe = judge.New(h.params)
+		h.replace()
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(*rapid.T) {},
+			"time passes": func(t *rapid.T) {
+				h.now = h.now.Add(time.Duration(rapid.IntRange(1, 6000).Draw(t, "ms")) * time.Millisecond)
+			},
+			"evaluate": func(*rapid.T) { h.evaluate() },
+			"replace":  func(*rapid.T) { h.replace() },
+			"state": func(t *rapid.T) {
+				h.container.State = rapid.SampledFrom([]observed.State{observed.Running, observed.Created, observed.Exited}).Draw(t, "state")
+			},
+			"start":   func(*rapid.T) { h.container.Started = h.params.Kind != judge.Startup },
+			"address": func(t *rapid.T) { h.container.Reachable = rapid.Bool().Draw(t, "reachable") },
+		})
+	})
 }
