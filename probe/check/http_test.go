@@ -22,15 +22,15 @@ import (
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-// served is a server and the target that it is.
-func served(t *testing.T, handler http.HandlerFunc) (check.Target, int32) {
+// newHTTPTarget starts an HTTP server.
+func newHTTPTarget(t *testing.T, handler http.HandlerFunc) (check.Target, int32) {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	return targetOf(server.Listener)
+	return newTarget(server.Listener)
 }
 
-func targetOf(listener net.Listener) (check.Target, int32) {
+func newTarget(listener net.Listener) (check.Target, int32) {
 	port := int32(listener.Addr().(*net.TCPAddr).Port)
 	return check.Target{
 		Address:   loopback,
@@ -38,7 +38,7 @@ func targetOf(listener net.Listener) (check.Target, int32) {
 	}, port
 }
 
-func httpGet(port intstr.IntOrString, edits ...func(*v1.HTTPGetAction)) *v1.Probe {
+func newHTTPProbe(port intstr.IntOrString, edits ...func(*v1.HTTPGetAction)) *v1.Probe {
 	action := &v1.HTTPGetAction{Port: port}
 	for _, edit := range edits {
 		edit(action)
@@ -46,15 +46,15 @@ func httpGet(port intstr.IntOrString, edits ...func(*v1.HTTPGetAction)) *v1.Prob
 	return &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: action}}
 }
 
-// ask checks with a timeout that no honest answer needs.
-func ask(t *testing.T, probe *v1.Probe, target check.Target) check.Outcome {
+// runCheck checks with a long timeout.
+func runCheck(t *testing.T, probe *v1.Probe, target check.Target) check.Outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	return check.New(nil).Check(ctx, probe, target)
 }
 
-func TestPRB25TheStatusCodeDecides(t *testing.T) {
+func TestPRB25_StatusCode(t *testing.T) {
 	tests := map[int]struct {
 		want    judge.Result
 		warning bool
@@ -68,19 +68,19 @@ func TestPRB25TheStatusCodeDecides(t *testing.T) {
 	}
 	for code, test := range tests {
 		t.Run(strconv.Itoa(code), func(t *testing.T) {
-			target, port := served(t, func(w http.ResponseWriter, _ *http.Request) {
+			target, port := newHTTPTarget(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(code)
 				fmt.Fprint(w, "secret")
 			})
 			want := check.Outcome{Result: test.want, Warning: test.warning, Message: test.message}
-			if diff := cmp.Diff(want, ask(t, httpGet(intstr.FromInt32(port)), target)); diff != "" {
+			if diff := cmp.Diff(want, runCheck(t, newHTTPProbe(intstr.FromInt32(port)), target)); diff != "" {
 				t.Fatal(diff)
 			}
 		})
 	}
 }
 
-func TestPRB24RequestsAreMadeAsTheSpecSays(t *testing.T) {
+func TestPRB24_Request(t *testing.T) {
 	header := func(name, value string) func(*v1.HTTPGetAction) {
 		return func(a *v1.HTTPGetAction) {
 			a.HTTPHeaders = append(a.HTTPHeaders, v1.HTTPHeader{Name: name, Value: value})
@@ -97,23 +97,23 @@ func TestPRB24RequestsAreMadeAsTheSpecSays(t *testing.T) {
 		edits []func(*v1.HTTPGetAction)
 		want  func(*request)
 	}{
-		"nothing given":         {},
-		"a path and a query":    {[]func(*v1.HTTPGetAction){path("/healthz?full=1&x=%20")}, func(r *request) { r.URI = "/healthz?full=1&x=%20" }},
-		"a path that is none":   {[]func(*v1.HTTPGetAction){path("/%zz")}, func(r *request) { r.URI = "/%25zz" }},
-		"a host":                {[]func(*v1.HTTPGetAction){header("Host", "shop.example")}, func(r *request) { r.Host = "shop.example" }},
-		"another agent":         {[]func(*v1.HTTPGetAction){header("User-Agent", "me")}, func(r *request) { r.Agent = "me" }},
-		"another Accept":        {[]func(*v1.HTTPGetAction){header("Accept", "text/plain")}, func(r *request) { r.Accept = []string{"text/plain"} }},
-		"an empty Accept":       {[]func(*v1.HTTPGetAction){header("Accept", "")}, func(r *request) { r.Accept = nil }},
-		"one header twice":      {[]func(*v1.HTTPGetAction){header("X-Y", "1"), header("x-y", "2")}, func(r *request) { r.X = []string{"1", "2"} }},
-		"a scheme in capitals":  {[]func(*v1.HTTPGetAction){func(a *v1.HTTPGetAction) { a.Scheme = "HTTP" }}, nil},
-		"a host that is a name": {[]func(*v1.HTTPGetAction){func(a *v1.HTTPGetAction) { a.Host = "localhost" }}, func(r *request) { r.Host = "localhost" }},
+		"defaults":          {},
+		"path and query":    {[]func(*v1.HTTPGetAction){path("/healthz?full=1&x=%20")}, func(r *request) { r.URI = "/healthz?full=1&x=%20" }},
+		"invalid escape":    {[]func(*v1.HTTPGetAction){path("/%zz")}, func(r *request) { r.URI = "/%25zz" }},
+		"Host header":       {[]func(*v1.HTTPGetAction){header("Host", "shop.example")}, func(r *request) { r.Host = "shop.example" }},
+		"User-Agent":        {[]func(*v1.HTTPGetAction){header("User-Agent", "me")}, func(r *request) { r.Agent = "me" }},
+		"Accept":            {[]func(*v1.HTTPGetAction){header("Accept", "text/plain")}, func(r *request) { r.Accept = []string{"text/plain"} }},
+		"empty Accept":      {[]func(*v1.HTTPGetAction){header("Accept", "")}, func(r *request) { r.Accept = nil }},
+		"repeated header":   {[]func(*v1.HTTPGetAction){header("X-Y", "1"), header("x-y", "2")}, func(r *request) { r.X = []string{"1", "2"} }},
+		"upper-case scheme": {[]func(*v1.HTTPGetAction){func(a *v1.HTTPGetAction) { a.Scheme = "HTTP" }}, nil},
+		"host name":         {[]func(*v1.HTTPGetAction){func(a *v1.HTTPGetAction) { a.Host = "localhost" }}, func(r *request) { r.Host = "localhost" }},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got request
-			target, port := served(t, func(_ http.ResponseWriter, r *http.Request) {
+			target, port := newHTTPTarget(t, func(_ http.ResponseWriter, r *http.Request) {
 				if !r.Close || r.Method != http.MethodGet || r.Header["Accept-Encoding"] != nil {
-					t.Errorf("%s, close %v, %v", r.Method, r.Close, r.Header)
+					t.Errorf("got %s, close %v, %v", r.Method, r.Close, r.Header)
 				}
 				got = request{r.RequestURI, r.Host, r.UserAgent(), r.Header["Accept"], r.Header["X-Y"]}
 			})
@@ -125,8 +125,8 @@ func TestPRB24RequestsAreMadeAsTheSpecSays(t *testing.T) {
 			if want.Host != "shop.example" {
 				want.Host += ":" + strconv.Itoa(int(port))
 			}
-			if found := ask(t, httpGet(intstr.FromInt32(port), test.edits...), target); found.Result != judge.Success {
-				t.Fatal(found)
+			if outcome := runCheck(t, newHTTPProbe(intstr.FromInt32(port), test.edits...), target); outcome.Result != judge.Success {
+				t.Fatalf("got %+v", outcome)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Fatal(diff)
@@ -135,92 +135,92 @@ func TestPRB24RequestsAreMadeAsTheSpecSays(t *testing.T) {
 	}
 }
 
-func TestPRB24WhatCannotBeSentIsAFailureAndIsNotSent(t *testing.T) {
+func TestPRB24_InvalidRequest(t *testing.T) {
 	tests := map[string]struct {
-		action v1.HTTPGetAction
-		says   string
+		action  v1.HTTPGetAction
+		message string
 	}{
-		"PRB-30: a path that hides the host": {v1.HTTPGetAction{Path: "healthz:ready"}, "no host"},
-		"a header's name with a space":       {v1.HTTPGetAction{HTTPHeaders: []v1.HTTPHeader{{Name: "X Y", Value: "1"}}}, "header name"},
-		"a header without a name":            {v1.HTTPGetAction{HTTPHeaders: []v1.HTTPHeader{{Value: "1"}}}, "header name"},
-		"a header's value of two lines":      {v1.HTTPGetAction{HTTPHeaders: []v1.HTTPHeader{{Name: "X", Value: "1\r\nY: 2"}}}, "header X"},
-		"a header's value that steers":       {v1.HTTPGetAction{HTTPHeaders: []v1.HTTPHeader{{Name: "X", Value: "\x00"}}}, "header X"},
+		"PRB-30 path without slash":         {v1.HTTPGetAction{Path: "healthz:ready"}, "no host"},
+		"space in header name":              {v1.HTTPGetAction{HTTPHeaders: []v1.HTTPHeader{{Name: "X Y", Value: "1"}}}, "header name"},
+		"empty header name":                 {v1.HTTPGetAction{HTTPHeaders: []v1.HTTPHeader{{Value: "1"}}}, "header name"},
+		"line break in header value":        {v1.HTTPGetAction{HTTPHeaders: []v1.HTTPHeader{{Name: "X", Value: "1\r\nY: 2"}}}, "header X"},
+		"control character in header value": {v1.HTTPGetAction{HTTPHeaders: []v1.HTTPHeader{{Name: "X", Value: "\x00"}}}, "header X"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			asked := false
-			target, port := served(t, func(http.ResponseWriter, *http.Request) { asked = true })
-			probe := httpGet(intstr.FromInt32(port), func(a *v1.HTTPGetAction) {
+			sent := false
+			target, port := newHTTPTarget(t, func(http.ResponseWriter, *http.Request) { sent = true })
+			probe := newHTTPProbe(intstr.FromInt32(port), func(a *v1.HTTPGetAction) {
 				a.Path, a.HTTPHeaders = test.action.Path, test.action.HTTPHeaders
 			})
-			found := ask(t, probe, target)
-			if found.Result != judge.Failure || !strings.Contains(found.Message, test.says) || asked {
-				t.Fatalf("%+v, asked %v", found, asked)
+			outcome := runCheck(t, probe, target)
+			if outcome.Result != judge.Failure || !strings.Contains(outcome.Message, test.message) || sent {
+				t.Fatalf("got %+v, request sent %v", outcome, sent)
 			}
 		})
 	}
 }
 
-func TestPRB24PortsMayHaveNames(t *testing.T) {
-	target, port := served(t, func(http.ResponseWriter, *http.Request) {})
+func TestPRB24_Port(t *testing.T) {
+	target, port := newHTTPTarget(t, func(http.ResponseWriter, *http.Request) {})
 	tests := map[string]struct {
 		port intstr.IntOrString
 		want judge.Result
 	}{
-		"a number":               {intstr.FromInt32(port), judge.Success},
-		"a name":                 {intstr.FromString("web"), judge.Success},
-		"a number as text":       {intstr.FromString(strconv.Itoa(int(port))), judge.Success},
-		"a name that nobody has": {intstr.FromString("other"), judge.Error},
-		"too small":              {intstr.FromInt32(0), judge.Error},
-		"too large":              {intstr.FromInt32(65536), judge.Error},
+		"number":         {intstr.FromInt32(port), judge.Success},
+		"name":           {intstr.FromString("web"), judge.Success},
+		"number as text": {intstr.FromString(strconv.Itoa(int(port))), judge.Success},
+		"unknown name":   {intstr.FromString("other"), judge.Error},
+		"too small":      {intstr.FromInt32(0), judge.Error},
+		"too large":      {intstr.FromInt32(65536), judge.Error},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			for _, probe := range []*v1.Probe{
-				httpGet(test.port), {ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: test.port}}},
+				newHTTPProbe(test.port), {ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: test.port}}},
 			} {
-				if found := ask(t, probe, target); found.Result != test.want {
-					t.Errorf("%+v, want %v", found, test.want)
+				if outcome := runCheck(t, probe, target); outcome.Result != test.want {
+					t.Errorf("got %+v, want %v", outcome, test.want)
 				}
 			}
 		})
 	}
 }
 
-func TestPRB26RedirectsAreFollowedOnTheSameHostOnly(t *testing.T) {
+func TestPRB26_Redirect(t *testing.T) {
 	tests := map[string]struct {
 		handler http.HandlerFunc
 		want    judge.Result
 		warning bool
 	}{
-		"to another path": {func(w http.ResponseWriter, r *http.Request) {
+		"other path": {func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/" {
 				http.Redirect(w, r, "/there", http.StatusFound)
 			}
 		}, judge.Success, false},
-		"to another path that fails": {func(w http.ResponseWriter, r *http.Request) {
+		"failing path": {func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/" {
 				http.Redirect(w, r, "/there", http.StatusFound)
 				return
 			}
 			w.WriteHeader(http.StatusTeapot)
 		}, judge.Failure, false},
-		"to another host": {func(w http.ResponseWriter, r *http.Request) {
+		"other host": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://169.254.169.254/secrets", http.StatusFound)
 		}, judge.Success, true},
-		"for ever": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusFound) }, judge.Failure, false},
+		"endless": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusFound) }, judge.Failure, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			target, port := served(t, test.handler)
-			if found := ask(t, httpGet(intstr.FromInt32(port)), target); found.Result != test.want || found.Warning != test.warning {
-				t.Fatalf("%+v", found)
+			target, port := newHTTPTarget(t, test.handler)
+			if outcome := runCheck(t, newHTTPProbe(intstr.FromInt32(port)), target); outcome.Result != test.want || outcome.Warning != test.warning {
+				t.Fatalf("got %+v", outcome)
 			}
 		})
 	}
 }
 
-func TestPRB24TLSIsNotVerifiedAndMayBeHTTP2(t *testing.T) {
+func TestPRB24_TLS(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprint(http2), func(t *testing.T) {
 			major := 0
@@ -228,39 +228,39 @@ func TestPRB24TLSIsNotVerifiedAndMayBeHTTP2(t *testing.T) {
 			server.EnableHTTP2 = http2
 			server.StartTLS()
 			defer server.Close()
-			target, port := targetOf(server.Listener)
-			found := ask(t, httpGet(intstr.FromInt32(port), func(a *v1.HTTPGetAction) { a.Scheme = v1.URISchemeHTTPS }), target)
-			if found.Result != judge.Success || (major == 2) != http2 {
-				t.Fatalf("%+v over HTTP/%d", found, major)
+			target, port := newTarget(server.Listener)
+			outcome := runCheck(t, newHTTPProbe(intstr.FromInt32(port), func(a *v1.HTTPGetAction) { a.Scheme = v1.URISchemeHTTPS }), target)
+			if outcome.Result != judge.Success || (major == 2) != http2 {
+				t.Fatalf("got %+v over HTTP/%d", outcome, major)
 			}
 		})
 	}
 }
 
-func TestPRB24NoProxyIsUsed(t *testing.T) {
+func TestPRB24_NoProxy(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
 	t.Setenv("http_proxy", "http://127.0.0.1:1")
-	target, port := served(t, func(http.ResponseWriter, *http.Request) {})
+	target, port := newHTTPTarget(t, func(http.ResponseWriter, *http.Request) {})
 	for _, host := range []string{"", "localhost"} {
-		found := ask(t, httpGet(intstr.FromInt32(port), func(a *v1.HTTPGetAction) { a.Host = host }), target)
-		if found.Result != judge.Success {
-			t.Fatalf("%+v", found)
+		outcome := runCheck(t, newHTTPProbe(intstr.FromInt32(port), func(a *v1.HTTPGetAction) { a.Host = host }), target)
+		if outcome.Result != judge.Success {
+			t.Fatalf("got %+v", outcome)
 		}
 	}
 }
 
-func TestProbesDoNotReachTheNodesOwnAddresses(t *testing.T) {
-	target, port := served(t, func(http.ResponseWriter, *http.Request) {})
+func TestCheck_LocalAddress(t *testing.T) {
+	target, port := newHTTPTarget(t, func(http.ResponseWriter, *http.Request) {})
 	target.PodNetwork = true
 	for _, host := range []string{"127.0.0.1", "localhost", "::1", "0.0.0.0", "169.254.169.254", "fe80::1%lo", "::ffff:127.0.0.1"} {
 		for _, scheme := range []v1.URIScheme{v1.URISchemeHTTP, v1.URISchemeHTTPS} {
-			found := ask(t, httpGet(intstr.FromInt32(port), func(a *v1.HTTPGetAction) { a.Host, a.Scheme = host, scheme }), target)
-			if found.Result != judge.Error || !strings.Contains(found.Message, "is not allowed") {
-				t.Errorf("%s://%s: %+v", scheme, host, found)
+			outcome := runCheck(t, newHTTPProbe(intstr.FromInt32(port), func(a *v1.HTTPGetAction) { a.Host, a.Scheme = host, scheme }), target)
+			if outcome.Result != judge.Error || !strings.Contains(outcome.Message, "is not allowed") {
+				t.Errorf("%s://%s: got %+v", scheme, host, outcome)
 			}
 		}
 	}
-	if found := ask(t, httpGet(intstr.FromInt32(port)), target); found.Result != judge.Success {
-		t.Errorf("the pod's own address: %+v", found)
+	if outcome := runCheck(t, newHTTPProbe(intstr.FromInt32(port)), target); outcome.Result != judge.Success {
+		t.Errorf("pod address: got %+v", outcome)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -23,34 +24,34 @@ import (
 	"github.com/heraldnode/herald/probe/judge"
 )
 
-// hexAddress is 127.0.0.1 with that port as the kernel's table shows it.
-func hexAddress(port int32) string { return fmt.Sprintf("0100007F:%04X", port) }
+// procNetAddress formats 127.0.0.1 and the port as in /proc/net/tcp.
+func procNetAddress(port int32) string { return fmt.Sprintf("0100007F:%04X", port) }
 
-func TestPRB27WhoAcceptsAConnectionIsWell(t *testing.T) {
-	target, port := behaving(t, untilClosed)
+func TestPRB27_TCP(t *testing.T) {
+	target, port := newTCPTarget(t, readUntilClosed)
 	tcp := &v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(port)}}}
-	if found := ask(t, tcp, target); found.Result != judge.Success {
-		t.Fatalf("%+v", found)
+	if outcome := runCheck(t, tcp, target); outcome.Result != judge.Success {
+		t.Fatalf("got %+v", outcome)
 	}
 	tcp.TCPSocket.Host = "localhost"
-	if found := ask(t, tcp, target); found.Result != judge.Success {
-		t.Fatalf("by name: %+v", found)
+	if outcome := runCheck(t, tcp, target); outcome.Result != judge.Success {
+		t.Fatalf("by name: got %+v", outcome)
 	}
-	tcp.TCPSocket.Port = intstr.FromInt32(closedPort(t))
-	if found := ask(t, tcp, target); found.Result != judge.Failure || !strings.Contains(found.Message, "refused") {
-		t.Fatalf("nobody listens: %+v", found)
+	tcp.TCPSocket.Port = intstr.FromInt32(newClosedPort(t))
+	if outcome := runCheck(t, tcp, target); outcome.Result != judge.Failure || !strings.Contains(outcome.Message, "refused") {
+		t.Fatalf("closed port: got %+v", outcome)
 	}
 }
 
-// closedPort is one that nobody listens on.
-func closedPort(t *testing.T) int32 {
+// newClosedPort returns a port without a listener.
+func newClosedPort(t *testing.T) int32 {
 	t.Helper()
-	_, port := boundPort(t)
+	_, port := newBoundPort(t)
 	return port
 }
 
-// boundPort is one that nobody listens on, nor can before the test ends: a socket has it.
-func boundPort(t *testing.T) (socket int, port int32) {
+// newBoundPort returns a port without a listener. The socket reserves it until the test ends.
+func newBoundPort(t *testing.T) (socket int, port int32) {
 	t.Helper()
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -67,37 +68,37 @@ func boundPort(t *testing.T) (socket int, port int32) {
 	return socket, int32(name.(*unix.SockaddrInet4).Port)
 }
 
-func TestPRB28OnlyAServiceThatServesIsWell(t *testing.T) {
+func TestPRB28_GRPC(t *testing.T) {
 	healthy := health.NewServer()
 	healthy.SetServingStatus("up", healthpb.HealthCheckResponse_SERVING)
 	healthy.SetServingStatus("down", healthpb.HealthCheckResponse_NOT_SERVING)
-	with := grpcServer(t, func(s *grpc.Server) { healthpb.RegisterHealthServer(s, healthy) })
-	without := grpcServer(t, func(*grpc.Server) {})
+	with := newGRPCServer(t, func(s *grpc.Server) { healthpb.RegisterHealthServer(s, healthy) })
+	without := newGRPCServer(t, func(*grpc.Server) {})
 	tests := map[string]struct {
 		port    int32
 		service *string
 		want    judge.Result
-		says    string
+		message string
 	}{
-		"the server as a whole":        {with, nil, judge.Success, ""},
-		"a service":                    {with, new("up"), judge.Success, ""},
-		"a service that is down":       {with, new("down"), judge.Failure, "NOT_SERVING"},
-		"a service that nobody knows":  {with, new("other"), judge.Failure, "unknown service"},
-		"a server without the service": {without, nil, judge.Failure, "does not implement grpc.health.v1.Health"},
-		"no server":                    {closedPort(t), nil, judge.Failure, "refused"},
+		"server":              {with, nil, judge.Success, ""},
+		"serving service":     {with, new("up"), judge.Success, ""},
+		"service not serving": {with, new("down"), judge.Failure, "NOT_SERVING"},
+		"unknown service":     {with, new("other"), judge.Failure, "unknown service"},
+		"no health service":   {without, nil, judge.Failure, "does not implement grpc.health.v1.Health"},
+		"no server":           {newClosedPort(t), nil, judge.Failure, "refused"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: test.port, Service: test.service}}}
-			found := ask(t, probe, check.Target{Address: loopback, Container: &v1.Container{}})
-			if found.Result != test.want || !strings.Contains(found.Message, test.says) {
-				t.Fatalf("%+v", found)
+			outcome := runCheck(t, probe, check.Target{Address: loopback, Container: &v1.Container{}})
+			if outcome.Result != test.want || !strings.Contains(outcome.Message, test.message) {
+				t.Fatalf("got %+v", outcome)
 			}
 		})
 	}
 }
 
-func grpcServer(t *testing.T, register func(*grpc.Server)) int32 {
+func newGRPCServer(t *testing.T, register func(*grpc.Server)) int32 {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -117,35 +118,35 @@ func grpcServer(t *testing.T, register func(*grpc.Server)) int32 {
 	return int32(listener.Addr().(*net.TCPAddr).Port)
 }
 
-// runtimeThat is a runtime with one answer.
-type runtimeThat func(command []string) ([]byte, int, error)
+// fakeRuntime runs commands with a function.
+type fakeRuntime func(command []string) ([]byte, int, error)
 
 // Exec implements check.Runtime.
-func (r runtimeThat) Exec(_ context.Context, _ observed.ContainerID, command []string) ([]byte, int, error) {
+func (r fakeRuntime) Exec(_ context.Context, _ observed.ContainerID, command []string) ([]byte, int, error) {
 	return r(command)
 }
 
-func TestPRB23ACommandsExitCodeDecides(t *testing.T) {
+func TestPRB23_Exec(t *testing.T) {
 	long := strings.Repeat("x", 20<<10)
-	answers := func(output string, code int, err error) runtimeThat {
+	answers := func(output string, code int, err error) fakeRuntime {
 		return func([]string) ([]byte, int, error) { return []byte(output), code, err }
 	}
 	tests := map[string]struct {
 		runtime check.Runtime
 		want    check.Outcome
 	}{
-		"zero":          {answers("fine", 0, nil), check.Outcome{Result: judge.Success, Message: "fine"}},
-		"another":       {answers("ill", 7, nil), check.Outcome{Result: judge.Failure, Message: "ill"}},
-		"a long output": {answers(long, 1, nil), check.Outcome{Result: judge.Failure, Message: long[:10<<10]}},
-		"no answer":     {answers("", 0, errors.New("away")), check.Outcome{Result: judge.Error, Message: "away"}},
-		"the runtime's time is over": {
+		"exit code 0":     {answers("fine", 0, nil), check.Outcome{Result: judge.Success, Message: "fine"}},
+		"other exit code": {answers("ill", 7, nil), check.Outcome{Result: judge.Failure, Message: "ill"}},
+		"long output":     {answers(long, 1, nil), check.Outcome{Result: judge.Failure, Message: long[:10<<10]}},
+		"error":           {answers("", 0, errors.New("away")), check.Outcome{Result: judge.Error, Message: "away"}},
+		"timeout in the runtime": {
 			answers("", 0, fmt.Errorf("exec: %w", status.Error(codes.DeadlineExceeded, "late"))),
 			check.Outcome{
 				Result: judge.Failure, TimedOut: true,
 				Message: `command timed out: "true" timed out after 1s`,
 			},
 		},
-		"BUG-24: the container is gone": {
+		"BUG-24 container not found": {
 			answers("", 0, fmt.Errorf("exec: %w", status.Error(codes.NotFound, "gone"))),
 			check.Outcome{Result: judge.NotFound, Message: "exec: rpc error: code = NotFound desc = gone"},
 		},
@@ -162,12 +163,12 @@ func TestPRB23ACommandsExitCodeDecides(t *testing.T) {
 	}
 }
 
-func TestPRB23OnlyWhatTheSpecItselfSaysIsPutIntoCommands(t *testing.T) {
+func TestPRB23_ExpandCommand(t *testing.T) {
 	container := &v1.Container{Env: []v1.EnvVar{
 		{Name: "PORT", Value: "80"}, {Name: "KEY", ValueFrom: &v1.EnvVarSource{}},
 	}}
 	var ran []string
-	checker := check.New(runtimeThat(func(command []string) ([]byte, int, error) {
+	checker := check.New(fakeRuntime(func(command []string) ([]byte, int, error) {
 		ran = command
 		return nil, 0, nil
 	}))
@@ -180,8 +181,10 @@ func TestPRB23OnlyWhatTheSpecItselfSaysIsPutIntoCommands(t *testing.T) {
 	}
 }
 
-func TestAProbeThatSaysNotHowIsAnError(t *testing.T) {
-	if found := ask(t, &v1.Probe{}, check.Target{}); found.Result != judge.Error {
-		t.Fatalf("%+v", found)
+func TestCheck_NoHandler(t *testing.T) {
+	if outcome := runCheck(t, &v1.Probe{}, check.Target{}); outcome.Result != judge.Error {
+		t.Fatalf("got %+v", outcome)
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
