@@ -17,7 +17,7 @@ import (
 	"github.com/heraldnode/herald/agent"
 	"github.com/heraldnode/herald/event/broadcaster"
 	"github.com/heraldnode/herald/heraldtest"
-	"github.com/heraldnode/herald/heraldtest/engine"
+	"github.com/heraldnode/herald/heraldtest/fakeruntime"
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
@@ -31,7 +31,7 @@ func newConfig(t *testing.T, mutate func(*agent.Config)) agent.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := agent.Config{NodeName: nodeName, Sources: []source.Source{newFakeSource()}, Runtime: engine.New(), Events: events}
+	config := agent.Config{NodeName: nodeName, Sources: []source.Source{newFakeSource()}, Runtime: fakeruntime.New(), Events: events}
 	mutate(&config)
 	return config
 }
@@ -212,7 +212,7 @@ func TestBUG14_MirrorDeleted(t *testing.T) {
 				if mirror == nil || mirror.UID == before.UID || mirror.DeletionTimestamp != nil || mirror.Status.Phase != v1.PodRunning {
 					h.Errorf("after %v: got %v, want a new running mirror", settleTime, mirror)
 				}
-				if stops := h.engine.Calls("StopContainer"); stops > 0 {
+				if stops := h.runtime.CallCount("StopContainer"); stops > 0 {
 					h.Errorf("got %d stops, want 0", stops)
 				}
 			})
@@ -267,7 +267,7 @@ func TestPH20_MirrorFailedByOther(t *testing.T) {
 
 func TestPW50_SlowRuntime(t *testing.T) { // PW-51
 	run(t, func(h *harness) {
-		heal := h.engine.Break(engine.Method("ListPods"), engine.Fault{Delay: 30 * time.Second})
+		heal := h.runtime.Inject(fakeruntime.Method("ListPods"), fakeruntime.Fault{Delay: 30 * time.Second})
 		defer heal()
 		h.runCommands("run-orphan web.yaml", "start agent", "wait 5m")
 		if uid := h.runningUID("web"); uid != "" {
@@ -292,7 +292,7 @@ func TestPM16_LocalPods(t *testing.T) {
 
 func TestDispatch_WaitsForHealthCheck(t *testing.T) {
 	run(t, func(h *harness) {
-		heal := h.engine.Break(engine.Method("Ready"), engine.Fault{Delay: 3 * time.Second})
+		heal := h.runtime.Inject(fakeruntime.Method("Ready"), fakeruntime.Fault{Delay: 3 * time.Second})
 		output := slices.Concat(h.execute("bind web.yaml"), h.execute("start agent"), h.execute("wait 10s"))
 		heal()
 		if text := strings.Join(output, "\n"); strings.Contains(text, "NetworkNotReady") || !strings.Contains(text, "3.0s  runtime  start") {

@@ -59,7 +59,7 @@ func (c *chaos) act(action string) {
 		c.runCommands("kill agent", "start agent")
 	case "exit":
 		c.healRuntime()
-		c.engine.Exit(c.runningUID("web"), "main", c.rand.IntN(2))
+		c.runtime.ExitContainer(c.runningUID("web"), "main", c.rand.IntN(2))
 	case "delete":
 		c.server.DeletePod(fullName("web"), int64(c.rand.IntN(5)))
 	case "edit":
@@ -101,7 +101,7 @@ func (c *chaos) settle() {
 			c.Errorf("%s: got %v, want a running pod", name, pod)
 		}
 	}
-	pods, err := c.engine.ListPods(c.Context())
+	pods, err := c.runtime.ListPods(c.Context())
 	if err != nil || len(pods) != 2 {
 		c.Errorf("got %d pods in the runtime, %v, want 2", len(pods), err)
 	}

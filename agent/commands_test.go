@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/heraldnode/herald/derive"
-	"github.com/heraldnode/herald/heraldtest/engine"
+	"github.com/heraldnode/herald/heraldtest/fakeruntime"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/source/manifest"
@@ -32,7 +32,7 @@ var commands = map[string]command{
 	"stop":       func(h *harness, _ []string) error { return h.stopAgent() },
 	"kill":       func(h *harness, _ []string) error { return h.killAgent() },
 	"restart":    func(h *harness, _ []string) error { return errors.Join(h.stopAgent(), h.startAgent()) },
-	"reboot":     func(h *harness, _ []string) error { h.engine.Reboot(); return nil },
+	"reboot":     func(h *harness, _ []string) error { h.runtime.Reboot(); return nil },
 	"api-down":   func(h *harness, _ []string) error { h.server.SetDown(true); return nil },
 	"api-up":     func(h *harness, _ []string) error { h.server.SetDown(false); return nil },
 	"reject":     func(h *harness, args []string) error { h.admission.setReason(args[0], args[1]); return nil },
@@ -131,25 +131,25 @@ func runOrphan(h *harness, args []string) error {
 	if err != nil {
 		return err
 	}
-	sandboxID, err := h.engine.StartSandbox(context.Background(), pod, 0)
+	sandboxID, err := h.runtime.StartSandbox(context.Background(), pod, 0)
 	if err != nil {
 		return err
 	}
 	start := plan.Start{Container: &pod.Spec.Containers[0], Kind: derive.RegularContainer}
-	return h.engine.StartContainer(context.Background(), pod, sandboxID, start)
+	return h.runtime.StartContainer(context.Background(), pod, sandboxID, start)
 }
 
 // setScript sets the behavior of containers: NAME [OPTION [VALUE]]...
 func setScript(h *harness, args []string) error {
-	var script engine.Script
+	var script fakeruntime.Script
 	for i := 1; i < len(args); i++ {
 		switch args[i] {
 		case "ignores-term":
-			script.Ending = engine.Forever
+			script.StopDuration = fakeruntime.Forever
 		case "fails-pull":
-			script.PullError = pullError{}
+			script.PullErr = pullError{}
 		case "message":
-			script.Message = strings.Join(args[i+1:], " ")
+			script.TerminationMessage = strings.Join(args[i+1:], " ")
 			i = len(args)
 		default:
 			if err := setScriptOption(&script, args[i], args[i+1]); err != nil {
@@ -158,18 +158,18 @@ func setScript(h *harness, args []string) error {
 			i++
 		}
 	}
-	h.engine.Script(args[0], script)
+	h.runtime.SetScript(args[0], script)
 	return nil
 }
 
-func setScriptOption(script *engine.Script, option, value string) error {
+func setScriptOption(script *fakeruntime.Script, option, value string) error {
 	if option == "exits" {
 		code, err := strconv.Atoi(value)
 		script.ExitCode = code
 		return err
 	}
 	durations := map[string]*time.Duration{
-		"pull": &script.Pull, "runs": &script.Runs, "ends-in": &script.Ending, "prestop": &script.PreStop,
+		"pull": &script.PullDuration, "runs": &script.RunDuration, "ends-in": &script.StopDuration, "prestop": &script.PreStopDuration,
 	}
 	if durations[option] == nil {
 		return fmt.Errorf("unknown option %q", option)
@@ -187,7 +187,7 @@ func (pullError) WaitingReason() string { return "ErrImagePull" }
 // exitContainer ends the process of a container: POD CONTAINER CODE.
 func exitContainer(h *harness, args []string) error {
 	code, err := strconv.Atoi(args[2])
-	if err == nil && !h.engine.Exit(h.runningUID(args[0]), args[1], code) {
+	if err == nil && !h.runtime.ExitContainer(h.runningUID(args[0]), args[1], code) {
 		err = errors.New("container is not running")
 	}
 	return err
@@ -236,7 +236,7 @@ func resizePod(h *harness, args []string) error {
 
 // hangRuntime makes all runtime calls hang until the command heal.
 func hangRuntime(h *harness, _ []string) error {
-	h.heal = h.engine.Break(func(engine.Call) bool { return true }, engine.Fault{Delay: engine.Forever})
+	h.heal = h.runtime.Inject(func(fakeruntime.Call) bool { return true }, fakeruntime.Fault{Delay: fakeruntime.Forever})
 	return nil
 }
 

@@ -22,7 +22,7 @@ import (
 	"github.com/heraldnode/herald/worker"
 )
 
-// Runtime runs the pods. *cri.Runtime implements it, and so does the engine of heraldtest. A runtime may also implement
+// Runtime runs the pods. *cri.Runtime implements it, and so does fakeruntime.Runtime. A runtime may also implement
 // GarbageCollector, and check.Runtime for exec probes.
 type Runtime interface {
 	worker.Runtime

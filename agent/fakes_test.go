@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/heraldnode/herald/heraldtest/engine"
+	"github.com/heraldnode/herald/heraldtest/fakeruntime"
 	"github.com/heraldnode/herald/internal/wakeup"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
@@ -26,42 +26,42 @@ const (
 	writeLatency = 5 * readLatency
 )
 
-// slowEngine is an engine with latencies.
-type slowEngine struct{ *engine.Engine }
+// slowRuntime is a runtime with latencies.
+type slowRuntime struct{ *fakeruntime.Runtime }
 
-func (e slowEngine) InspectPod(ctx context.Context, uid podid.UID) (*observed.Pod, error) {
+func (e slowRuntime) InspectPod(ctx context.Context, uid podid.UID) (*observed.Pod, error) {
 	if err := sleep(ctx, readLatency); err != nil {
 		return nil, err
 	}
-	return e.Engine.InspectPod(ctx, uid)
+	return e.Runtime.InspectPod(ctx, uid)
 }
 
-func (e slowEngine) StartSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (string, error) {
+func (e slowRuntime) StartSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (string, error) {
 	if err := sleep(ctx, writeLatency); err != nil {
 		return "", err
 	}
-	return e.Engine.StartSandbox(ctx, pod, attempt)
+	return e.Runtime.StartSandbox(ctx, pod, attempt)
 }
 
-func (e slowEngine) StartContainer(ctx context.Context, pod *v1.Pod, sandboxID string, start plan.Start) error {
+func (e slowRuntime) StartContainer(ctx context.Context, pod *v1.Pod, sandboxID string, start plan.Start) error {
 	if err := sleep(ctx, writeLatency); err != nil {
 		return err
 	}
-	return e.Engine.StartContainer(ctx, pod, sandboxID, start)
+	return e.Runtime.StartContainer(ctx, pod, sandboxID, start)
 }
 
-func (e slowEngine) StopSandbox(ctx context.Context, id string) error {
+func (e slowRuntime) StopSandbox(ctx context.Context, id string) error {
 	if err := sleep(ctx, writeLatency); err != nil {
 		return err
 	}
-	return e.Engine.StopSandbox(ctx, id)
+	return e.Runtime.StopSandbox(ctx, id)
 }
 
-func (e slowEngine) RemovePod(ctx context.Context, uid podid.UID) error {
+func (e slowRuntime) RemovePod(ctx context.Context, uid podid.UID) error {
 	if err := sleep(ctx, writeLatency); err != nil {
 		return err
 	}
-	return e.Engine.RemovePod(ctx, uid)
+	return e.Runtime.RemovePod(ctx, uid)
 }
 
 // sleep waits for d or until ctx ends.

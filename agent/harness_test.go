@@ -24,7 +24,7 @@ import (
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/event/broadcaster"
 	"github.com/heraldnode/herald/heraldtest"
-	"github.com/heraldnode/herald/heraldtest/engine"
+	"github.com/heraldnode/herald/heraldtest/fakeruntime"
 	"github.com/heraldnode/herald/internal/wakeup"
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/podid"
@@ -49,7 +49,7 @@ type harness struct {
 	*testing.T
 	manifests   map[string]string
 	server      *heraldtest.APIServer
-	engine      *engine.Engine
+	runtime     *fakeruntime.Runtime
 	source      *fakeSource
 	admission   *fakeAdmission
 	state       stateDirs
@@ -95,7 +95,7 @@ func run(t *testing.T, test func(*harness)) {
 func newHarness(t *testing.T, manifests map[string]string, stateDir string) *harness {
 	t.Helper()
 	h := &harness{
-		T: t, manifests: manifests, server: heraldtest.NewAPIServer(), engine: engine.New(), source: newFakeSource(),
+		T: t, manifests: manifests, server: heraldtest.NewAPIServer(), runtime: fakeruntime.New(), source: newFakeSource(),
 		admission: newFakeAdmission(), state: stateDirs{root: stateDir}, transcript: newTranscript(), activity: wakeup.New(),
 		configure: func(*agent.Config) {},
 	}
@@ -103,7 +103,7 @@ func newHarness(t *testing.T, manifests map[string]string, stateDir string) *har
 	return h
 }
 
-// startAgent starts an agent with the same engine, API server and state.
+// startAgent starts an agent with the same runtime, API server and state.
 func (h *harness) startAgent() error {
 	state, err := checkpoint.Open(h.state.current(), checkpoint.Options{})
 	if err != nil {
@@ -113,7 +113,7 @@ func (h *harness) startAgent() error {
 		state: state, transport: &transport{target: h.server.Transport(), onRequest: h.activity.Set}, done: make(chan struct{}),
 	}
 	config := agent.Config{
-		NodeName: nodeName, Sources: []source.Source{h.source}, Runtime: slowEngine{h.engine}, State: state, Admit: h.admission.admit,
+		NodeName: nodeName, Sources: []source.Source{h.source}, Runtime: slowRuntime{h.runtime}, State: state, Admit: h.admission.admit,
 		Metrics:  prometheus.NewPedanticRegistry(),
 		NodeInfo: func() derive.NodeInfo { return derive.NodeInfo{} },
 	}
@@ -194,7 +194,7 @@ func (h *harness) pass(d time.Duration) {
 	end, lastChange := time.Now().Add(d), time.Now()
 	for {
 		synctest.Wait()
-		if h.transcript.record(h.engine.Transcript(), h.visiblePods()) {
+		if h.transcript.record(h.runtime.Transcript(), h.visiblePods()) {
 			lastChange = time.Now()
 		}
 		left := time.Until(end)
@@ -214,7 +214,7 @@ func (h *harness) pass(d time.Duration) {
 
 // watchRuntime signals activity for each runtime event until ctx ends.
 func (h *harness) watchRuntime(ctx context.Context) {
-	_ = h.engine.WatchPods(ctx, func(podid.UID) { h.activity.Set() })
+	_ = h.runtime.WatchPods(ctx, func(podid.UID) { h.activity.Set() })
 }
 
 // visiblePods returns the pods as the API server shows them, or as the agent does if there is no API server.
@@ -233,7 +233,7 @@ func (h *harness) visiblePods() []*v1.Pod {
 
 // runningUID returns the UID of the running pod of that name, or an empty string.
 func (h *harness) runningUID(name string) podid.UID {
-	pods, err := h.engine.ListPods(context.Background())
+	pods, err := h.runtime.ListPods(context.Background())
 	if err != nil {
 		h.Fatal(err)
 	}
@@ -253,7 +253,7 @@ func fullName(name string) podid.FullName { return podid.FullName{Namespace: nam
 // checks that no goroutine is left.
 func (h *harness) finish() {
 	h.Helper()
-	for _, violation := range h.engine.Misdeeds() {
+	for _, violation := range h.runtime.Violations() {
 		h.Errorf("runtime contract violated: %s", violation)
 	}
 	if h.node == nil {

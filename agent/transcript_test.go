@@ -24,7 +24,7 @@ type transcript struct {
 	noTimestamps bool   // for steps with jitter
 	statusOrigin string // where statuses are read: "api" or "node"
 	pods         map[podid.FullName]podSnapshot
-	runtimeLines int // number of lines of the engine's transcript that were recorded
+	runtimeLines int // number of lines of the runtime's transcript that were recorded
 	entries      []entry
 
 	mu     sync.Mutex // guards events
@@ -190,7 +190,7 @@ func sortStops(lines []string) []string {
 	return lines
 }
 
-// podOfLine returns the pod of a line of the engine's transcript, such as "stop web_shop/main".
+// podOfLine returns the pod of a line of the runtime's transcript, such as "stop web_shop/main".
 func podOfLine(line string) string {
 	for word := range strings.FieldsSeq(line) {
 		if name, _, found := strings.Cut(word, "_"); found {

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/derive"
-	"github.com/heraldnode/herald/heraldtest/engine"
+	"github.com/heraldnode/herald/heraldtest/fakeruntime"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/worker"
@@ -69,7 +69,7 @@ func TestBUG29_StaticPodRejected(t *testing.T) {
 			h.Fatalf("got %d admission attempts in 10m, want 4 to 8", n)
 		}
 		admit.Store(true)
-		h.engine.Script("app", engine.Script{Pull: time.Hour})
+		h.runtime.SetScript("app", fakeruntime.Script{PullDuration: time.Hour})
 		h.advance(8 * time.Minute)
 		if status := h.status(etcd); status.Phase != v1.PodPending || status.Reason != "" || status.Message != "" {
 			h.Fatalf("got %s, %q, %q, want Pending without a reason", status.Phase, status.Reason, status.Message)
@@ -104,7 +104,7 @@ func runWithCapacity(t *testing.T, capacity int, test func(*harness)) {
 
 func TestBUG29_ConcurrentStaticPods(t *testing.T) {
 	runWithCapacity(t, 3, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: engine.Forever})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: fakeruntime.Forever})
 		var pods []*v1.Pod
 		for i := range 20 {
 			name := fmt.Sprintf("p%d", i)
@@ -211,12 +211,12 @@ func TestPH20_TerminalMirror(t *testing.T) {
 			h.UpdatePod(worker.Update{Op: plan.OpSync, Pod: etcd, Mirror: mirror(v1.PodFailed)})
 		}, true},
 		"crash loop": {newStaticPod("etcd", "u1"), func(h *harness, etcd *v1.Pod) {
-			h.engine.Script("app", engine.Script{Runs: time.Second, ExitCode: 1})
+			h.runtime.SetScript("app", fakeruntime.Script{RunDuration: time.Second, ExitCode: 1})
 			h.create(etcd)
 			h.advance(5 * time.Second)
 			h.UpdatePod(worker.Update{Op: plan.OpSync, Pod: etcd, Mirror: mirror(v1.PodFailed)})
 			h.advance(5 * time.Second)
-			h.engine.Script("app", engine.Script{})
+			h.runtime.SetScript("app", fakeruntime.Script{})
 		}, true},
 		"running before the agent": {newStaticPod("etcd", "u1"), func(h *harness, etcd *v1.Pod) {
 			h.create(etcd)

@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/derive"
-	"github.com/heraldnode/herald/heraldtest/engine"
+	"github.com/heraldnode/herald/heraldtest/fakeruntime"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/podid"
 )
 
 // fakePodCache is a worker.PodCache that inspects a pod when it is asked for it.
 type fakePodCache struct {
-	engine *engine.Engine
+	runtime *fakeruntime.Runtime
 
 	mu          sync.Mutex // guards the fields below
 	pods        map[podid.UID]*observed.Pod
@@ -34,7 +34,7 @@ func (c *fakePodCache) Get(uid podid.UID) *observed.Pod {
 }
 
 func (c *fakePodCache) inspect(ctx context.Context, uid podid.UID) (*observed.Pod, error) {
-	inspected, err := c.engine.InspectPod(ctx, uid)
+	inspected, err := c.runtime.InspectPod(ctx, uid)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (c *fakePodCache) inspect(ctx context.Context, uid podid.UID) (*observed.Po
 }
 
 func (c *fakePodCache) watch(ctx context.Context, wake func(podid.UID)) {
-	_ = c.engine.WatchPods(ctx, func(uid podid.UID) {
+	_ = c.runtime.WatchPods(ctx, func(uid podid.UID) {
 		if _, err := c.inspect(ctx, uid); err == nil {
 			wake(uid)
 		}
@@ -68,7 +68,7 @@ func (c *fakePodCache) Pods() ([]*observed.Pod, time.Time) {
 	c.mu.Lock()
 	neverListed := c.neverListed
 	c.mu.Unlock()
-	pods, err := c.engine.ListPods(context.Background())
+	pods, err := c.runtime.ListPods(context.Background())
 	if err != nil || neverListed {
 		return nil, time.Time{}
 	}

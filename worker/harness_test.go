@@ -20,7 +20,7 @@ import (
 
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/heraldtest"
-	"github.com/heraldnode/herald/heraldtest/engine"
+	"github.com/heraldnode/herald/heraldtest/fakeruntime"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/pleg"
@@ -34,11 +34,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errFake = errors.New("fake failure")
 
-// harness is a machine with an engine that survives agent restarts, and the running agent.
+// harness is a machine with a runtime that survives agent restarts, and the running agent.
 type harness struct {
 	*testing.T
 	*worker.Workers
-	engine    *engine.Engine
+	runtime   *fakeruntime.Runtime
 	cache     *fakePodCache
 	volumes   *fakeVolumes
 	pods      *pod.Manager
@@ -70,20 +70,20 @@ func runWith(t *testing.T, configure func(*worker.Config), test func(*harness)) 
 		h.start()
 		defer func() { h.stop() }()
 		test(h)
-		for _, violation := range h.engine.Misdeeds() {
+		for _, violation := range h.runtime.Violations() {
 			t.Errorf("runtime contract violated: %s", violation)
 		}
 	})
 }
 
 func newHarness(t *testing.T) *harness {
-	return &harness{T: t, engine: engine.New(), configure: func(*worker.Config) {}, unready: map[podid.Source]bool{}}
+	return &harness{T: t, runtime: fakeruntime.New(), configure: func(*worker.Config) {}, unready: map[podid.Source]bool{}}
 }
 
 // start starts an agent without any state.
 func (h *harness) start() {
 	h.Helper()
-	h.cache = &fakePodCache{engine: h.engine, pods: map[podid.UID]*observed.Pod{}}
+	h.cache = &fakePodCache{runtime: h.runtime, pods: map[podid.UID]*observed.Pod{}}
 	h.volumes = &fakeVolumes{mounted: map[podid.UID]bool{}}
 	h.pods = pod.NewManager()
 	h.metrics = prometheus.NewPedanticRegistry()
@@ -92,7 +92,7 @@ func (h *harness) start() {
 		h.Fatal(err)
 	}
 	config := worker.Config{
-		Runtime: h.engine, PodCache: h.cache, Statuses: h.statuses, Volumes: h.volumes, Events: h, Metrics: h.metrics,
+		Runtime: h.runtime, PodCache: h.cache, Statuses: h.statuses, Volumes: h.volumes, Events: h, Metrics: h.metrics,
 	}
 	h.configure(&config)
 	if h.Workers, err = worker.New(config); err != nil {
@@ -134,7 +134,7 @@ func (h *harness) restartAgent() {
 
 // usePLEG makes the real PLEG the pod cache and the source of wake-ups.
 func (h *harness) usePLEG(config *worker.Config) {
-	cache, err := pleg.New(pleg.Config{Runtime: h.engine})
+	cache, err := pleg.New(pleg.Config{Runtime: h.runtime})
 	if err != nil {
 		h.Fatal(err)
 	}
@@ -203,11 +203,11 @@ func (h *harness) advance(d time.Duration) {
 // startLateContainer starts a container behind the workers' back, as a runtime call does that takes effect after its timeout.
 func (h *harness) startLateContainer(pod *v1.Pod) {
 	h.Helper()
-	h.engine.Script("app", engine.Script{})
-	sandboxID, err := h.engine.StartSandbox(h.Context(), pod, 7)
+	h.runtime.SetScript("app", fakeruntime.Script{})
+	sandboxID, err := h.runtime.StartSandbox(h.Context(), pod, 7)
 	if err == nil {
 		start := plan.Start{Container: &pod.Spec.Containers[0], Kind: derive.RegularContainer, RestartCount: 7}
-		err = h.engine.StartContainer(h.Context(), pod, sandboxID, start)
+		err = h.runtime.StartContainer(h.Context(), pod, sandboxID, start)
 	}
 	if err != nil || !h.isRunning(pod) {
 		h.Fatalf("start late container: %v", err)
@@ -312,14 +312,14 @@ func (h *harness) stage(pod *v1.Pod) string {
 }
 
 func (h *harness) isRunning(pod *v1.Pod) bool {
-	runtimePod, err := h.engine.InspectPod(context.Background(), podid.UID(pod.UID))
+	runtimePod, err := h.runtime.InspectPod(context.Background(), podid.UID(pod.UID))
 	return err == nil && runtimePod.Running()
 }
 
 // runningImage returns the image of the running container "app", or "none".
 func (h *harness) runningImage(pod *v1.Pod) string {
 	h.Helper()
-	runtimePod, err := h.engine.InspectPod(h.Context(), podid.UID(pod.UID))
+	runtimePod, err := h.runtime.InspectPod(h.Context(), podid.UID(pod.UID))
 	if err != nil {
 		h.Fatal(err)
 	}
@@ -334,27 +334,27 @@ func (h *harness) runningImage(pod *v1.Pod) string {
 func (h *harness) wantStage(pod *v1.Pod, want string) {
 	h.Helper()
 	if got := h.stage(pod); got != want {
-		h.Fatalf("stage of %s: got %s, want %s; transcript:\n%s", pod.UID, got, want, strings.Join(h.engine.Transcript(), "\n"))
+		h.Fatalf("stage of %s: got %s, want %s; transcript:\n%s", pod.UID, got, want, strings.Join(h.runtime.Transcript(), "\n"))
 	}
 }
 
 func (h *harness) wantPhase(pod *v1.Pod, want v1.PodPhase) {
 	h.Helper()
 	if got := h.status(pod).Phase; got != want {
-		h.Fatalf("phase of %s: got %q, want %q; transcript:\n%s", pod.UID, got, want, strings.Join(h.engine.Transcript(), "\n"))
+		h.Fatalf("phase of %s: got %q, want %q; transcript:\n%s", pod.UID, got, want, strings.Join(h.runtime.Transcript(), "\n"))
 	}
 }
 
 func (h *harness) wantRunning(pod *v1.Pod, want bool) {
 	h.Helper()
 	if got := h.isRunning(pod); got != want {
-		h.Fatalf("%s running: got %v, want %v; transcript:\n%s", pod.UID, got, want, strings.Join(h.engine.Transcript(), "\n"))
+		h.Fatalf("%s running: got %v, want %v; transcript:\n%s", pod.UID, got, want, strings.Join(h.runtime.Transcript(), "\n"))
 	}
 }
 
 func (h *harness) wantTranscript(want ...string) {
 	h.Helper()
-	if diff := cmp.Diff(want, h.engine.Transcript()); diff != "" {
+	if diff := cmp.Diff(want, h.runtime.Transcript()); diff != "" {
 		h.Fatal(diff)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/heraldnode/herald/heraldtest/engine"
+	"github.com/heraldnode/herald/heraldtest/fakeruntime"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/worker"
@@ -20,7 +20,7 @@ func TestPW44_MissedRemoval(t *testing.T) {
 		web, done := newAPIPod("web"), newAPIPod("done", withRestartPolicy(v1.RestartPolicyNever))
 		h.create(web)
 		h.create(done)
-		h.engine.Exit(podid.UID(done.UID), "app", 0)
+		h.runtime.ExitContainer(podid.UID(done.UID), "app", 0)
 		synctest.Wait()
 		h.wantStage(done, "finished")
 		h.pods.RemovePod(web)
@@ -81,7 +81,7 @@ func TestPW48_MissedPod(t *testing.T) {
 		ended := newAPIPod("ended", withPhase(v1.PodSucceeded))
 		h.pods.AddPod(ended)
 		h.startLateContainer(ended)
-		h.engine.Exit(podid.UID(ended.UID), "app", 0)
+		h.runtime.ExitContainer(podid.UID(ended.UID), "app", 0)
 		h.housekeep()
 		h.wantPhase(web, v1.PodRunning)
 		h.wantRuntimePods(2)
@@ -106,10 +106,10 @@ func TestPW49_TerminalPodDeleted(t *testing.T) { // SM-77
 
 func TestPW50_OrphansRemoved(t *testing.T) { // PW-39
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: engine.Forever})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: fakeruntime.Forever})
 		h.create(newAPIPod("web"))
 		h.create(newAPIPod("db"))
-		h.engine.Exit("uid-db", "app", 0)
+		h.runtime.ExitContainer("uid-db", "app", 0)
 		h.restartAgent()
 		h.unready[podid.API] = true
 		h.housekeep()
@@ -144,11 +144,11 @@ func TestPW51_RuntimeNotListed(t *testing.T) {
 
 func TestBUG34_StartDuration(t *testing.T) {
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Pull: 7 * time.Second})
+		h.runtime.SetScript("app", fakeruntime.Script{PullDuration: 7 * time.Second})
 		web := newAPIPod("web")
 		h.create(web)
 		h.advance(10 * time.Second)
-		h.engine.Exit(podid.UID(web.UID), "app", 1)
+		h.runtime.ExitContainer(podid.UID(web.UID), "app", 1)
 		h.advance(5 * time.Minute)
 		if got := h.count("kubelet_pod_start_duration_seconds"); got != 1 {
 			h.Fatalf("got %d samples, want 1", got)
@@ -167,7 +167,7 @@ func TestBUG34_StartDuration(t *testing.T) {
 
 func TestMetrics_WorkingPods(t *testing.T) {
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: engine.Forever})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: fakeruntime.Forever})
 		web, etcd := newAPIPod("web"), newStaticPod("etcd", "u1")
 		h.create(web)
 		h.create(etcd)
@@ -176,7 +176,7 @@ func TestMetrics_WorkingPods(t *testing.T) {
 		runtimePods, _ := h.cache.Pods()
 		orphan := runtimePods[0]
 		orphan.UID = podid.UID(newAPIPod("orphan").UID)
-		h.engine.Break(func(c engine.Call) bool { return c.Pod == orphan.UID }, engine.Fault{Delay: engine.Forever})
+		h.runtime.Inject(func(c fakeruntime.Call) bool { return c.PodUID == orphan.UID }, fakeruntime.Fault{Delay: fakeruntime.Forever})
 		h.UpdatePod(worker.Update{Op: plan.OpKill, RunningPod: orphan})
 		synctest.Wait()
 		want := `

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/checkpoint"
-	"github.com/heraldnode/herald/heraldtest/engine"
+	"github.com/heraldnode/herald/heraldtest/fakeruntime"
 	"github.com/heraldnode/herald/worker"
 )
 
@@ -26,7 +26,7 @@ func runWithState(t *testing.T, test func(*harness)) {
 // loseEverything restarts the agent with an empty runtime, before any status was sent.
 func (h *harness) loseEverything() {
 	h.stop()
-	h.engine = engine.New()
+	h.runtime = fakeruntime.New()
 	h.start()
 }
 
@@ -38,7 +38,7 @@ func TestBUG41_RunOncePod(t *testing.T) {
 		h.loseEverything()
 		h.create(job)
 		h.wantPhase(job, v1.PodFailed)
-		if starts := h.engine.Calls("StartContainer"); starts != 0 {
+		if starts := h.runtime.CallCount("StartContainer"); starts != 0 {
 			h.Errorf("got %d starts, want 0", starts)
 		}
 		status := h.status(job)
@@ -64,7 +64,7 @@ func TestBUG41_RestartablePods(t *testing.T) {
 
 func TestBUG41_FailedStart(t *testing.T) {
 	runWithState(t, func(h *harness) {
-		heal := h.engine.Break(engine.Method("StartContainer"), engine.Fault{Err: errors.New("no such image")})
+		heal := h.runtime.Inject(fakeruntime.Method("StartContainer"), fakeruntime.Fault{Err: errors.New("no such image")})
 		job := newAPIPod("job", withRestartPolicy(v1.RestartPolicyNever))
 		h.create(job)
 		heal()

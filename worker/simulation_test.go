@@ -16,15 +16,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/heraldnode/herald/derive"
-	"github.com/heraldnode/herald/heraldtest/engine"
+	"github.com/heraldnode/herald/heraldtest/fakeruntime"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/worker"
 )
 
-// checkedRuntime is an engine that checks invariants whenever a container is started.
+// checkedRuntime is a runtime that checks invariants whenever a container is started.
 type checkedRuntime struct {
-	*engine.Engine
+	*fakeruntime.Runtime
 	sim *simulation
 }
 
@@ -32,7 +32,7 @@ func (r checkedRuntime) StartContainer(ctx context.Context, pod *v1.Pod, sandbox
 	if ctx.Err() == nil {
 		r.sim.checkStart(pod)
 	}
-	return r.Engine.StartContainer(ctx, pod, sandboxID, start)
+	return r.Runtime.StartContainer(ctx, pod, sandboxID, start)
 }
 
 // simulation is a node that random actions happen to.
@@ -59,7 +59,7 @@ func (sim *simulation) checkStart(pod *v1.Pod) {
 	if stage := sim.stage(pod); stage != "sync" {
 		sim.report("container of %s started in stage %s", pod.UID, stage)
 	}
-	runtimePods, err := sim.engine.ListPods(context.Background())
+	runtimePods, err := sim.runtime.ListPods(context.Background())
 	if err != nil || !podid.IsStatic(pod) {
 		return
 	}
@@ -80,7 +80,7 @@ func (sim *simulation) admit(pod *v1.Pod) error {
 // countAdmitted counts the other pods that are admitted or running since before this agent.
 func (sim *simulation) countAdmitted(except podid.UID) int {
 	admitted := map[podid.UID]bool{}
-	runtimePods, _ := sim.engine.ListPods(context.Background())
+	runtimePods, _ := sim.runtime.ListPods(context.Background())
 	for _, pod := range runtimePods {
 		admitted[pod.UID] = pod.Running()
 	}
@@ -175,33 +175,45 @@ var actions = map[string]func(*simulation, string){
 			sim.kills.Go(func() { _ = workers.KillPod(ctx, pod, plan.KillOptions{Evict: true, StatusFunc: evicted}) })
 		}
 	},
-	"exit 0":         func(sim *simulation, name string) { sim.exit(name, 0) },
-	"exit 1":         func(sim *simulation, name string) { sim.exit(name, 1) },
-	"update":         func(sim *simulation, name string) { sim.sendUpdate(name, plan.OpUpdate) },
-	"sync":           func(sim *simulation, name string) { sim.sendUpdate(name, plan.OpSync) },
-	"ignore SIGTERM": func(sim *simulation, _ string) { sim.engine.Script("app", engine.Script{Ending: engine.Forever}) },
-	"stop slowly":    func(sim *simulation, _ string) { sim.engine.Script("app", engine.Script{Ending: 7 * time.Second}) },
-	"pull slowly":    func(sim *simulation, _ string) { sim.engine.Script("app", engine.Script{Pull: 6 * time.Minute}) },
+	"exit 0": func(sim *simulation, name string) { sim.exit(name, 0) },
+	"exit 1": func(sim *simulation, name string) { sim.exit(name, 1) },
+	"update": func(sim *simulation, name string) { sim.sendUpdate(name, plan.OpUpdate) },
+	"sync":   func(sim *simulation, name string) { sim.sendUpdate(name, plan.OpSync) },
+	"ignore SIGTERM": func(sim *simulation, _ string) {
+		sim.runtime.SetScript("app", fakeruntime.Script{StopDuration: fakeruntime.Forever})
+	},
+	"stop slowly": func(sim *simulation, _ string) {
+		sim.runtime.SetScript("app", fakeruntime.Script{StopDuration: 7 * time.Second})
+	},
+	"pull slowly": func(sim *simulation, _ string) {
+		sim.runtime.SetScript("app", fakeruntime.Script{PullDuration: 6 * time.Minute})
+	},
 	"slow hooks": func(sim *simulation, _ string) {
-		sim.engine.Script("app", engine.Script{PostStart: 20 * time.Second, PreStop: 9 * time.Second})
+		sim.runtime.SetScript("app", fakeruntime.Script{PostStartDuration: 20 * time.Second, PreStopDuration: 9 * time.Second})
 	},
 	"crash": func(sim *simulation, _ string) {
-		sim.engine.Script("app", engine.Script{Runs: 3 * time.Second, ExitCode: 1})
+		sim.runtime.SetScript("app", fakeruntime.Script{RunDuration: 3 * time.Second, ExitCode: 1})
 	},
-	"behave":             func(sim *simulation, _ string) { sim.engine.Script("app", engine.Script{}) },
-	"starts hang":        func(sim *simulation, _ string) { sim.breakAll("Start", engine.Fault{Delay: 4 * time.Minute}) },
-	"starts are lost":    func(sim *simulation, _ string) { sim.breakAll("Start", engine.Fault{Executes: true, Err: errFake}) },
-	"stops hang":         func(sim *simulation, _ string) { sim.breakAll("Stop", engine.Fault{Delay: engine.Forever}) },
-	"stops are lost":     func(sim *simulation, _ string) { sim.breakAll("Stop", engine.Fault{Executes: true, Err: errFake}) },
-	"stops fail":         func(sim *simulation, _ string) { sim.breakAll("Stop", engine.Fault{Err: errFake}) },
-	"inspections hang":   func(sim *simulation, _ string) { sim.breakAll("InspectPod", engine.Fault{Delay: 4 * time.Minute}) },
-	"removals are lost":  func(sim *simulation, _ string) { sim.breakAll("RemovePod", engine.Fault{Executes: true, Err: errFake}) },
+	"behave":      func(sim *simulation, _ string) { sim.runtime.SetScript("app", fakeruntime.Script{}) },
+	"starts hang": func(sim *simulation, _ string) { sim.breakAll("Start", fakeruntime.Fault{Delay: 4 * time.Minute}) },
+	"starts are lost": func(sim *simulation, _ string) {
+		sim.breakAll("Start", fakeruntime.Fault{LostResponse: true, Err: errFake})
+	},
+	"stops hang": func(sim *simulation, _ string) { sim.breakAll("Stop", fakeruntime.Fault{Delay: fakeruntime.Forever}) },
+	"stops are lost": func(sim *simulation, _ string) {
+		sim.breakAll("Stop", fakeruntime.Fault{LostResponse: true, Err: errFake})
+	},
+	"stops fail":       func(sim *simulation, _ string) { sim.breakAll("Stop", fakeruntime.Fault{Err: errFake}) },
+	"inspections hang": func(sim *simulation, _ string) { sim.breakAll("InspectPod", fakeruntime.Fault{Delay: 4 * time.Minute}) },
+	"removals are lost": func(sim *simulation, _ string) {
+		sim.breakAll("RemovePod", fakeruntime.Fault{LostResponse: true, Err: errFake})
+	},
 	"volumes hang":       func(sim *simulation, _ string) { sim.volumes.set(true, nil) },
 	"heal":               func(sim *simulation, _ string) { sim.heal() },
 	"never listed":       func(sim *simulation, _ string) { sim.cache.setNeverListed(true) },
 	"restart workers":    func(sim *simulation, _ string) { sim.stopWorkers(); sim.startWorkers() },
 	"restart agent":      func(sim *simulation, _ string) { sim.restart() },
-	"reboot":             func(sim *simulation, _ string) { sim.engine.Reboot(); sim.restart() },
+	"reboot":             func(sim *simulation, _ string) { sim.runtime.Reboot(); sim.restart() },
 	"API source unready": func(sim *simulation, _ string) { sim.unready[podid.API] = true },
 	"API source ready":   func(sim *simulation, _ string) { sim.unready[podid.API] = false },
 	"wait":               func(*simulation, string) {},
@@ -209,7 +221,7 @@ var actions = map[string]func(*simulation, string){
 
 func (sim *simulation) exit(name string, code int) {
 	if pod := sim.desired[name]; pod != nil {
-		sim.engine.Exit(podid.UID(pod.UID), "app", code)
+		sim.runtime.ExitContainer(podid.UID(pod.UID), "app", code)
 	}
 }
 
@@ -219,9 +231,9 @@ func (sim *simulation) sendUpdate(name string, op plan.Op) {
 	}
 }
 
-func (sim *simulation) breakAll(methodPrefix string, fault engine.Fault) {
-	matches := func(call engine.Call) bool { return strings.HasPrefix(call.Method, methodPrefix) }
-	sim.heals = append(sim.heals, sim.engine.Break(matches, fault))
+func (sim *simulation) breakAll(methodPrefix string, fault fakeruntime.Fault) {
+	matches := func(call fakeruntime.Call) bool { return strings.HasPrefix(call.Method, methodPrefix) }
+	sim.heals = append(sim.heals, sim.runtime.Inject(matches, fault))
 }
 
 func (sim *simulation) heal() {
@@ -271,7 +283,7 @@ func (sim *simulation) pass(d time.Duration) {
 // settle ends all faults, waits for the node to converge and returns the violations.
 func (sim *simulation) settle() []string {
 	sim.heal()
-	sim.engine.Script("app", engine.Script{})
+	sim.runtime.SetScript("app", fakeruntime.Script{})
 	sim.unready[podid.API] = false
 	sim.pass(15 * time.Minute)
 	sim.kills.Wait()
@@ -280,7 +292,7 @@ func (sim *simulation) settle() []string {
 		desired[podid.UID(pod.UID)] = true
 		sim.checkDesired(pod)
 	}
-	runtimePods, _ := sim.engine.ListPods(context.Background())
+	runtimePods, _ := sim.runtime.ListPods(context.Background())
 	for _, pod := range runtimePods {
 		if !desired[pod.UID] {
 			sim.report("%s is still in the runtime", pod.UID)
@@ -291,7 +303,7 @@ func (sim *simulation) settle() []string {
 			sim.report("%s still has a worker: %s, %v", state.UID, state.Stage, state.Err)
 		}
 	}
-	return append(sim.violations, sim.engine.Misdeeds()...)
+	return append(sim.violations, sim.runtime.Violations()...)
 }
 
 // checkDesired reports a desired pod that has not converged.
@@ -347,7 +359,7 @@ func TestPW15_RandomActions(t *testing.T) { // PW-6, PW-9, PW-28, PW-53
 	}
 }
 
-// simulate runs the steps and returns the violations and the engine's transcript.
+// simulate runs the steps and returns the violations and the runtime's transcript.
 func simulate(
 	t *testing.T, steps []step, capacity int, useCache func(*harness, *worker.Config),
 ) (violations, transcript []string) {
@@ -355,7 +367,7 @@ func simulate(
 		h := newHarness(t)
 		sim := &simulation{harness: h, desired: map[string]*v1.Pod{}, capacity: capacity}
 		h.configure = func(config *worker.Config) {
-			config.Runtime, config.Admit = checkedRuntime{h.engine, sim}, sim.admit
+			config.Runtime, config.Admit = checkedRuntime{h.runtime, sim}, sim.admit
 			useCache(h, config)
 		}
 		h.start()
@@ -364,7 +376,7 @@ func simulate(
 			sim.pass(step.Pause)
 		}
 		violations = sim.settle()
-		transcript = h.engine.Transcript()
+		transcript = h.runtime.Transcript()
 		h.stop()
 	})
 	return violations, transcript
@@ -378,7 +390,7 @@ func TestF15_RandomAgentRestarts(t *testing.T) { // PW-53
 		var transcript, violations []string
 		synctest.Test(t, func(t *testing.T) {
 			h := newHarness(t)
-			h.engine.Script("app", engine.Script{Pull: 700 * time.Millisecond, Runs: 1300 * time.Millisecond, ExitCode: 1})
+			h.runtime.SetScript("app", fakeruntime.Script{PullDuration: 700 * time.Millisecond, RunDuration: 1300 * time.Millisecond, ExitCode: 1})
 			web := newAPIPod("web")
 			h.start()
 			for _, ms := range lifetimes {
@@ -390,7 +402,7 @@ func TestF15_RandomAgentRestarts(t *testing.T) { // PW-53
 				h.start()
 			}
 			h.stop()
-			transcript, violations = h.engine.Transcript(), h.engine.Misdeeds()
+			transcript, violations = h.runtime.Transcript(), h.runtime.Violations()
 		})
 		starts := 0
 		for _, line := range transcript {
@@ -418,10 +430,10 @@ func TestPLEG17_WorkersWithPLEG(t *testing.T) {
 		h.advance(3 * time.Second)
 		h.wantPhase(web, v1.PodRunning)
 		h.wantPhase(etcd, v1.PodRunning)
-		h.engine.Exit(podid.UID(web.UID), "app", 1)
+		h.runtime.ExitContainer(podid.UID(web.UID), "app", 1)
 		h.advance(15 * time.Second)
 		h.wantRunning(web, true)
-		h.engine.Script("app", engine.Script{Ending: 4 * time.Second})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: 4 * time.Second})
 		h.remove(etcd)
 		h.create(next)
 		h.delete(web, 30)

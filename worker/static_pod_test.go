@@ -8,7 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/heraldnode/herald/heraldtest/engine"
+	"github.com/heraldnode/herald/heraldtest/fakeruntime"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/worker"
@@ -16,7 +16,7 @@ import (
 
 func TestPW14_APIPodRecreated(t *testing.T) {
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: time.Minute})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: time.Minute})
 		old := newPod("db-0", "old", podid.API)
 		h.create(old)
 		h.delete(old, 100)
@@ -29,7 +29,7 @@ func TestPW14_APIPodRecreated(t *testing.T) {
 
 func TestPW16_StartsAfterPredecessor(t *testing.T) { // PW-15, PW-18
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: 7 * time.Second})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: 7 * time.Second})
 		old, next := newStaticPod("etcd", "old"), newStaticPod("etcd", "new")
 		h.create(old)
 		h.remove(old)
@@ -53,7 +53,7 @@ func TestPW16_StartsAfterPredecessor(t *testing.T) { // PW-15, PW-18
 
 func TestPW17_RemovedWhileWaiting(t *testing.T) { // PW-15
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: 7 * time.Second})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: 7 * time.Second})
 		first, second, third := newStaticPod("etcd", "u1"), newStaticPod("etcd", "u2"), newStaticPod("etcd", "u3")
 		h.create(first)
 		if _, err := h.cache.inspect(h.Context(), "u2"); err != nil {
@@ -78,7 +78,7 @@ func TestPW17_RemovedWhileWaiting(t *testing.T) { // PW-15
 
 func TestPW15_Generations(t *testing.T) {
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: 3 * time.Second})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: 3 * time.Second})
 		var last *v1.Pod
 		for _, uid := range []string{"u1", "u2", "u3", "u4"} {
 			if last != nil {
@@ -90,7 +90,7 @@ func TestPW15_Generations(t *testing.T) {
 		h.advance(time.Minute)
 		h.wantPhase(last, v1.PodRunning)
 		var starts []string
-		for _, line := range h.engine.Transcript() {
+		for _, line := range h.runtime.Transcript() {
 			if strings.HasPrefix(line, "start") {
 				starts = append(starts, line)
 			}
@@ -123,7 +123,7 @@ func TestPW18_PredecessorHoldsVolumes(t *testing.T) {
 
 func TestPW15_PredecessorOfEarlierAgent(t *testing.T) { // BUG-11
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: engine.Forever})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: fakeruntime.Forever})
 		old, next := newStaticPod("etcd", "old"), newStaticPod("etcd", "new")
 		h.create(old)
 		h.restartAgent()
@@ -156,7 +156,7 @@ func TestPW5_NewestVersionRuns(t *testing.T) { // PW-11
 	for name, op := range map[string]plan.Op{"edited": plan.OpUpdate, "synced by its mirror": plan.OpSync} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(h *harness) {
-				h.engine.Script("app", engine.Script{Ending: 5 * time.Second})
+				h.runtime.SetScript("app", fakeruntime.Script{StopDuration: 5 * time.Second})
 				first := newStaticPod("etcd", "u1")
 				h.create(first)
 				h.remove(first)
@@ -165,7 +165,7 @@ func TestPW5_NewestVersionRuns(t *testing.T) { // PW-11
 				h.update(third, op)
 				h.advance(time.Minute)
 				if got := h.runningImage(third); got != "app:3" {
-					h.Fatalf("image: got %s, want app:3; transcript:\n%s", got, strings.Join(h.engine.Transcript(), "\n"))
+					h.Fatalf("image: got %s, want app:3; transcript:\n%s", got, strings.Join(h.runtime.Transcript(), "\n"))
 				}
 			})
 		})
@@ -175,10 +175,10 @@ func TestPW5_NewestVersionRuns(t *testing.T) { // PW-11
 // completeWithFailingRemoval completes the pod and makes its removal fail for 20s.
 func (h *harness) completeWithFailingRemoval(pod *v1.Pod) {
 	h.Helper()
-	h.engine.Exit(podid.UID(pod.UID), "app", 0)
+	h.runtime.ExitContainer(podid.UID(pod.UID), "app", 0)
 	synctest.Wait()
 	h.wantStage(pod, "finished")
-	heal := h.engine.Break(engine.Method("RemovePod"), engine.Fault{Err: errFake})
+	heal := h.runtime.Inject(fakeruntime.Method("RemovePod"), fakeruntime.Fault{Err: errFake})
 	time.AfterFunc(20*time.Second, heal)
 }
 
@@ -194,7 +194,7 @@ func TestPW5_RemovedAgain(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(h *harness) {
-				h.engine.Script("app", engine.Script{Ending: 5 * time.Second})
+				h.runtime.SetScript("app", fakeruntime.Script{StopDuration: 5 * time.Second})
 				etcd := newStaticPod("etcd", "u1", withRestartPolicy(v1.RestartPolicyOnFailure))
 				h.create(etcd)
 				test.prepare(h, etcd)
@@ -202,8 +202,8 @@ func TestPW5_RemovedAgain(t *testing.T) {
 				h.create(etcd)
 				test.removeAgain(h, etcd)
 				h.advance(time.Minute)
-				if starts := h.engine.Calls("StartContainer"); starts != 1 {
-					h.Fatalf("got %d starts, want 1; transcript:\n%s", starts, strings.Join(h.engine.Transcript(), "\n"))
+				if starts := h.runtime.CallCount("StartContainer"); starts != 1 {
+					h.Fatalf("got %d starts, want 1; transcript:\n%s", starts, strings.Join(h.runtime.Transcript(), "\n"))
 				}
 				h.housekeep()
 				h.wantWorkers(0)
@@ -214,7 +214,7 @@ func TestPW5_RemovedAgain(t *testing.T) {
 
 func TestPW18_HolderRenamed(t *testing.T) {
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: 5 * time.Second})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: 5 * time.Second})
 		etcd, renamed := newStaticPod("etcd", "u1"), newStaticPod("etcd-2", "u1")
 		h.create(etcd)
 		h.remove(etcd)
@@ -230,7 +230,7 @@ func TestPW18_HolderRenamed(t *testing.T) {
 
 func TestPW15_ReAddedPodWaits(t *testing.T) {
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: engine.Forever})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: fakeruntime.Forever})
 		old, next := newStaticPod("etcd", "old"), newStaticPod("etcd", "new")
 		h.create(old)
 		h.restartAgent()

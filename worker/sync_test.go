@@ -13,7 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/heraldnode/herald/heraldtest/engine"
+	"github.com/heraldnode/herald/heraldtest/fakeruntime"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/worker"
@@ -33,7 +33,7 @@ func TestPW1_PodStarts(t *testing.T) {
 
 func TestPW27_PodCompletes(t *testing.T) {
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Runs: 5 * time.Second})
+		h.runtime.SetScript("app", fakeruntime.Script{RunDuration: 5 * time.Second})
 		job := newAPIPod("job", withRestartPolicy(v1.RestartPolicyNever))
 		h.create(job)
 		h.advance(6 * time.Second)
@@ -50,7 +50,7 @@ func TestPW26_ResponseLost(t *testing.T) { // F22
 	for _, method := range []string{"StartSandbox", "StartContainer", "StopContainer", "StopSandbox", "RemovePod"} {
 		t.Run(method, func(t *testing.T) {
 			run(t, func(h *harness) {
-				heal := h.engine.Break(engine.Method(method), engine.Fault{Executes: true, Err: errFake})
+				heal := h.runtime.Inject(fakeruntime.Method(method), fakeruntime.Fault{LostResponse: true, Err: errFake})
 				web := newAPIPod("web")
 				h.create(web)
 				h.advance(20 * time.Second)
@@ -58,7 +58,7 @@ func TestPW26_ResponseLost(t *testing.T) { // F22
 				h.advance(20 * time.Second)
 				h.wantPhase(web, v1.PodRunning)
 				h.wantTranscript("sandbox web_shop #0", "start web_shop/app #0")
-				h.engine.Break(engine.Method(method), engine.Fault{Executes: true, Err: errFake})
+				h.runtime.Inject(fakeruntime.Method(method), fakeruntime.Fault{LostResponse: true, Err: errFake})
 				h.delete(web, 1)
 				h.advance(20 * time.Second)
 				h.wantRunning(web, false)
@@ -77,7 +77,7 @@ func TestPW35_StatusBeforeSlowCalls(t *testing.T) { // GEN-30
 			h.Fatal("PodReadyToStartContainers without a sandbox: got true, want false")
 		}
 		h.volumes.set(false, nil)
-		h.engine.Script("app", engine.Script{Pull: time.Hour})
+		h.runtime.SetScript("app", fakeruntime.Script{PullDuration: time.Hour})
 		h.advance(5 * time.Minute)
 		if h.condition(web, v1.PodReadyToStartContainers) != v1.ConditionTrue {
 			h.Fatal("PodReadyToStartContainers during a pull: got false, want true")
@@ -111,10 +111,10 @@ func TestPW31_RetryInterval(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(h *harness) {
-				h.engine.Break(engine.Method("StartContainer"), engine.Fault{Err: test.err})
+				h.runtime.Inject(fakeruntime.Method("StartContainer"), fakeruntime.Fault{Err: test.err})
 				h.create(newAPIPod("web"))
 				h.advance(10*time.Minute - time.Second)
-				if got := h.engine.Calls("StartContainer"); got < test.least || got > test.most {
+				if got := h.runtime.CallCount("StartContainer"); got < test.least || got > test.most {
 					h.Fatalf("got %d attempts in 10m, want %d to %d", got, test.least, test.most)
 				}
 			})
@@ -124,21 +124,21 @@ func TestPW31_RetryInterval(t *testing.T) {
 
 func TestSync_WakeUpsRespectBackoff(t *testing.T) {
 	run(t, func(h *harness) {
-		h.engine.Break(engine.Method("StartSandbox"), engine.Fault{Err: errFake})
+		h.runtime.Inject(fakeruntime.Method("StartSandbox"), fakeruntime.Fault{Err: errFake})
 		web := newAPIPod("web")
 		h.create(web)
 		for range 120 {
 			h.Wake(podid.UID(web.UID))
 			h.advance(time.Second)
 		}
-		if got := h.engine.Calls("StartSandbox"); got < 8 || got > 13 {
+		if got := h.runtime.CallCount("StartSandbox"); got < 8 || got > 13 {
 			h.Fatalf("got %d attempts in 2m, want 8 to 13", got)
 		}
 		h.wantReason("FailedCreatePodSandBox")
-		before := h.engine.Calls("StartSandbox")
+		before := h.runtime.CallCount("StartSandbox")
 		h.UpdatePod(worker.Update{Op: plan.OpUpdate, Pod: web})
 		synctest.Wait()
-		if h.engine.Calls("StartSandbox") != before+1 {
+		if h.runtime.CallCount("StartSandbox") != before+1 {
 			h.Fatal("an update did not cause an attempt at once")
 		}
 	})
@@ -146,7 +146,7 @@ func TestSync_WakeUpsRespectBackoff(t *testing.T) {
 
 func TestSync_WaitingReason(t *testing.T) {
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{PullError: runtimeError{"ErrImagePull", 10 * time.Second}})
+		h.runtime.SetScript("app", fakeruntime.Script{PullErr: runtimeError{"ErrImagePull", 10 * time.Second}})
 		web := newAPIPod("web", withContainers("app", "other"))
 		h.create(web)
 		h.advance(time.Second)
@@ -156,7 +156,7 @@ func TestSync_WaitingReason(t *testing.T) {
 		if got := h.waitingReason(web, "other"); got != "" {
 			h.Fatalf("waiting reason of other: got %q, want none", got)
 		}
-		h.engine.Script("app", engine.Script{})
+		h.runtime.SetScript("app", fakeruntime.Script{})
 		h.advance(20 * time.Second)
 		if got := h.waitingReason(web, "app"); got != "" {
 			h.Fatalf("waiting reason of app: got %q, want none", got)
@@ -166,7 +166,7 @@ func TestSync_WaitingReason(t *testing.T) {
 
 func TestSync_CrashLoop(t *testing.T) {
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Runs: time.Second, ExitCode: 1})
+		h.runtime.SetScript("app", fakeruntime.Script{RunDuration: time.Second, ExitCode: 1})
 		web := newAPIPod("web")
 		h.create(web)
 		h.advance(5 * time.Second)
@@ -174,7 +174,7 @@ func TestSync_CrashLoop(t *testing.T) {
 			h.Fatalf("waiting reason: got %q, want CrashLoopBackOff", got)
 		}
 		h.advance(10 * time.Minute)
-		starts := h.engine.Calls("StartContainer")
+		starts := h.runtime.CallCount("StartContainer")
 		if starts < 6 || starts > 9 {
 			h.Fatalf("got %d starts in 10m, want 6 to 9", starts)
 		}
@@ -197,7 +197,7 @@ func TestSync_CrashLoopStatus(t *testing.T) {
 				}
 			}
 		})
-		h.engine.Script("app", engine.Script{Runs: time.Second, ExitCode: 1})
+		h.runtime.SetScript("app", fakeruntime.Script{RunDuration: time.Second, ExitCode: 1})
 		h.create(newAPIPod("web"))
 		h.advance(5 * time.Minute)
 		cancel()
@@ -271,7 +271,7 @@ func TestSync_SandboxReplaced(t *testing.T) {
 	run(t, func(h *harness) {
 		web := newAPIPod("web")
 		h.create(web)
-		h.engine.Reboot()
+		h.runtime.Reboot()
 		h.advance(time.Minute)
 		h.wantPhase(web, v1.PodRunning)
 		h.wantTranscript("sandbox web_shop #0", "start web_shop/app #0", "reboot", "sandbox web_shop #1", "start web_shop/app #1")
@@ -301,12 +301,12 @@ func TestSync_DeadlineExceeded(t *testing.T) {
 
 func TestSync_InitContainerFails(t *testing.T) {
 	run(t, func(h *harness) {
-		h.engine.Script("setup", engine.Script{Runs: time.Second, PullError: errFake})
+		h.runtime.SetScript("setup", fakeruntime.Script{RunDuration: time.Second, PullErr: errFake})
 		web := newAPIPod("web", func(pod *v1.Pod) { pod.Spec.InitContainers = []v1.Container{{Name: "setup", Image: "setup:1"}} })
 		h.create(web)
 		h.advance(time.Minute)
 		h.wantTranscript("sandbox web_shop #0")
-		h.engine.Script("setup", engine.Script{Runs: time.Second})
+		h.runtime.SetScript("setup", fakeruntime.Script{RunDuration: time.Second})
 		h.advance(time.Minute)
 		h.wantTranscript("sandbox web_shop #0", "start web_shop/setup #0", "start web_shop/app #0")
 	})
@@ -314,8 +314,8 @@ func TestSync_InitContainerFails(t *testing.T) {
 
 func TestF22_RuntimeHangsForOnePod(t *testing.T) {
 	run(t, func(h *harness) {
-		stuck := func(c engine.Call) bool { return c.Pod == "uid-stuck" }
-		h.engine.Break(stuck, engine.Fault{Delay: engine.Forever})
+		stuck := func(c fakeruntime.Call) bool { return c.PodUID == "uid-stuck" }
+		h.runtime.Inject(stuck, fakeruntime.Fault{Delay: fakeruntime.Forever})
 		h.create(newAPIPod("stuck"))
 		for i := range 20 {
 			pod := newAPIPod(fmt.Sprintf("web%d", i))
@@ -332,7 +332,7 @@ func TestPW53_AgentRestart(t *testing.T) { // F15
 		web, etcd := newAPIPod("web", withContainers("app", "other")), newStaticPod("etcd", "u1")
 		h.create(web)
 		h.create(etcd)
-		before := h.engine.Transcript()
+		before := h.runtime.Transcript()
 		for range 3 {
 			h.restartAgent()
 			h.create(web)

@@ -10,7 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/heraldnode/herald/heraldtest/engine"
+	"github.com/heraldnode/herald/heraldtest/fakeruntime"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
@@ -18,18 +18,24 @@ import (
 )
 
 func TestBUG27_DeletionInterrupts(t *testing.T) { // PW-12
-	hang := engine.Fault{Delay: engine.Forever}
+	hang := fakeruntime.Fault{Delay: fakeruntime.Forever}
 	tests := map[string]func(h *harness){
-		"pull":      func(h *harness) { h.engine.Script("app", engine.Script{Pull: engine.Forever}) },
-		"hook":      func(h *harness) { h.engine.Script("app", engine.Script{PostStart: engine.Forever}) },
-		"sandbox":   func(h *harness) { h.engine.Break(engine.Method("StartSandbox"), hang) },
-		"container": func(h *harness) { h.engine.Break(engine.Method("StartContainer"), hang) },
+		"pull": func(h *harness) { h.runtime.SetScript("app", fakeruntime.Script{PullDuration: fakeruntime.Forever}) },
+		"hook": func(h *harness) {
+			h.runtime.SetScript("app", fakeruntime.Script{PostStartDuration: fakeruntime.Forever})
+		},
+		"sandbox":   func(h *harness) { h.runtime.Inject(fakeruntime.Method("StartSandbox"), hang) },
+		"container": func(h *harness) { h.runtime.Inject(fakeruntime.Method("StartContainer"), hang) },
 		"volume": func(h *harness) {
 			h.volumes.set(true, nil)
 			time.AfterFunc(time.Minute, func() { h.volumes.set(false, nil) })
 		},
-		"backoff":    func(h *harness) { h.engine.Break(engine.Method("StartSandbox"), engine.Fault{Err: errFake}) },
-		"crash loop": func(h *harness) { h.engine.Script("app", engine.Script{Runs: time.Second, ExitCode: 1}) },
+		"backoff": func(h *harness) {
+			h.runtime.Inject(fakeruntime.Method("StartSandbox"), fakeruntime.Fault{Err: errFake})
+		},
+		"crash loop": func(h *harness) {
+			h.runtime.SetScript("app", fakeruntime.Script{RunDuration: time.Second, ExitCode: 1})
+		},
 	}
 	for name, inject := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +65,7 @@ func TestPW7_TerminalPhaseIgnoresBackoff(t *testing.T) { // BUG-27
 
 func TestPW21_ShorterGracePeriod(t *testing.T) { // PW-20
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: engine.Forever})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: fakeruntime.Forever})
 		web := newAPIPod("web")
 		h.create(web)
 		deleted := h.delete(web, 600)
@@ -74,7 +80,7 @@ func TestPW21_ShorterGracePeriod(t *testing.T) { // PW-20
 
 func TestPW20_GracePeriodNeverGrows(t *testing.T) {
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: engine.Forever})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: fakeruntime.Forever})
 		web := newAPIPod("web")
 		h.create(web)
 		deleted := h.delete(web, 5)
@@ -87,7 +93,7 @@ func TestPW20_GracePeriodNeverGrows(t *testing.T) {
 
 func TestPW22_ManifestRemoved(t *testing.T) {
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: 20 * time.Second})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: 20 * time.Second})
 		etcd := newStaticPod("etcd", "u1")
 		h.create(etcd)
 		h.remove(etcd)
@@ -100,7 +106,7 @@ func TestPW22_ManifestRemoved(t *testing.T) {
 
 func TestPW23_KillPod(t *testing.T) {
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: 3 * time.Second})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: 3 * time.Second})
 		web := newAPIPod("web")
 		h.create(web)
 		begin := time.Now()
@@ -108,7 +114,7 @@ func TestPW23_KillPod(t *testing.T) {
 			h.Fatalf("got %v after %v, want nil after 3s", err, time.Since(begin))
 		}
 
-		heal := h.engine.Break(engine.Method("StopContainer"), engine.Fault{Delay: engine.Forever})
+		heal := h.runtime.Inject(fakeruntime.Method("StopContainer"), fakeruntime.Fault{Delay: fakeruntime.Forever})
 		db := newAPIPod("db")
 		h.create(db)
 		begin = time.Now()
@@ -134,7 +140,7 @@ func TestPW23_KillPod(t *testing.T) {
 
 func TestPW9_KillPodWaiters(t *testing.T) { // PW-8
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: 4 * time.Second})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: 4 * time.Second})
 		web := newAPIPod("web")
 		h.create(web)
 		begin := time.Now()
@@ -162,8 +168,8 @@ func TestPW28_LastKillSetsStatus(t *testing.T) {
 		return plan.KillOptions{Evict: true, StatusFunc: func(status *v1.PodStatus) { status.Phase, status.Reason = v1.PodFailed, reason }}
 	}
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: 5 * time.Second})
-		heal := h.engine.Break(engine.Method("InspectPod"), engine.Fault{Delay: engine.Forever})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: 5 * time.Second})
+		heal := h.runtime.Inject(fakeruntime.Method("InspectPod"), fakeruntime.Fault{Delay: fakeruntime.Forever})
 		web := newAPIPod("web")
 		h.create(web)
 		h.UpdatePod(worker.Update{Op: plan.OpKill, Pod: web, Kill: killOptions("Preempting")})
@@ -180,7 +186,7 @@ func TestPW28_LastKillSetsStatus(t *testing.T) {
 func TestPW25_SidecarsStopLast(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: 2 * time.Second})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: 2 * time.Second})
 		web := newAPIPod("web", func(pod *v1.Pod) {
 			pod.Spec.InitContainers = []v1.Container{
 				{Name: "proxy", Image: "proxy:1", RestartPolicy: &always}, {Name: "log", Image: "log:1", RestartPolicy: &always},
@@ -188,10 +194,10 @@ func TestPW25_SidecarsStopLast(t *testing.T) {
 		})
 		h.create(web)
 		h.wantPhase(web, v1.PodRunning)
-		before := len(h.engine.Transcript())
+		before := len(h.runtime.Transcript())
 		h.delete(web, 30)
 		h.advance(10 * time.Second)
-		got := strings.Join(h.engine.Transcript()[before:], ", ")
+		got := strings.Join(h.runtime.Transcript()[before:], ", ")
 		want := "stop web_shop/app, stop web_shop/log, stop web_shop/proxy, stop sandbox web_shop #0, remove web_shop"
 		if got != want {
 			h.Fatalf("got  %s\nwant %s", got, want)
@@ -220,7 +226,7 @@ func TestPW36_RuntimeIgnoresStop(t *testing.T) {
 	run(t, func(h *harness) {
 		web := newAPIPod("web")
 		h.create(web)
-		heal := h.engine.Break(func(c engine.Call) bool { return strings.HasPrefix(c.Method, "Stop") }, engine.Fault{Pretends: true})
+		heal := h.runtime.Inject(func(c fakeruntime.Call) bool { return strings.HasPrefix(c.Method, "Stop") }, fakeruntime.Fault{Skip: true})
 		h.delete(web, 1)
 		h.advance(time.Minute)
 		h.wantStage(web, "terminating")
@@ -232,10 +238,10 @@ func TestPW36_RuntimeIgnoresStop(t *testing.T) {
 
 func TestTerminate_FailedStopRestartsGracePeriod(t *testing.T) {
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: 20 * time.Second})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: 20 * time.Second})
 		web := newAPIPod("web", withRestartPolicy(v1.RestartPolicyNever))
 		h.create(web)
-		heal := h.engine.Break(engine.Method("StopContainer"), engine.Fault{Err: errFake})
+		heal := h.runtime.Inject(fakeruntime.Method("StopContainer"), fakeruntime.Fault{Err: errFake})
 		h.UpdatePod(worker.Update{Op: plan.OpUpdate, Pod: withDeletion(web, 30)})
 		h.advance(time.Minute)
 		heal()
@@ -252,7 +258,7 @@ func TestPW37_StopFails(t *testing.T) { // PW-42
 	run(t, func(h *harness) {
 		web := newAPIPod("web")
 		h.create(web)
-		heal := h.engine.Break(engine.Method("StopContainer"), engine.Fault{Err: errFake})
+		heal := h.runtime.Inject(fakeruntime.Method("StopContainer"), fakeruntime.Fault{Err: errFake})
 		deleted := h.delete(web, 1)
 		uid := podid.UID(web.UID)
 		for range 60 {
@@ -260,7 +266,7 @@ func TestPW37_StopFails(t *testing.T) { // PW-42
 			h.advance(time.Second)
 		}
 		h.wantStage(web, "terminating")
-		if got := h.engine.Calls("StopContainer"); got < 4 || got > 7 {
+		if got := h.runtime.CallCount("StopContainer"); got < 4 || got > 7 {
 			h.Fatalf("got %d attempts in a minute, want 4 to 7", got)
 		}
 		if !h.PodCouldHaveRunningContainers(uid) || h.PodResourcesAreReclaimed(deleted, nil) || h.countEvents("FailedKillPod") == 0 {
@@ -279,9 +285,9 @@ func TestPW38_ContainersGone(t *testing.T) {
 	run(t, func(h *harness) {
 		web := newAPIPod("web")
 		h.create(web)
-		h.engine.Exit(podid.UID(web.UID), "app", 0)
-		h.engine.Script("app", engine.Script{Pull: engine.Forever})
-		if err := h.engine.RemovePod(h.Context(), podid.UID(web.UID)); err != nil {
+		h.runtime.ExitContainer(podid.UID(web.UID), "app", 0)
+		h.runtime.SetScript("app", fakeruntime.Script{PullDuration: fakeruntime.Forever})
+		if err := h.runtime.RemovePod(h.Context(), podid.UID(web.UID)); err != nil {
 			h.Fatal(err)
 		}
 		h.delete(web, 30)
@@ -346,7 +352,7 @@ func TestSM72_ReclaimedBeforeTerminatePod(t *testing.T) {
 
 func TestSM76_CompletedPodKeepsContainers(t *testing.T) { // PW-42
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Runs: time.Second})
+		h.runtime.SetScript("app", fakeruntime.Script{RunDuration: time.Second})
 		job := newAPIPod("job", withRestartPolicy(v1.RestartPolicyNever))
 		h.create(job)
 		h.advance(2 * time.Second)
@@ -364,7 +370,7 @@ func TestSM76_CompletedPodKeepsContainers(t *testing.T) { // PW-42
 
 func TestTerminate_ContainerStartsAfterFinish(t *testing.T) {
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Runs: time.Second})
+		h.runtime.SetScript("app", fakeruntime.Script{RunDuration: time.Second})
 		job := newAPIPod("job", withRestartPolicy(v1.RestartPolicyNever))
 		h.create(job)
 		h.advance(2 * time.Second)
@@ -378,10 +384,10 @@ func TestTerminate_ContainerStartsAfterFinish(t *testing.T) {
 		h.wantStage(job, "finished")
 
 		stale[0].Containers[0].State = observed.Running
-		before := h.engine.Calls("RemovePod") + h.count("kubelet_pod_worker_duration_seconds")
+		before := h.runtime.CallCount("RemovePod") + h.count("kubelet_pod_worker_duration_seconds")
 		h.Housekeep(h.pods.GetPods(), stale, func(podid.Source) bool { return true })
 		h.advance(time.Second)
-		if h.engine.Calls("RemovePod")+h.count("kubelet_pod_worker_duration_seconds") != before {
+		if h.runtime.CallCount("RemovePod")+h.count("kubelet_pod_worker_duration_seconds") != before {
 			h.Fatal("a list from before the finish woke the pod")
 		}
 	})

@@ -11,7 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/heraldnode/herald/heraldtest/engine"
+	"github.com/heraldnode/herald/heraldtest/fakeruntime"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/worker"
@@ -19,17 +19,17 @@ import (
 
 func TestPW2_CompletedBeforeRestart(t *testing.T) {
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Runs: time.Second})
+		h.runtime.SetScript("app", fakeruntime.Script{RunDuration: time.Second})
 		job := newAPIPod("job", withRestartPolicy(v1.RestartPolicyNever))
 		h.create(job)
 		h.advance(2 * time.Second)
-		before := len(h.engine.Transcript())
+		before := len(h.runtime.Transcript())
 
 		h.restartAgent()
 		h.create(newAPIPod("job", withRestartPolicy(v1.RestartPolicyNever), withPhase(v1.PodSucceeded)))
 		h.wantStage(job, "finished")
 		h.wantPhase(job, v1.PodSucceeded)
-		for _, line := range h.engine.Transcript()[before:] {
+		for _, line := range h.runtime.Transcript()[before:] {
 			if strings.HasPrefix(line, "start") || strings.HasPrefix(line, "sandbox") {
 				h.Fatalf("completed pod was started again: %s", line)
 			}
@@ -68,7 +68,7 @@ func TestPW3_UpdateWithoutSpec(t *testing.T) {
 
 func TestPW5_StaticPodReAdded(t *testing.T) { // PW-45
 	run(t, func(h *harness) {
-		h.engine.Script("app", engine.Script{Ending: 5 * time.Second})
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: 5 * time.Second})
 		etcd := newStaticPod("etcd", "u1")
 		h.create(etcd)
 		h.remove(etcd)
@@ -89,14 +89,14 @@ func TestPW6_LateUpdate(t *testing.T) {
 		h.create(web)
 		deleted := h.delete(web, 5)
 		h.wantStage(web, "finished")
-		starts := h.engine.Calls("StartContainer")
+		starts := h.runtime.CallCount("StartContainer")
 		for _, op := range []plan.Op{plan.OpCreate, plan.OpUpdate, plan.OpSync, plan.OpKill} {
 			h.UpdatePod(worker.Update{Op: op, Pod: web})
 			h.UpdatePod(worker.Update{Op: op, Pod: deleted})
 		}
 		h.advance(5 * time.Minute)
 		h.wantStage(web, "finished")
-		if got := h.engine.Calls("StartContainer"); got != starts {
+		if got := h.runtime.CallCount("StartContainer"); got != starts {
 			h.Fatalf("got %d starts of a finished pod, want 0", got-starts)
 		}
 	})
@@ -176,7 +176,7 @@ func TestWorkers_ConcurrentUpdatesBeforeRun(t *testing.T) {
 		}
 		h.stopWorkers()
 		h.startWorkers()
-		h.engine.Exit("uid-web7", "app", 1)
+		h.runtime.ExitContainer("uid-web7", "app", 1)
 		h.advance(time.Minute)
 		h.wantRunning(newAPIPod("web7"), true)
 		if err := h.Workers.Run(h.Context()); err == nil {

@@ -1,4 +1,4 @@
-package engine
+package fakeruntime
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 // Call is one call of a method.
 type Call struct {
 	Method    string
-	Pod       podid.UID
+	PodUID    podid.UID
 	Container string // its name, where the call is about one
 }
 
@@ -19,10 +19,10 @@ type Call struct {
 type Fault struct {
 	// Delay passes before anything happens. Forever: until the caller gives up.
 	Delay time.Duration
-	// Pretends tells that the call says that it did its work, and did nothing.
-	Pretends bool
-	// Executes tells that the call does its work before it fails: the answer is lost.
-	Executes bool
+	// Skip tells that the call says that it did its work, and did nothing.
+	Skip bool
+	// LostResponse tells that the call does its work before it fails: the answer is lost.
+	LostResponse bool
 	// Err is what the caller gets; nil: what the call itself says.
 	Err error
 }
@@ -34,18 +34,18 @@ type armed struct {
 	healed  chan struct{} // closed when it is over
 }
 
-// Break lets the fault befall every call that matches, until heal is called: then those that it delays go on at once. The
+// Inject lets the fault befall every call that matches, until heal is called: then those that it delays go on at once. The
 // first fault that matches counts.
-func (e *Engine) Break(matches func(Call) bool, fault Fault) (heal func()) {
+func (r *Runtime) Inject(matches func(Call) bool, fault Fault) (heal func()) {
 	a := &armed{matches, fault, make(chan struct{})}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.faults = append(e.faults, a)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.faults = append(r.faults, a)
 	return func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if i := slices.Index(e.faults, a); i >= 0 {
-			e.faults = slices.Delete(e.faults, i, i+1)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if i := slices.Index(r.faults, a); i >= 0 {
+			r.faults = slices.Delete(r.faults, i, i+1)
 			close(a.healed)
 		}
 	}
@@ -57,15 +57,15 @@ func Method(name string) func(Call) bool {
 }
 
 // do runs the work of a call under whatever fault is armed for it.
-func (e *Engine) do(ctx context.Context, call Call, work func() error) error {
-	fault, healed := e.strike(call)
+func (r *Runtime) do(ctx context.Context, call Call, work func() error) error {
+	fault, healed := r.strike(call)
 	if err := wait(ctx, fault.Delay, healed); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if fault.Pretends || (fault.Err != nil && !fault.Executes) {
+	if fault.Skip || (fault.Err != nil && !fault.LostResponse) {
 		return fault.Err
 	}
 	err := work()
@@ -75,11 +75,11 @@ func (e *Engine) do(ctx context.Context, call Call, work func() error) error {
 	return err
 }
 
-func (e *Engine) strike(call Call) (Fault, <-chan struct{}) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.calls[call.Method]++
-	for _, a := range e.faults {
+func (r *Runtime) strike(call Call) (Fault, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls[call.Method]++
+	for _, a := range r.faults {
 		if a.matches(call) {
 			return a.fault, a.healed
 		}

@@ -2,7 +2,7 @@
 // a script says, its calls fail, hang or lose their answers on demand, and it keeps a transcript.
 //
 // It needs nothing but time, which it takes from the time package, so that a testing/synctest bubble can move it.
-package engine
+package fakeruntime
 
 import (
 	"fmt"
@@ -15,15 +15,15 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// Engine is the runtime. Any goroutine may call its methods, and what it returns is the caller's.
-type Engine struct {
+// Runtime is the runtime. Any goroutine may call its methods, and what it returns is the caller's.
+type Runtime struct {
 	mu         sync.Mutex // guards all below
 	pods       map[podid.UID]*pod
 	scripts    map[string]Script
 	faults     []*armed
 	watchers   map[*watcher]struct{}
 	transcript []string
-	misdeeds   []string
+	violations []string
 	newest     time.Time // of all that was created, so that no two things are of the same age
 	addresses  int
 	calls      map[string]int
@@ -38,47 +38,47 @@ type pod struct {
 }
 
 // New is an engine that holds nothing.
-func New() *Engine {
-	return &Engine{
+func New() *Runtime {
+	return &Runtime{
 		pods: map[podid.UID]*pod{}, scripts: map[string]Script{}, watchers: map[*watcher]struct{}{}, calls: map[string]int{},
 	}
 }
 
 // Script says what containers of that name do from now on, in every pod. Those that run go on as they are.
-func (e *Engine) Script(container string, script Script) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.scripts[container] = script
+func (r *Runtime) SetScript(container string, script Script) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.scripts[container] = script
 }
 
 // Transcript lists what was done, in order: "sandbox web_shop #0", "start web_shop/app #0", "stop web_shop/app", ...
 // Calls that failed before they did anything are not in it.
-func (e *Engine) Transcript() []string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Clone(e.transcript)
+func (r *Runtime) Transcript() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.transcript)
 }
 
 // Calls counts the calls of a method by its name, those that failed included.
-func (e *Engine) Calls(method string) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.calls[method]
+func (r *Runtime) CallCount(method string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calls[method]
 }
 
-// Misdeeds lists what no driver of a runtime may ever do: two instances of one container at a time, a container in a
+// Violations lists what no driver of a runtime may ever do: two instances of one container at a time, a container in a
 // dead sandbox, the removal of what runs.
-func (e *Engine) Misdeeds() []string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Clone(e.misdeeds)
+func (r *Runtime) Violations() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.violations)
 }
 
 // Exit ends the running instance of a container with that code, as if its process had. It reports whether there was one.
-func (e *Engine) Exit(uid podid.UID, name string, code int) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	p, found := e.pods[uid]
+func (r *Runtime) ExitContainer(uid podid.UID, name string, code int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, found := r.pods[uid]
 	if !found {
 		return false
 	}
@@ -86,47 +86,47 @@ func (e *Engine) Exit(uid podid.UID, name string, code int) bool {
 	if c == nil {
 		return false
 	}
-	e.endLocked(c, code, "")
+	r.endLocked(c, code, "")
 	return true
 }
 
 // Reboot ends every container and every sandbox, as the power does. What was there is still known.
-func (e *Engine) Reboot() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.noteLocked("reboot")
-	for _, p := range e.pods {
+func (r *Runtime) Reboot() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.noteLocked("reboot")
+	for _, p := range r.pods {
 		for _, c := range p.containers {
-			e.endLocked(c, 255, "Unknown")
+			r.endLocked(c, 255, "Unknown")
 		}
 		for _, s := range p.sandboxes {
 			s.Ready = false
 		}
-		e.tellLocked(p.uid)
+		r.tellLocked(p.uid)
 	}
 }
 
-func (e *Engine) noteLocked(format string, args ...any) {
-	e.transcript = append(e.transcript, fmt.Sprintf(format, args...))
+func (r *Runtime) noteLocked(format string, args ...any) {
+	r.transcript = append(r.transcript, fmt.Sprintf(format, args...))
 }
 
-func (e *Engine) blameLocked(format string, args ...any) {
-	e.misdeeds = append(e.misdeeds, fmt.Sprintf(format, args...))
+func (r *Runtime) blameLocked(format string, args ...any) {
+	r.violations = append(r.violations, fmt.Sprintf(format, args...))
 }
 
 // birthLocked is now, or just after the youngest thing that there is.
-func (e *Engine) birthLocked() time.Time {
+func (r *Runtime) birthLocked() time.Time {
 	now := time.Now()
-	if !now.After(e.newest) {
-		now = e.newest.Add(1)
+	if !now.After(r.newest) {
+		now = r.newest.Add(1)
 	}
-	e.newest = now
+	r.newest = now
 	return now
 }
 
-func (e *Engine) addressLocked() netip.Addr {
-	e.addresses++
-	return netip.AddrFrom4([4]byte{10, 88, byte(e.addresses >> 8), byte(e.addresses)})
+func (r *Runtime) addressLocked() netip.Addr {
+	r.addresses++
+	return netip.AddrFrom4([4]byte{10, 88, byte(r.addresses >> 8), byte(r.addresses)})
 }
 
 func (p *pod) running(name string) *container {

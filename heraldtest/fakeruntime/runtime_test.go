@@ -1,4 +1,4 @@
-package engine_test
+package fakeruntime_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/heraldnode/herald/derive"
-	"github.com/heraldnode/herald/heraldtest/engine"
+	"github.com/heraldnode/herald/heraldtest/fakeruntime"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
@@ -32,14 +32,14 @@ var web = &v1.Pod{
 // bench is an engine in a bubble, with one pod's sandbox.
 type bench struct {
 	*testing.T
-	*engine.Engine
+	*fakeruntime.Runtime
 	sandbox string
 }
 
 func onBench(t *testing.T, story func(*bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{T: t, Engine: engine.New()}
+		b := &bench{T: t, Runtime: fakeruntime.New()}
 		var err error
 		if b.sandbox, err = b.StartSandbox(b.Context(), web, 0); err != nil {
 			b.Fatal(err)
@@ -73,21 +73,21 @@ func (b *bench) newest() observed.Container {
 
 func TestAContainerDoesWhatItsScriptSays(t *testing.T) {
 	tests := map[string]struct {
-		script engine.Script
+		script fakeruntime.Script
 		after  time.Duration
 		state  observed.State
 		code   int
 	}{
-		"it runs until it is stopped":   {engine.Script{}, time.Hour, observed.Running, 0},
-		"it ends by itself":             {engine.Script{Runs: time.Minute, ExitCode: 3}, time.Minute, observed.Exited, 3},
-		"but not before its time":       {engine.Script{Runs: time.Minute, ExitCode: 3}, 59 * time.Second, observed.Running, 0},
-		"its image takes time to come":  {engine.Script{Pull: time.Minute, Runs: time.Minute}, 59 * time.Second, observed.Running, 0},
-		"its hook takes time, it lives": {engine.Script{PostStart: time.Minute, Runs: 90 * time.Second}, 31 * time.Second, observed.Exited, 0},
+		"it runs until it is stopped":   {fakeruntime.Script{}, time.Hour, observed.Running, 0},
+		"it ends by itself":             {fakeruntime.Script{RunDuration: time.Minute, ExitCode: 3}, time.Minute, observed.Exited, 3},
+		"but not before its time":       {fakeruntime.Script{RunDuration: time.Minute, ExitCode: 3}, 59 * time.Second, observed.Running, 0},
+		"its image takes time to come":  {fakeruntime.Script{PullDuration: time.Minute, RunDuration: time.Minute}, 59 * time.Second, observed.Running, 0},
+		"its hook takes time, it lives": {fakeruntime.Script{PostStartDuration: time.Minute, RunDuration: 90 * time.Second}, 31 * time.Second, observed.Exited, 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			onBench(t, func(b *bench) {
-				b.Script("app", test.script)
+				b.SetScript("app", test.script)
 				b.mustStart(0)
 				time.Sleep(test.after)
 				synctest.Wait()
@@ -102,22 +102,22 @@ func TestAContainerDoesWhatItsScriptSays(t *testing.T) {
 
 func TestAStopTakesTheHookAndTheGraceIntoAccount(t *testing.T) { // PW-24
 	tests := map[string]struct {
-		script engine.Script
+		script fakeruntime.Script
 		grace  time.Duration
 		took   time.Duration
 		code   int
 	}{
-		"it ends at once":                  {engine.Script{}, 30 * time.Second, 0, 143},
-		"it takes its time":                {engine.Script{Ending: 5 * time.Second}, 30 * time.Second, 5 * time.Second, 143},
-		"it ignores the signal":            {engine.Script{Ending: engine.Forever}, 30 * time.Second, 30 * time.Second, 137},
-		"the hook is deducted":             {engine.Script{PreStop: 20 * time.Second, Ending: engine.Forever}, 30 * time.Second, 30 * time.Second, 137},
-		"2 s are left after a long hook":   {engine.Script{PreStop: time.Hour, Ending: engine.Forever}, 30 * time.Second, 32 * time.Second, 137},
-		"2 s are left of the least of all": {engine.Script{Ending: engine.Forever}, time.Second, 2 * time.Second, 137},
+		"it ends at once":                  {fakeruntime.Script{}, 30 * time.Second, 0, 143},
+		"it takes its time":                {fakeruntime.Script{StopDuration: 5 * time.Second}, 30 * time.Second, 5 * time.Second, 143},
+		"it ignores the signal":            {fakeruntime.Script{StopDuration: fakeruntime.Forever}, 30 * time.Second, 30 * time.Second, 137},
+		"the hook is deducted":             {fakeruntime.Script{PreStopDuration: 20 * time.Second, StopDuration: fakeruntime.Forever}, 30 * time.Second, 30 * time.Second, 137},
+		"2 s are left after a long hook":   {fakeruntime.Script{PreStopDuration: time.Hour, StopDuration: fakeruntime.Forever}, 30 * time.Second, 32 * time.Second, 137},
+		"2 s are left of the least of all": {fakeruntime.Script{StopDuration: fakeruntime.Forever}, time.Second, 2 * time.Second, 137},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			onBench(t, func(b *bench) {
-				b.Script("app", test.script)
+				b.SetScript("app", test.script)
 				c := b.mustStart(0)
 				began := time.Now()
 				err := b.StopContainer(b.Context(), web, plan.Stop{ID: c.ID, Grace: test.grace})
@@ -132,7 +132,7 @@ func TestAStopTakesTheHookAndTheGraceIntoAccount(t *testing.T) { // PW-24
 func TestEveryCallEndsWithItsContext(t *testing.T) {
 	onBench(t, func(b *bench) {
 		c := b.mustStart(0)
-		b.Break(func(engine.Call) bool { return true }, engine.Fault{Delay: engine.Forever})
+		b.Inject(func(fakeruntime.Call) bool { return true }, fakeruntime.Fault{Delay: fakeruntime.Forever})
 		calls := map[string]func(context.Context) error{
 			"StartSandbox":   func(ctx context.Context) error { _, err := b.StartSandbox(ctx, web, 1); return err },
 			"StartContainer": func(ctx context.Context) error { return b.start(ctx, 1) },
@@ -156,7 +156,7 @@ func TestEveryCallEndsWithItsContext(t *testing.T) {
 func TestALostAnswerHidesWorkThatWasDoneAndARepetitionFindsIt(t *testing.T) {
 	lost := errors.New("the connection broke")
 	onBench(t, func(b *bench) {
-		heal := b.Break(engine.Method("StartContainer"), engine.Fault{Executes: true, Err: lost})
+		heal := b.Inject(fakeruntime.Method("StartContainer"), fakeruntime.Fault{LostResponse: true, Err: lost})
 		if err := b.start(b.Context(), 0); !errors.Is(err, lost) {
 			b.Fatal(err)
 		}
@@ -180,7 +180,7 @@ func TestMisuseIsRemembered(t *testing.T) {
 		}
 		b.Reboot()
 		b.mustStart(2)
-		got := strings.Join(b.Misdeeds(), "\n")
+		got := strings.Join(b.Violations(), "\n")
 		for _, want := range []string{"while it ran", "while app ran", "not ready"} {
 			if !strings.Contains(got, want) {
 				b.Errorf("%q is not in:\n%s", want, got)
@@ -200,7 +200,7 @@ func TestAWatcherHearsOfEveryPodThatChanges(t *testing.T) {
 		if got := <-heard; got != uid {
 			b.Fatalf("heard of %s", got)
 		}
-		b.Exit(uid, "app", 1)
+		b.ExitContainer(uid, "app", 1)
 		if got := <-heard; got != uid {
 			b.Fatalf("heard of %s", got)
 		}
@@ -213,8 +213,8 @@ func TestAWatcherHearsOfEveryPodThatChanges(t *testing.T) {
 
 func TestACallThatHangsGoesOnWhenTheFaultIsHealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := engine.New()
-		heal := e.Break(func(engine.Call) bool { return true }, engine.Fault{Delay: engine.Forever})
+		e := fakeruntime.New()
+		heal := e.Inject(func(fakeruntime.Call) bool { return true }, fakeruntime.Fault{Delay: fakeruntime.Forever})
 		answers := make(chan error, 1)
 		go func() {
 			runtime, network := e.Ready(t.Context())
@@ -233,8 +233,8 @@ func TestACallThatHangsGoesOnWhenTheFaultIsHealed(t *testing.T) {
 }
 
 func TestARuntimeThatFailsIsReadyForNothing(t *testing.T) {
-	e, broken := engine.New(), errors.New("out of order")
-	e.Break(engine.Method("Ready"), engine.Fault{Err: broken})
+	e, broken := fakeruntime.New(), errors.New("out of order")
+	e.Inject(fakeruntime.Method("Ready"), fakeruntime.Fault{Err: broken})
 	if runtime, network := e.Ready(t.Context()); !errors.Is(runtime, broken) || !errors.Is(network, broken) {
 		t.Fatalf("got %v and %v", runtime, network)
 	}

@@ -1,4 +1,4 @@
-package engine
+package fakeruntime
 
 import (
 	"context"
@@ -15,11 +15,11 @@ type watcher struct {
 }
 
 // ListPods is every pod that the engine holds, in any state.
-func (e *Engine) ListPods(ctx context.Context) (pods []*observed.Pod, err error) {
-	err = e.do(ctx, Call{Method: "ListPods"}, func() error {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		for _, p := range e.pods {
+func (r *Runtime) ListPods(ctx context.Context) (pods []*observed.Pod, err error) {
+	err = r.do(ctx, Call{Method: "ListPods"}, func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, p := range r.pods {
 			pods = append(pods, p.observe())
 		}
 		return nil
@@ -28,11 +28,11 @@ func (e *Engine) ListPods(ctx context.Context) (pods []*observed.Pod, err error)
 }
 
 // InspectPod is one pod in full. One that is not there has neither sandboxes nor containers.
-func (e *Engine) InspectPod(ctx context.Context, uid podid.UID) (seen *observed.Pod, err error) {
-	err = e.do(ctx, Call{Method: "InspectPod", Pod: uid}, func() error {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if p, found := e.pods[uid]; found {
+func (r *Runtime) InspectPod(ctx context.Context, uid podid.UID) (seen *observed.Pod, err error) {
+	err = r.do(ctx, Call{Method: "InspectPod", PodUID: uid}, func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if p, found := r.pods[uid]; found {
 			seen = p.observe()
 		} else {
 			seen = &observed.Pod{UID: uid, At: time.Now()}
@@ -43,15 +43,15 @@ func (e *Engine) InspectPod(ctx context.Context, uid podid.UID) (seen *observed.
 }
 
 // WatchPods calls back with each pod that changes until ctx ends. Changes that come while it is called are told once.
-func (e *Engine) WatchPods(ctx context.Context, changed func(podid.UID)) error {
+func (r *Runtime) WatchPods(ctx context.Context, changed func(podid.UID)) error {
 	w := &watcher{changed: map[podid.UID]bool{}, wake: make(chan struct{}, 1)}
-	e.mu.Lock()
-	e.watchers[w] = struct{}{}
-	e.mu.Unlock()
+	r.mu.Lock()
+	r.watchers[w] = struct{}{}
+	r.mu.Unlock()
 	defer func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		delete(e.watchers, w)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.watchers, w)
 	}()
 	for {
 		select {
@@ -59,18 +59,18 @@ func (e *Engine) WatchPods(ctx context.Context, changed func(podid.UID)) error {
 			return ctx.Err()
 		case <-w.wake:
 		}
-		e.mu.Lock()
+		r.mu.Lock()
 		uids := w.changed
 		w.changed = map[podid.UID]bool{}
-		e.mu.Unlock()
+		r.mu.Unlock()
 		for uid := range uids {
 			changed(uid)
 		}
 	}
 }
 
-func (e *Engine) tellLocked(uid podid.UID) {
-	for w := range e.watchers {
+func (r *Runtime) tellLocked(uid podid.UID) {
+	for w := range r.watchers {
 		w.changed[uid] = true
 		select {
 		case w.wake <- struct{}{}:

@@ -1,4 +1,4 @@
-package engine
+package fakeruntime
 
 import (
 	"context"
@@ -15,17 +15,17 @@ const Forever time.Duration = math.MaxInt64
 // ends at once.
 type Script struct {
 	// Pull is how long its image takes to come; PullError is how that ends.
-	Pull      time.Duration
-	PullError error
+	PullDuration time.Duration
+	PullErr      error
 	// PostStart and PreStop are how long its hooks take.
-	PostStart, PreStop time.Duration
+	PostStartDuration, PreStopDuration time.Duration
 	// Runs is how long it runs before it ends by itself with ExitCode. Zero: until it is stopped.
-	Runs     time.Duration
-	ExitCode int
+	RunDuration time.Duration
+	ExitCode    int
 	// Message is what it leaves behind as its termination message, however it ends.
-	Message string
+	TerminationMessage string
 	// Ending is how long it takes to end after SIGTERM. Forever: it ignores it.
-	Ending time.Duration
+	StopDuration time.Duration
 }
 
 // container is one instance. The engine's lock guards it.
@@ -43,20 +43,20 @@ const (
 	exitKilled     = 137
 )
 
-func (e *Engine) runLocked(c *container) {
+func (r *Runtime) runLocked(c *container) {
 	c.seen.State, c.seen.StartedAt = observed.Running, time.Now()
-	if c.script.Runs > 0 && c.script.Runs != Forever {
-		c.clock = time.AfterFunc(c.script.Runs, func() { e.end(c, c.script.ExitCode) })
+	if c.script.RunDuration > 0 && c.script.RunDuration != Forever {
+		c.clock = time.AfterFunc(c.script.RunDuration, func() { r.end(c, c.script.ExitCode) })
 	}
 }
 
-func (e *Engine) end(c *container, code int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.endLocked(c, code, "")
+func (r *Runtime) end(c *container, code int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.endLocked(c, code, "")
 }
 
-func (e *Engine) endLocked(c *container, code int, reason string) {
+func (r *Runtime) endLocked(c *container, code int, reason string) {
 	if c.seen.State == observed.Exited {
 		return
 	}
@@ -70,23 +70,23 @@ func (e *Engine) endLocked(c *container, code int, reason string) {
 		}
 	}
 	c.seen.State = observed.Exited
-	c.seen.Exit = &observed.Exit{Code: code, Reason: reason, Message: c.script.Message, FinishedAt: time.Now()}
+	c.seen.Exit = &observed.Exit{Code: code, Reason: reason, Message: c.script.TerminationMessage, FinishedAt: time.Now()}
 	close(c.ended)
-	e.tellLocked(c.pod.uid)
+	r.tellLocked(c.pod.uid)
 }
 
 // askLocked sends SIGTERM. A second one changes nothing.
-func (e *Engine) askLocked(c *container) {
+func (r *Runtime) askLocked(c *container) {
 	if c.asked || c.seen.State != observed.Running {
 		return
 	}
 	c.asked = true
-	switch c.script.Ending {
+	switch c.script.StopDuration {
 	case 0:
-		e.endLocked(c, exitTerminated, "")
+		r.endLocked(c, exitTerminated, "")
 	case Forever:
 	default:
-		time.AfterFunc(c.script.Ending, func() { e.end(c, exitTerminated) })
+		time.AfterFunc(c.script.StopDuration, func() { r.end(c, exitTerminated) })
 	}
 }
 
