@@ -123,6 +123,22 @@ func formatAnswer(answer any) string {
 	return "\n" + strings.TrimSpace(string(text))
 }
 
+// sides holds one value for each side.
+type sides[T comparable] struct{ kubelet, herald T }
+
+func pair[T comparable](kubelet, herald T) sides[T] { return sides[T]{kubelet, herald} }
+
+// expect checks both sides. If the kubelet's value is unexpected, the table of differences is out of date.
+func expect[T comparable](t *testing.T, what string, got, want sides[T]) {
+	t.Helper()
+	if got.kubelet != want.kubelet {
+		t.Errorf("%s: kubelet: got %v, want %v as the table of differences says", what, got.kubelet, want.kubelet)
+	}
+	if got.herald != want.herald {
+		t.Errorf("%s: Herald: got %v, want %v", what, got.herald, want.herald)
+	}
+}
+
 // shrink makes a failing case smaller, one change at a time: it removes elements of lists and maps and clears fields.
 // Cases are copied before they are changed.
 func shrink[C any](c C, fails func(C) bool) C {

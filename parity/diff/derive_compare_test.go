@@ -188,7 +188,7 @@ var compareMerge = newComparison(
 	func(c mergeCase) string {
 		api, original := c.API, c.Ours.DeepCopy()
 		sent := c.Ours.DeepCopy()
-		if isTerminal(api.Phase) && api.Phase != sent.Phase { // SM-68
+		if derive.IsTerminal(api.Phase) && api.Phase != sent.Phase { // SM-68
 			sent.Phase, sent.Reason, sent.Message = api.Phase, api.Reason, api.Message
 		}
 		sent.ObservedGeneration = max(api.ObservedGeneration, sent.ObservedGeneration) // SM-27
@@ -211,8 +211,6 @@ var compareMerge = newComparison(
 		return ""
 	},
 )
-
-func isTerminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
 
 func TestSM24_SameContinuation(t *testing.T)     { compareContinue.run(t) }
 func TestSM17_SameTermination(t *testing.T)      { compareTerminate.run(t) }

@@ -23,22 +23,6 @@ func (c statusCase) run() (theirs, ours v1.PodStatus) {
 	return kubeletGenerator.Generate(newStatusInput(c)), c.heraldStatus()
 }
 
-// sides holds one value for each side.
-type sides[T comparable] struct{ kubelet, herald T }
-
-func pair[T comparable](kubelet, herald T) sides[T] { return sides[T]{kubelet, herald} }
-
-// expect checks both sides. If the kubelet's value is unexpected, the table of differences is out of date.
-func expect[T comparable](t *testing.T, what string, got, want sides[T]) {
-	t.Helper()
-	if got.kubelet != want.kubelet {
-		t.Errorf("%s: kubelet: got %v, want %v as the table of differences says", what, got.kubelet, want.kubelet)
-	}
-	if got.herald != want.herald {
-		t.Errorf("%s: Herald: got %v, want %v", what, got.herald, want.herald)
-	}
-}
-
 func podWith(policy v1.RestartPolicy, names ...string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u1", Generation: 2}}
 	pod.Spec.RestartPolicy = policy

@@ -196,9 +196,9 @@ func keepPublishedAddresses(input *kubelet.StatusInput) {
 func keepTerminalPhase(c statusCase, input *kubelet.StatusInput) {
 	api, previous := &c.Pod.Status, c.baseStatus()
 	switch {
-	case isTerminal(api.Phase) && api.Phase != previous.Phase:
+	case derive.IsTerminal(api.Phase) && api.Phase != previous.Phase:
 		input.Eviction = &lifecycle.ShouldEvictResponse{Evict: true, Reason: api.Reason, Message: api.Message}
-	case isTerminal(previous.Phase):
+	case derive.IsTerminal(previous.Phase):
 		input.Pod.Status.Phase = previous.Phase
 		input.Eviction = &lifecycle.ShouldEvictResponse{Evict: true}
 		input.Eviction.Reason, input.Eviction.Message = inheritedReason(c)

@@ -102,7 +102,7 @@ var compareStatus = newComparison(generateStatusCase, func(c statusCase) string 
 	}
 	ours := c.heraldStatus()
 	ours.ObservedGeneration, ours.StartTime = 0, nil // the kubelet sets them later, see compareContinue
-	if changedPhase := isTerminal(c.baseStatus().Phase) && c.Pod.Status.Phase == v1.PodRunning; changedPhase {
+	if changedPhase := derive.IsTerminal(c.baseStatus().Phase) && c.Pod.Status.Phase == v1.PodRunning; changedPhase {
 		ours.Resources, theirs.Resources = nil, nil // the kubelet's input has another phase
 	}
 	clearConditionTimes(&ours)

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/podid"
 )
 
@@ -213,7 +214,7 @@ func (pair *nodePair) kubectlDelete(sim *podSim, grace int64) {
 	for _, n := range pair.nodes {
 		n.cluster.deletePod(sim.name, grace)
 	}
-	if isEnd := sim.phase == v1.PodSucceeded || sim.phase == v1.PodFailed; isEnd && pair.nodes[1].cluster.getPod(sim.name) == nil {
+	if derive.IsTerminal(sim.phase) && pair.nodes[1].cluster.getPod(sim.name) == nil {
 		pair.allowedExtra++
 	}
 	pair.waitIdle()

@@ -17,7 +17,7 @@ import (
 	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
-// hangTimeout is how long a pod may take to settle. It only ends a hang: a busy machine must not fail a test (C1).
+// hangTimeout is how long a pod may take to settle. It only ends a hang: a busy machine must not fail a test.
 const hangTimeout = 6 * time.Minute
 
 // scenario is one pod and what happens to it.

@@ -21,7 +21,7 @@ import (
 	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
-// maxConcurrentScenarios bounds how many pods start on both agents at once. More overload a machine with two cores (C1).
+// maxConcurrentScenarios bounds how many pods start on both agents at once. More overload a machine with two cores.
 const maxConcurrentScenarios = 20
 
 func TestSideBySide(t *testing.T) {
