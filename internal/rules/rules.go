@@ -1,5 +1,5 @@
-// Package rules tells which rule of docs/behaviour.md is named by which test. Its own test writes docs/rules.md and the
-// count in the README, and fails when they are not true any more.
+// Package rules finds the tests of each rule in docs/behaviour.md. Its own test generates docs/rules.md and the count in
+// README.md, and fails if they are out of date.
 package rules
 
 import (
@@ -10,58 +10,58 @@ import (
 	"strings"
 )
 
-// Rule is one numbered sentence of the specification.
+// Rule is one numbered statement of the specification.
 type Rule struct {
 	ID    string
-	Tests []string // where it is named, as "package.Test"
+	Tests []string // the tests that cite it, as "folder/Test"
 }
-
-var (
-	defined  = regexp.MustCompile(`^- \*\*([A-Z]+-[0-9]+)\*\*`)
-	written  = regexp.MustCompile(`\b(` + kinds + `)-([0-9]+)\b`)
-	inAName  = regexp.MustCompile(`(` + kinds + `)([0-9]+)`)
-	numbered = regexp.MustCompile(`^(` + kinds + `)-[0-9]+$`)
-)
 
 const kinds = "PM|CFG|SM|GEN|PH|PW|PLEG|PRB|BUG"
 
-// Defined lists the rules of a specification in its order.
+var (
+	definition  = regexp.MustCompile(`^- \*\*([A-Z]+-[0-9]+)\*\*`)
+	idInText    = regexp.MustCompile(`\b(` + kinds + `)-([0-9]+)\b`)
+	idInName    = regexp.MustCompile(`(` + kinds + `)([0-9]+)`)
+	idKnownKind = regexp.MustCompile(`^(` + kinds + `)-[0-9]+$`)
+)
+
+// Defined returns the IDs of the rules in a specification, in its order.
 func Defined(markdown string) ([]string, error) {
 	var ids []string
 	for line := range strings.Lines(markdown) {
-		found := defined.FindStringSubmatch(line)
-		if found == nil {
+		match := definition.FindStringSubmatch(line)
+		if match == nil {
 			continue
 		}
-		if !numbered.MatchString(found[1]) {
-			return nil, fmt.Errorf("rule %s is of no known kind (%s)", found[1], kinds)
+		id := match[1]
+		if !idKnownKind.MatchString(id) {
+			return nil, fmt.Errorf("rule %s: unknown kind (known: %s)", id, kinds)
 		}
-		if slices.Contains(ids, found[1]) {
-			return nil, fmt.Errorf("rule %s is there twice", found[1])
+		if slices.Contains(ids, id) {
+			return nil, fmt.Errorf("rule %s is defined twice", id)
 		}
-		ids = append(ids, found[1])
+		ids = append(ids, id)
 	}
 	return ids, nil
 }
 
-// Join gives each rule the tests that name it. A test that names a rule which does not exist is an error: it proves
-// nothing, or was mistyped.
-func Join(ids []string, named map[string][]string) ([]Rule, error) {
+// Join returns the rules with the tests that cite them. A test that cites an undefined rule is an error.
+func Join(ids []string, cited map[string][]string) ([]Rule, error) {
 	all := make([]Rule, 0, len(ids))
 	for _, id := range ids {
-		tests := slices.Clone(named[id])
+		tests := slices.Clone(cited[id])
 		slices.Sort(tests)
 		all = append(all, Rule{ID: id, Tests: slices.Compact(tests)})
 	}
-	for _, id := range slices.Sorted(maps.Keys(named)) {
+	for _, id := range slices.Sorted(maps.Keys(cited)) {
 		if !slices.Contains(ids, id) {
-			return nil, fmt.Errorf("%s names %s, which is no rule", named[id][0], id)
+			return nil, fmt.Errorf("%s cites %s, which is not defined", cited[id][0], id)
 		}
 	}
 	return all, nil
 }
 
-// Untested are the rules that no test names.
+// Untested returns the IDs of the rules that no test cites.
 func Untested(all []Rule) []string {
 	var ids []string
 	for _, rule := range all {
@@ -70,4 +70,46 @@ func Untested(all []Rule) []string {
 		}
 	}
 	return ids
+}
+
+const head = `# Rules and their tests
+
+Generated from the tests of both modules by ` + "`go test ./internal/rules -update`" + `; do not edit. The rules are defined in
+[behaviour.md](behaviour.md).
+
+`
+
+// Document returns the content of docs/rules.md.
+func Document(all []Rule) string {
+	var out strings.Builder
+	out.WriteString(head)
+	out.WriteString(Count(all) + "\n")
+	if untested := Untested(all); len(untested) > 0 {
+		fmt.Fprintf(&out, "\nNot named by any test: %s.\n", strings.Join(untested, ", "))
+	}
+	out.WriteString("\n| rule | tests |\n| --- | --- |\n")
+	for _, rule := range all {
+		fmt.Fprintf(&out, "| %s | %s |\n", rule.ID, strings.Join(rule.Tests, "<br>"))
+	}
+	return out.String()
+}
+
+// Count returns the sentence for README.md.
+func Count(all []Rule) string {
+	return fmt.Sprintf("%d of %d rules are named by a test.", len(all)-len(Untested(all)), len(all))
+}
+
+const (
+	countBegin = "<!-- rules: written by go test ./internal/rules -update -->"
+	countEnd   = "<!-- /rules -->"
+)
+
+// ReplaceCount replaces the sentence between the markers in README.md.
+func ReplaceCount(readme string, all []Rule) (string, error) {
+	before, rest, hasBegin := strings.Cut(readme, countBegin)
+	_, after, hasEnd := strings.Cut(rest, countEnd)
+	if !hasBegin || !hasEnd {
+		return "", fmt.Errorf("README.md has no markers for the count: add %s%s", countBegin, countEnd)
+	}
+	return before + countBegin + Count(all) + countEnd + after, nil
 }

@@ -1,5 +1,5 @@
-// Command skips reads the JSON records of test runs (go test -json) and lists the tests that were skipped, each with the
-// line in which it says why. With CI=true a skipped test is a failure: there, everything must have run.
+// Command skips reads the output of go test -json and lists the skipped tests with their reasons. With CI=true a skipped
+// test is a failure.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// event is one line of `go test -json`.
+// event is one line of go test -json.
 type event struct {
 	Action, Package, Test, Output string
 }
@@ -27,15 +27,15 @@ func main() {
 		skipped = append(skipped, found...)
 	}
 	if len(skipped) == 0 {
-		fmt.Println("Nothing was skipped.")
+		fmt.Println("No tests were skipped.")
 		return
 	}
-	fmt.Printf("Skipped on this machine (%d):\n", len(skipped))
+	fmt.Printf("Skipped tests (%d):\n", len(skipped))
 	for _, line := range skipped {
 		fmt.Println("  " + line)
 	}
 	if os.Getenv("CI") == "true" {
-		fmt.Println("With CI=true nothing may be skipped.")
+		fmt.Println("No test may be skipped with CI=true.")
 		os.Exit(1)
 	}
 }
@@ -43,28 +43,32 @@ func main() {
 func readFile(name string) ([]string, error) {
 	file, err := os.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("open a test record: %w", err)
+		return nil, fmt.Errorf("open test output: %w", err)
 	}
 	defer file.Close()
-	return Skipped(file)
+	skipped, err := findSkipped(file)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return skipped, nil
 }
 
-// Skipped lists the tests of one record that were skipped: package, test, and the reason it logged.
-func Skipped(record io.Reader) ([]string, error) {
+// findSkipped returns package, name and reason of each skipped test.
+func findSkipped(output io.Reader) ([]string, error) {
 	var skipped []string
 	reasons := map[string]string{}
-	lines := bufio.NewScanner(record)
+	lines := bufio.NewScanner(output)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
 		var e event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			continue // build output between the records
+			continue // build output between the events
 		}
 		key := e.Package + " " + e.Test
 		switch {
 		case e.Test == "":
-		case e.Action == "output" && reason(e.Output) != "":
-			reasons[key] = reason(e.Output)
+		case e.Action == "output" && logMessage(e.Output) != "":
+			reasons[key] = logMessage(e.Output)
 		case e.Action == "skip":
 			skipped = append(skipped, key+": "+reasons[key])
 		}
@@ -72,15 +76,15 @@ func Skipped(record io.Reader) ([]string, error) {
 	return skipped, lines.Err()
 }
 
-// reason is what a test logged, without the file and line in front; empty for the test runner's own lines.
-func reason(output string) string {
+// logMessage returns the message that a test logged, without file and line. It returns "" for lines of the test runner.
+func logMessage(output string) string {
 	text := strings.TrimSpace(output)
 	if strings.HasPrefix(text, "===") || strings.HasPrefix(text, "---") {
 		return ""
 	}
 	if _, after, found := strings.Cut(text, "_test.go:"); found {
-		if _, said, found := strings.Cut(after, ": "); found {
-			return said
+		if _, message, found := strings.Cut(after, ": "); found {
+			return message
 		}
 	}
 	return text

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-const record = `{"Action":"run","Package":"p","Test":"TestRoot"}
+const testOutput = `{"Action":"run","Package":"p","Test":"TestRoot"}
 {"Action":"output","Package":"p","Test":"TestRoot","Output":"=== RUN   TestRoot\n"}
 {"Action":"output","Package":"p","Test":"TestRoot","Output":"    root_test.go:12: needs root: uid is 1000; run as root\n"}
 {"Action":"output","Package":"p","Test":"TestRoot","Output":"--- SKIP: TestRoot (0.00s)\n"}
@@ -17,11 +17,11 @@ const record = `{"Action":"run","Package":"p","Test":"TestRoot"}
 {"Action":"skip","Package":"without/tests"}
 `
 
-// run builds and runs the command over one record.
-func run(t *testing.T, content, ci string) (string, error) {
+// runSkips builds and runs the command on a file with the content.
+func runSkips(t *testing.T, content, ci string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
-	binary, file := filepath.Join(dir, "skips"), filepath.Join(dir, "record.json")
+	binary, file := filepath.Join(dir, "skips"), filepath.Join(dir, "output.json")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -34,22 +34,22 @@ func run(t *testing.T, content, ci string) (string, error) {
 	return string(out), err
 }
 
-func TestSkippedTestsAreListedWithTheirReason(t *testing.T) {
-	out, err := run(t, record, "")
+func TestSkips_ListsReasons(t *testing.T) {
+	out, err := runSkips(t, testOutput, "")
 	if err != nil || !strings.Contains(out, "  p TestRoot: needs root: uid is 1000; run as root\n") || strings.Contains(out, "without/tests") {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("got error %v, output\n%s\nwant TestRoot only", err, out)
 	}
 }
 
-func TestWithCISkippingIsAFailure(t *testing.T) {
-	if out, err := run(t, record, "true"); err == nil {
-		t.Fatalf("it passed:\n%s", out)
+func TestSkips_FailsInCI(t *testing.T) {
+	if out, err := runSkips(t, testOutput, "true"); err == nil {
+		t.Fatalf("got no error, want one:\n%s", out)
 	}
 }
 
-func TestWhenNothingWasSkippedItSaysSo(t *testing.T) {
-	out, err := run(t, `{"Action":"pass","Package":"p","Test":"TestOther"}`, "true")
-	if err != nil || out != "Nothing was skipped.\n" {
-		t.Fatalf("%v\n%s", err, out)
+func TestSkips_NoneSkipped(t *testing.T) {
+	out, err := runSkips(t, `{"Action":"pass","Package":"p","Test":"TestOther"}`, "true")
+	if err != nil || out != "No tests were skipped.\n" {
+		t.Fatalf("got error %v, output %q; want none, %q", err, out, "No tests were skipped.\n")
 	}
 }
