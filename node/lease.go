@@ -13,87 +13,87 @@ import (
 	"github.com/heraldnode/herald/node/report"
 )
 
-// tenant renews the lease. One goroutine owns it.
-type tenant struct {
+// leaseRenewer renews the node's lease. It is owned by one goroutine.
+type leaseRenewer struct {
 	*Node
-	held *coordinationv1.Lease // as the API server last had it; nil: to be read
+	lease *coordinationv1.Lease // the API server's latest known version; nil if it must be read
 }
 
-// run waits for the Node, which is to own the lease.
-func (t *tenant) run(ctx context.Context) {
-	if t.WaitForRegistration(ctx) != nil {
+// run waits for the Node object, which owns the lease.
+func (l *leaseRenewer) run(ctx context.Context) {
+	if l.WaitForRegistration(ctx) != nil {
 		return
 	}
-	pause := t.backoff()
+	backoff := l.newBackoff()
 	for ctx.Err() == nil {
-		err := t.renew(ctx)
-		next := t.interval() + rand.N(t.interval()/25) // so that nodes do not stay in step
+		err := l.renew(ctx)
+		pause := l.interval() + rand.N(l.interval()/25) // keeps nodes from renewing in step
 		if err != nil {
-			next = pause.Step()
-			t.failed(ctx, err, next)
+			pause = backoff.Step()
+			l.handleError(ctx, err, pause)
 		} else {
-			pause = t.backoff()
+			backoff = l.newBackoff()
 		}
-		sleep(ctx, next)
+		sleep(ctx, pause)
 	}
 }
 
-func (t *tenant) interval() time.Duration { return t.config.LeaseDuration / 4 }
+func (l *leaseRenewer) interval() time.Duration { return l.config.LeaseDuration / 4 }
 
-func (t *tenant) backoff() wait.Backoff {
-	return wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 20, Cap: t.interval()}
+func (l *leaseRenewer) newBackoff() wait.Backoff {
+	return wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 20, Cap: l.interval()}
 }
 
-func (t *tenant) failed(ctx context.Context, err error, next time.Duration) {
-	if ctx.Err() != nil {
-		return
-	}
-	t.metrics.renewals.WithLabelValues("failed").Inc()
-	t.config.Logger.Warn("The node's lease is not renewed", "node", t.config.NodeName, "again", next, "err", err)
-	if unanswered(err) {
-		t.config.Reconnect()
-	}
-}
-
-// unanswered reports whether the server has said nothing at all, so that the connection may be to blame.
-func unanswered(err error) bool {
-	var answer apierrors.APIStatus
-	return !errors.As(err, &answer) && !errors.Is(err, errDeleted) && !errors.Is(err, errNotRegistered)
-}
-
-// renew leaves the lease renewed, or says why it is not; after an error nothing is taken for known any more. A lease
-// without a Node would be collected as garbage, so that there is none while that is deleted.
-func (t *tenant) renew(ctx context.Context) error {
-	node := t.Object()
+// renew creates or renews the lease. After an error the lease is read again. While the Node object is deleted there is no
+// lease: without an owner it would be garbage collected.
+func (l *leaseRenewer) renew(ctx context.Context) error {
+	node := l.Object()
 	if node == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.interval())
+	ctx, cancel := context.WithTimeout(ctx, l.interval())
 	defer cancel()
-	if t.held == nil {
-		found, err := t.config.API.GetLease(ctx, t.config.NodeName)
+	if l.lease == nil {
+		lease, err := l.config.API.GetLease(ctx, l.config.NodeName)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 		if err == nil {
-			t.held = found
+			l.lease = lease
 		}
 	}
-	wanted := report.Lease(t.held, node, t.config.LeaseDuration, time.Now())
-	write := t.config.API.UpdateLease
-	if t.held == nil {
-		write = t.config.API.CreateLease
+	renewed := report.RenewedLease(l.lease, node, l.config.LeaseDuration, time.Now())
+	write := l.config.API.UpdateLease
+	if l.lease == nil {
+		write = l.config.API.CreateLease
 	}
 	var err error
-	if t.held, err = write(ctx, wanted); err != nil {
-		t.held = nil
+	if l.lease, err = write(ctx, renewed); err != nil {
+		l.lease = nil
 		return err
 	}
-	t.metrics.renewals.WithLabelValues("renewed").Inc()
+	l.metrics.renewals.WithLabelValues(resultRenewed).Inc()
 	return nil
 }
 
-// sleep ends early with ctx.
+func (l *leaseRenewer) handleError(ctx context.Context, err error, pause time.Duration) {
+	if ctx.Err() != nil {
+		return
+	}
+	l.metrics.renewals.WithLabelValues(resultFailed).Inc()
+	l.config.Logger.Warn("Failed to renew node lease", "node", l.config.NodeName, "retryAfter", pause, "err", err)
+	if isUnanswered(err) {
+		l.config.Reconnect()
+	}
+}
+
+// isUnanswered reports whether the server has not responded at all, so that the connection may be broken.
+func isUnanswered(err error) bool {
+	var answer apierrors.APIStatus
+	return !errors.As(err, &answer) && !errors.Is(err, errDeleted) && !errors.Is(err, errNotRegistered)
+}
+
+// sleep returns early when ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -11,86 +11,86 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestTheLeaseIsRenewedFourTimesInItsDuration(t *testing.T) {
+func TestLease_Renewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		pass(10 * time.Minute)
-		lease := w.server.Lease("a")
+		h := newHarness(t)
+		h.start()
+		advance(10 * time.Minute)
+		lease := h.server.Lease("a")
 		if age := time.Since(lease.Spec.RenewTime.Time); age > 11*time.Second {
-			t.Errorf("renewed %s ago", age)
+			t.Errorf("got a renewal %s ago, want at most 11s", age)
 		}
-		if *lease.Spec.HolderIdentity != "a" || *lease.Spec.LeaseDurationSeconds != 40 || lease.OwnerReferences[0].UID != w.server.Node("a").UID {
-			t.Errorf("%+v", lease)
+		if *lease.Spec.HolderIdentity != "a" || *lease.Spec.LeaseDurationSeconds != 40 || lease.OwnerReferences[0].UID != h.server.Node("a").UID {
+			t.Errorf("got lease %+v", lease)
 		}
-		if reads, renewals := w.writes("leases", "get"), w.writes("leases", "update"); reads != 1 || renewals < 57 || renewals > 60 {
-			t.Errorf("%d reads and %d renewals in ten minutes", reads, renewals)
+		if reads, renewals := h.countRequests("leases", "get"), h.countRequests("leases", "update"); reads != 1 || renewals < 57 || renewals > 60 {
+			t.Errorf("got %d reads and %d renewals in ten minutes, want 1 and about 58", reads, renewals)
 		}
 	})
 }
 
-func TestALeaseThatSomebodyElseWroteIsReadAndRenewed(t *testing.T) {
-	tests := map[string]func(w *world){
-		"renewed by another": func(w *world) {
-			w.server.UpdateLease("a", func(l *coordinationv1.Lease) { l.Spec.RenewTime = new(metav1.NowMicro()) })
+func TestLease_ChangedByOthers(t *testing.T) {
+	tests := map[string]func(h *harness){
+		"renewed by others": func(h *harness) {
+			h.server.UpdateLease("a", func(l *coordinationv1.Lease) { l.Spec.RenewTime = new(metav1.NowMicro()) })
 		},
-		"deleted": func(w *world) { w.server.DeleteLease("a") },
+		"deleted": func(h *harness) { h.server.DeleteLease("a") },
 	}
 	for name, interfere := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.start()
-				pass(5 * time.Second)
-				interfere(w)
+				h := newHarness(t)
+				h.start()
+				advance(5 * time.Second)
+				interfere(h)
 				before := time.Now()
-				pass(10 * time.Second)
-				if lease := w.server.Lease("a"); lease == nil || !lease.Spec.RenewTime.After(before) {
-					t.Errorf("lease %+v", lease)
+				advance(10 * time.Second)
+				if lease := h.server.Lease("a"); lease == nil || !lease.Spec.RenewTime.After(before) {
+					t.Errorf("got lease %+v, want it renewed", lease)
 				}
 			})
 		})
 	}
 }
 
-func TestF3ANewConnectionIsTakenWhenTheOldOneLeadsNowhere(t *testing.T) {
+func TestF3_BrokenConnection(t *testing.T) {
 	tests := map[string]struct {
 		after time.Duration
-		path  string // of the requests that are not answered
+		path  string // of the requests that hang
 	}{
-		"for the lease":            {5 * time.Second, "/leases/"},
-		"for the status":           {5 * time.Second, "/nodes/"},
-		"before it was registered": {0, "/nodes/"},
+		"lease":               {5 * time.Second, "/leases/"},
+		"status":              {5 * time.Second, "/nodes/"},
+		"before registration": {0, "/nodes/"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				h := newHarness(t)
 				hang := func() {
-					w.set(func() { w.intercepting = w.hangUntilReconnected(test.path) })
+					h.set(func() { h.intercept = h.hangUntilReconnected(test.path) })
 				}
 				if test.after == 0 {
 					hang()
 				}
-				w.start()
-				pass(test.after)
+				h.start()
+				advance(test.after)
 				hang()
-				pass(30 * time.Second)
-				if n := get(w, &w.reconnected); n != 1 {
-					t.Errorf("%d new connections", n)
+				advance(30 * time.Second)
+				if n := get(h, &h.reconnects); n != 1 {
+					t.Errorf("got %d new connections, want 1", n)
 				}
-				if lease := w.server.Lease("a"); lease == nil || time.Since(lease.Spec.RenewTime.Time) > 15*time.Second {
-					t.Errorf("lease %+v", lease)
+				if lease := h.server.Lease("a"); lease == nil || time.Since(lease.Spec.RenewTime.Time) > 15*time.Second {
+					t.Errorf("got lease %+v, want it renewed", lease)
 				}
 			})
 		})
 	}
 }
 
-// hangUntilReconnected is a connection that has led nowhere since some moment.
-func (w *world) hangUntilReconnected(path string) func(*http.Request) error {
+// hangUntilReconnected lets requests hang until a new connection is used.
+func (h *harness) hangUntilReconnected(path string) func(*http.Request) error {
 	return func(r *http.Request) error {
-		if get(w, &w.reconnected) > 0 || !strings.Contains(r.URL.Path, path) {
+		if get(h, &h.reconnects) > 0 || !strings.Contains(r.URL.Path, path) {
 			return nil
 		}
 		<-r.Context().Done()
@@ -98,12 +98,12 @@ func (w *world) hangUntilReconnected(path string) func(*http.Request) error {
 	}
 }
 
-func TestStatusWritesThatHangDoNotKeepTheLeaseFromBeingRenewed(t *testing.T) {
+func TestLease_StatusRequestsHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		w.set(func() {
-			w.intercepting = func(r *http.Request) error {
+		h := newHarness(t)
+		h.start()
+		h.set(func() {
+			h.intercept = func(r *http.Request) error {
 				if !strings.Contains(r.URL.Path, "/nodes/") {
 					return nil
 				}
@@ -111,38 +111,38 @@ func TestStatusWritesThatHangDoNotKeepTheLeaseFromBeingRenewed(t *testing.T) {
 				return r.Context().Err()
 			}
 		})
-		pass(10 * time.Minute)
-		if age := time.Since(w.server.Lease("a").Spec.RenewTime.Time); age > 11*time.Second {
-			t.Errorf("the lease was renewed %s ago", age)
+		advance(10 * time.Minute)
+		if age := time.Since(h.server.Lease("a").Spec.RenewTime.Time); age > 11*time.Second {
+			t.Errorf("got a renewal %s ago, want at most 11s", age)
 		}
 	})
 }
 
-func TestF5ALeaseIsTriedAgainSoonAfterAnOutage(t *testing.T) {
+func TestF5_LeaseAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		w.server.SetDown(true)
-		pass(time.Hour)
-		w.server.SetDown(false)
+		h := newHarness(t)
+		h.start()
+		h.server.SetDown(true)
+		advance(time.Hour)
+		h.server.SetDown(false)
 		back := time.Now()
-		pass(13 * time.Second)
-		if renewed := w.server.Lease("a").Spec.RenewTime; !renewed.After(back) {
-			t.Errorf("renewed at %s, the server was back at %s", renewed, back)
+		advance(13 * time.Second)
+		if renewed := h.server.Lease("a").Spec.RenewTime; !renewed.After(back) {
+			t.Errorf("got a renewal at %s, want it after %s", renewed, back)
 		}
 	})
 }
 
-func TestF16NothingIsSaidInTheEnd(t *testing.T) {
+func TestF16_Shutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		stop := w.start()
-		pass(15 * time.Second)
-		before, lease := w.server.Node("a"), w.server.Lease("a")
+		h := newHarness(t)
+		stop := h.start()
+		advance(15 * time.Second)
+		before, lease := h.server.Node("a"), h.server.Lease("a")
 		stop()
-		pass(time.Minute)
-		if now := w.server.Node("a"); now.ResourceVersion != before.ResourceVersion || w.server.Lease("a").ResourceVersion != lease.ResourceVersion {
-			t.Errorf("the node was written to: %+v", now)
+		advance(time.Minute)
+		if now := h.server.Node("a"); now.ResourceVersion != before.ResourceVersion || h.server.Lease("a").ResourceVersion != lease.ResourceVersion {
+			t.Errorf("node or lease was written at shutdown: %+v", now)
 		}
 	})
 }

@@ -1,57 +1,190 @@
 package node
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"net/netip"
 	"sync"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/heraldnode/herald/event"
 	"github.com/heraldnode/herald/node/report"
 )
 
-// Node is this one. Run is called once; all other methods may be called by any goroutine, before, during and after it.
+// API is the API server. apierrors must recognize its errors.
+type API interface {
+	NodeAPI
+	LeaseAPI
+}
+
+// NodeAPI reads and writes the Node object.
+type NodeAPI interface {
+	// GetNode reads the newest version.
+	GetNode(ctx context.Context, name string) (*v1.Node, error)
+	// CreateNode fails if a node of that name exists.
+	CreateNode(ctx context.Context, node *v1.Node) (*v1.Node, error)
+	// PatchNode applies a strategic merge patch to everything except the status.
+	PatchNode(ctx context.Context, name string, patch []byte) (*v1.Node, error)
+	// PatchNodeStatus applies a strategic merge patch to the status.
+	PatchNodeStatus(ctx context.Context, name string, patch []byte) (*v1.Node, error)
+}
+
+// LeaseAPI reads and writes the node's lease in the namespace kube-node-lease.
+type LeaseAPI interface {
+	GetLease(ctx context.Context, node string) (*coordinationv1.Lease, error)
+	CreateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
+	// UpdateLease fails with a conflict if the lease has another resource version.
+	UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
+}
+
+// Config configures a Node. NodeName and MachineInfo are required.
+type Config struct {
+	// NodeName is the name of the Node object.
+	NodeName string
+	// MachineInfo describes the machine: machine.Machine.Info. It is called every UpdateFrequency.
+	MachineInfo func() (report.MachineInfo, error)
+
+	// API is used by the node only, see the package comment. Defaults to none: there is no cluster.
+	API API
+	// Reconnect makes the next request of API use a new connection: kubeapi.Client.CloseConnections. It is called when a
+	// request gets no response. Defaults to doing nothing.
+	Reconnect func()
+	// Ready returns why the node cannot run pods, or nil. It must not block. Defaults to nil.
+	Ready func() error
+	// NetworkReady returns why pods cannot have a network, or nil. It must not block. Defaults to nil.
+	NetworkReady func() error
+	// RuntimeVersion is cri.Runtime's Version. Defaults to none: no runtime version is reported.
+	RuntimeVersion func(ctx context.Context) (name, version string, err error)
+	// Port is the port of the agent's kubelet API. Defaults to none.
+	Port int32
+
+	// NoRegistration disables the creation of the Node object (registerNode: false).
+	NoRegistration bool
+	// Labels and Taints are set at registration only. Afterwards they belong to the cluster.
+	Labels map[string]string
+	Taints []v1.Taint
+	// ProviderID is set once, if it is not set already.
+	ProviderID string
+
+	// MaxPods is the pod capacity of the node. Defaults to 110.
+	MaxPods int64
+	// Reserved is subtracted from the capacity to get the allocatable resources. Defaults to none.
+	Reserved v1.ResourceList
+	// UpdateFrequency is how often the machine is checked (nodeStatusUpdateFrequency). Defaults to 10s.
+	UpdateFrequency time.Duration
+	// ReportFrequency is how often an unchanged status is reported (nodeStatusReportFrequency). Defaults to 5m.
+	ReportFrequency time.Duration
+	// LeaseDuration is how long the node counts as alive after a renewal (nodeLeaseDurationSeconds). The lease is renewed
+	// after a quarter of it. Defaults to 40s.
+	LeaseDuration time.Duration
+
+	// Events records events of the node. Defaults to event.Discard.
+	Events event.Recorder
+	// Logger receives log messages. Defaults to slog.DiscardHandler.
+	Logger *slog.Logger
+	// Metrics registers the node's metrics. Defaults to none.
+	Metrics prometheus.Registerer
+}
+
+// minLeaseDuration keeps the renewal interval at one second or more.
+const minLeaseDuration = 4 * time.Second
+
+func (c Config) withDefaults() (Config, error) {
+	var errs []error
+	if c.NodeName == "" {
+		errs = append(errs, errors.New("node.Config: NodeName is required"))
+	}
+	if c.MachineInfo == nil {
+		errs = append(errs, errors.New("node.Config: MachineInfo is required"))
+	}
+	if c.MaxPods < 0 {
+		errs = append(errs, errors.New("node.Config: MaxPods must not be negative"))
+	}
+	if c.UpdateFrequency < 0 {
+		errs = append(errs, errors.New("node.Config: UpdateFrequency must not be negative"))
+	}
+	if c.ReportFrequency < 0 {
+		errs = append(errs, errors.New("node.Config: ReportFrequency must not be negative"))
+	}
+	if c.LeaseDuration != 0 && c.LeaseDuration < minLeaseDuration {
+		errs = append(errs, fmt.Errorf("node.Config: LeaseDuration must be at least %s, got %s", minLeaseDuration, c.LeaseDuration))
+	}
+	c.MaxPods = cmp.Or(c.MaxPods, 110)
+	c.UpdateFrequency = cmp.Or(c.UpdateFrequency, 10*time.Second)
+	c.ReportFrequency = cmp.Or(c.ReportFrequency, 5*time.Minute)
+	c.LeaseDuration = cmp.Or(c.LeaseDuration, 40*time.Second)
+	return c.withNoOps(), errors.Join(errs...)
+}
+
+// withNoOps fills optional dependencies with no-ops.
+func (c Config) withNoOps() Config {
+	if c.Reconnect == nil {
+		c.Reconnect = func() {}
+	}
+	if c.Ready == nil {
+		c.Ready = func() error { return nil }
+	}
+	if c.NetworkReady == nil {
+		c.NetworkReady = func() error { return nil }
+	}
+	if c.Events == nil {
+		c.Events = event.Discard
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Node keeps the Node object of this machine. Run must be called only once. All other methods are safe for concurrent use,
+// before, during and after Run.
 type Node struct {
 	config     Config
 	metrics    *metrics
 	registered chan struct{} // closed when the object was first seen in the API server
 
-	mu    sync.Mutex // guards all below
-	facts report.MachineInfo
-	// object is the newest that is known of the Node: from the API server where there is one, else as it would be.
+	mu      sync.Mutex // guards all below
+	machine report.MachineInfo
+	// object is the latest known Node: the API server's, or without a cluster, what would be reported.
 	object *v1.Node
 }
 
-// New makes a Node and looks at the machine, so that its addresses are known from the beginning.
+// New returns a Node. It reads the machine's information, so that the addresses are known before Run.
 func New(config Config) (*Node, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	facts, err := config.MachineInfo()
+	machine, err := config.MachineInfo()
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{config: config, registered: make(chan struct{}), facts: facts}
+	n := &Node{config: config, registered: make(chan struct{}), machine: machine}
 	n.metrics, err = newMetrics(config.Metrics, config.NodeName)
 	return n, err
 }
 
-// Run keeps the node's status and lease until ctx ends. An API server that does not answer, or refuses, is asked again
-// for as long as it takes.
+// Run reports the status and renews the lease until ctx ends. Failed requests are retried for as long as it takes.
 func (n *Node) Run(ctx context.Context) error {
-	n.tell(report.Event{Type: v1.EventTypeNormal, Reason: "Starting", Message: "Starting herald."})
+	n.recordEvents(report.Event{Type: v1.EventTypeNormal, Reason: "Starting", Message: "Starting herald."})
 	var running sync.WaitGroup
-	running.Go(func() { (&reporter{Node: n}).run(ctx) })
+	running.Go(func() { (&statusReporter{Node: n}).run(ctx) })
 	if n.config.API != nil {
-		running.Go(func() { (&tenant{Node: n}).run(ctx) })
+		running.Go(func() { (&leaseRenewer{Node: n}).run(ctx) })
 	}
 	running.Wait()
 	return nil
 }
 
-// WaitForRegistration returns when the API server has the Node, or with the error of ctx when that ends first.
+// WaitForRegistration returns when the Node object exists in the API server, or with the cause of ctx when that ends first.
 func (n *Node) WaitForRegistration(ctx context.Context) error {
 	select {
 	case <-n.registered:
@@ -61,55 +194,94 @@ func (n *Node) WaitForRegistration(ctx context.Context) error {
 	}
 }
 
-// Registered is closed when the API server has the Node.
+// Registered returns a channel that is closed when the Node object exists in the API server.
 func (n *Node) Registered() <-chan struct{} { return n.registered }
 
-// HostIPs are the node's addresses, the primary one first, at most one of each family.
+// HostIPs returns the node's addresses, the primary one first, at most one of each family.
 func (n *Node) HostIPs() []netip.Addr {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return report.HostIPs(n.facts.Addresses)
+	return report.HostIPs(n.machine.Addresses)
 }
 
-// Addresses are all that the node is known by: those that others told the API server come last.
+// Addresses returns all addresses of the node: the machine's, then those that others have set in the API server.
 func (n *Node) Addresses() []v1.NodeAddress {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var before *v1.NodeStatus
+	var previous *v1.NodeStatus
 	if n.object != nil {
-		before = &n.object.Status
+		previous = &n.object.Status
 	}
-	return report.Status(report.StatusInput{Machine: n.facts, Before: before}).Addresses
+	return report.Status(report.StatusInput{Machine: n.machine, Previous: previous}).Addresses
 }
 
-// Object is the newest that is known of the Node: what the API server has or, where there is none, what it would be told.
-// It is the caller's; nil until Run knows, and when the Node was deleted.
+// Object returns a copy of the latest known Node: the API server's, or without a cluster, what would be reported. It returns
+// nil before the first report, and after the Node was deleted.
 func (n *Node) Object() *v1.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.object.DeepCopy()
 }
 
-func (n *Node) remember(facts report.MachineInfo) {
+func (n *Node) setMachine(machine report.MachineInfo) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.facts = facts
+	n.machine = machine
 }
 
-// seen takes note of the newest version of the object and returns the one before.
-func (n *Node) seen(object *v1.Node) *v1.Node {
+// setObject stores the latest version of the object and returns the previous one.
+func (n *Node) setObject(object *v1.Node) *v1.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	before := n.object
+	previous := n.object
 	n.object = object
-	return before
+	return previous
 }
 
-// tell is for operators. Like the kubelet's, the events have the node's name for its UID: they begin before the real one
-// is known, and kubectl describe finds both.
-func (n *Node) tell(events ...report.Event) {
-	about := &v1.ObjectReference{Kind: "Node", Name: n.config.NodeName, UID: types.UID(n.config.NodeName)}
-	for _, event := range events {
-		n.config.Events.Event(about, event.Type, event.Reason, event.Message)
+// recordEvents records events about the node. As in the kubelet, the UID is the node's name: events start before the real
+// UID is known, and kubectl describe finds both.
+func (n *Node) recordEvents(events ...report.Event) {
+	reference := &v1.ObjectReference{Kind: "Node", Name: n.config.NodeName, UID: types.UID(n.config.NodeName)}
+	for _, e := range events {
+		n.config.Events.Event(reference, e.Type, e.Reason, e.Message)
 	}
+}
+
+type metrics struct {
+	reports, renewals *prometheus.CounterVec
+}
+
+// Results of status reports and lease renewals.
+const (
+	resultReported  = "reported"
+	resultUnchanged = "unchanged"
+	resultConflict  = "conflict"
+	resultRenewed   = "renewed"
+	resultFailed    = "failed"
+)
+
+func newMetrics(registry prometheus.Registerer, nodeName string) (*metrics, error) {
+	m := &metrics{
+		reports: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "herald_node_status_reports_total",
+			Help: "Attempts to report the Node's status, by result: reported, unchanged, failed, conflict.",
+		}, []string{"result"}),
+		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "herald_node_lease_renewals_total",
+			Help: "Attempts to renew the node's lease, by result: renewed, failed.",
+		}, []string{"result"}),
+	}
+	if registry == nil {
+		return m, nil
+	}
+	name := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kubelet_node_name", Help: "The node's name. The count is always 1.", ConstLabels: prometheus.Labels{"node": nodeName},
+	})
+	name.Set(1)
+	for _, collector := range []prometheus.Collector{m.reports, m.renewals, name} {
+		if err := registry.Register(collector); err != nil {
+			return nil, fmt.Errorf("node: register metrics: %w", err)
+		}
+	}
+	return m, nil
 }

@@ -21,146 +21,146 @@ import (
 	"github.com/heraldnode/herald/node/report"
 )
 
-func TestANodeRegistersItselfAndIsReady(t *testing.T) {
+func TestNode_Register(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, func(c *node.Config) {
+		h := newHarness(t, func(c *node.Config) {
 			c.Labels, c.ProviderID = map[string]string{"pool": "edge"}, "cloud://1"
 			c.Taints = []v1.Taint{{Key: "new", Effect: v1.TaintEffectNoSchedule}}
 		})
-		if asked := w.server.Requests(); len(asked) != 0 {
-			t.Fatalf("New asked the API server: %v", asked)
+		if requests := h.server.Requests(); len(requests) != 0 {
+			t.Fatalf("New sent requests: %v", requests)
 		}
-		w.start()
+		h.start()
 		select {
-		case <-w.Registered():
+		case <-h.Registered():
 		default:
 			t.Fatal("not registered")
 		}
-		got := w.server.Node("a")
+		got := h.server.Node("a")
 		if got.Labels["pool"] != "edge" || got.Spec.ProviderID != "cloud://1" || len(got.Spec.Taints) != 1 {
-			t.Errorf("registered as %+v %+v", got.ObjectMeta, got.Spec)
+			t.Errorf("got %+v %+v", got.ObjectMeta, got.Spec)
 		}
-		if c := w.condition(v1.NodeReady); c.Status != v1.ConditionTrue {
-			t.Errorf("ready: %+v", c)
+		if c := h.condition(v1.NodeReady); c.Status != v1.ConditionTrue {
+			t.Errorf("got %+v, want True", c)
 		}
 		if v := got.Status.NodeInfo.ContainerRuntimeVersion; v != "containerd://1.7" {
-			t.Errorf("runtime %q", v)
+			t.Errorf("got runtime %q", v)
 		}
 		want := []string{"Starting", "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady"}
-		if diff := cmp.Diff(want, w.heard()); diff != "" {
+		if diff := cmp.Diff(want, h.takeEvents()); diff != "" {
 			t.Errorf("events (-want +got):\n%s", diff)
 		}
 	})
 }
 
-func TestI10AStatusThatDoesNotChangeIsToldEveryFiveMinutes(t *testing.T) {
+func TestI10_UnchangedStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		pass(4*time.Minute + 59*time.Second)
-		if n := w.writes("nodes", "patch"); n != 0 {
-			t.Fatalf("%d reports although nothing changed", n)
+		h := newHarness(t)
+		h.start()
+		advance(4*time.Minute + 59*time.Second)
+		if n := h.countRequests("nodes", "patch"); n != 0 {
+			t.Fatalf("got %d reports, want none", n)
 		}
-		registered := w.condition(v1.NodeReady)
-		pass(3 * time.Minute)
-		if n := w.writes("nodes", "patch"); n != 1 {
-			t.Fatalf("%d reports after eight minutes", n)
+		registered := h.condition(v1.NodeReady)
+		advance(3 * time.Minute)
+		if n := h.countRequests("nodes", "patch"); n != 1 {
+			t.Fatalf("got %d reports after eight minutes, want 1", n)
 		}
-		later := w.condition(v1.NodeReady)
+		later := h.condition(v1.NodeReady)
 		if !later.LastHeartbeatTime.After(registered.LastHeartbeatTime.Time) || !later.LastTransitionTime.Equal(&registered.LastTransitionTime) {
-			t.Errorf("first %+v, then %+v", registered, later)
+			t.Errorf("got %+v, then %+v, want only a later heartbeat", registered, later)
 		}
 	})
 }
 
-func TestANodeIsNotReadyWithinASecondAndSaysWhy(t *testing.T) {
+func TestNode_NotReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		pass(3500 * time.Millisecond)
-		w.heard()
-		w.set(func() { w.ready, w.network = errors.New("the runtime is down"), errors.New("no plugin") })
-		pass(time.Second)
-		c := w.condition(v1.NodeReady)
+		h := newHarness(t)
+		h.start()
+		advance(3500 * time.Millisecond)
+		h.takeEvents()
+		h.set(func() { h.ready, h.network = errors.New("the runtime is down"), errors.New("no plugin") })
+		advance(time.Second)
+		c := h.condition(v1.NodeReady)
 		want := "the runtime is down; container runtime network not ready: no plugin"
 		if c.Status != v1.ConditionFalse || c.Reason != "KubeletNotReady" || c.Message != want {
-			t.Errorf("%+v", c)
+			t.Errorf("got %+v", c)
 		}
-		w.set(func() { w.network = w.ready })
-		pass(10 * time.Second)
-		if c := w.condition(v1.NodeReady); c.Message != "the runtime is down" {
-			t.Errorf("one reason for both is told as %q", c.Message)
+		h.set(func() { h.network = h.ready })
+		advance(10 * time.Second)
+		if c := h.condition(v1.NodeReady); c.Message != "the runtime is down" {
+			t.Errorf("same reason twice: got message %q", c.Message)
 		}
-		w.set(func() { w.ready, w.network = nil, nil })
-		pass(time.Second)
-		if c := w.condition(v1.NodeReady); c.Status != v1.ConditionTrue || c.Reason != "KubeletReady" {
-			t.Errorf("%+v", c)
+		h.set(func() { h.ready, h.network = nil, nil })
+		advance(time.Second)
+		if c := h.condition(v1.NodeReady); c.Status != v1.ConditionTrue || c.Reason != "KubeletReady" {
+			t.Errorf("got %+v", c)
 		}
-		if diff := cmp.Diff([]string{"NodeNotReady", "NodeReady"}, w.heard()); diff != "" {
+		if diff := cmp.Diff([]string{"NodeNotReady", "NodeReady"}, h.takeEvents()); diff != "" {
 			t.Errorf("events (-want +got):\n%s", diff)
 		}
 	})
 }
 
-func TestWhatChangesOnTheMachineIsToldWithinTenSeconds(t *testing.T) {
+func TestF28_MachineChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		w.set(func() {
-			w.facts.Addresses = []netip.Addr{netip.MustParseAddr("192.0.2.8")}
-			w.facts.Memory.Available, w.runtime = 1<<20, "2.0"
+		h := newHarness(t)
+		h.start()
+		h.set(func() {
+			h.machine.Addresses = []netip.Addr{netip.MustParseAddr("192.0.2.8")}
+			h.machine.Memory.Available, h.runtime = 1<<20, "2.0"
 		})
-		pass(10 * time.Second)
-		got := w.server.Node("a")
+		advance(10 * time.Second)
+		got := h.server.Node("a")
 		if got.Status.Addresses[0].Address != "192.0.2.8" || got.Status.NodeInfo.ContainerRuntimeVersion != "containerd://2.0" {
-			t.Errorf("told %+v", got.Status)
+			t.Errorf("got status %+v", got.Status)
 		}
-		if c := w.condition(v1.NodeMemoryPressure); c.Status != v1.ConditionTrue {
-			t.Errorf("%+v", c)
+		if c := h.condition(v1.NodeMemoryPressure); c.Status != v1.ConditionTrue {
+			t.Errorf("got %+v", c)
 		}
-		if ips := w.HostIPs(); len(ips) != 1 || ips[0].String() != "192.0.2.8" || w.Addresses()[0].Address != "192.0.2.8" {
-			t.Errorf("own addresses %v, %v", ips, w.Addresses())
+		if ips := h.HostIPs(); len(ips) != 1 || ips[0].String() != "192.0.2.8" || h.Addresses()[0].Address != "192.0.2.8" {
+			t.Errorf("got addresses %v, %v", ips, h.Addresses())
 		}
-		w.set(func() { w.err, w.facts = errors.New("too many open files"), report.MachineInfo{} })
-		pass(time.Minute)
-		if n := w.writes("nodes", "patch"); n != 1 || len(w.HostIPs()) != 1 {
-			t.Errorf("F28: %d reports, addresses %v; want all as it was", n, w.HostIPs())
+		h.set(func() { h.err, h.machine = errors.New("too many open files"), report.MachineInfo{} })
+		advance(time.Minute)
+		if n := h.countRequests("nodes", "patch"); n != 1 || len(h.HostIPs()) != 1 {
+			t.Errorf("F28: got %d reports, addresses %v, want no change", n, h.HostIPs())
 		}
 	})
 }
 
-func TestF31WhatAControllerSaidOfALostNodeIsPutRight(t *testing.T) {
+func TestF31_ConditionsSetByController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		for range 20 { // however often: a controller is no rival
-			w.server.UpdateNode("a", func(n *v1.Node) {
+		h := newHarness(t)
+		h.start()
+		for range 20 { // a controller does not count as another agent
+			h.server.UpdateNode("a", func(n *v1.Node) {
 				for i := range n.Status.Conditions {
 					n.Status.Conditions[i].Status = v1.ConditionUnknown
 				}
 			})
-			pass(10 * time.Second)
-			if c := w.condition(v1.NodeReady); c.Status != v1.ConditionTrue {
-				t.Fatalf("%+v", c)
+			advance(10 * time.Second)
+			if c := h.condition(v1.NodeReady); c.Status != v1.ConditionTrue {
+				t.Fatalf("got %+v, want True", c)
 			}
 		}
 	})
 }
 
-func TestI7AnAdoptedNodeKeepsWhatIsOthers(t *testing.T) {
+func TestI7_AdoptedNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, func(c *node.Config) {
+		h := newHarness(t, func(c *node.Config) {
 			c.Labels, c.Taints = map[string]string{"pool": "edge"}, []v1.Taint{{Key: "new", Effect: v1.TaintEffectNoSchedule}}
 		})
-		w.server.AddNode("a")
-		w.server.UpdateNode("a", func(n *v1.Node) {
+		h.server.AddNode("a")
+		h.server.UpdateNode("a", func(n *v1.Node) {
 			n.Labels, n.Spec.Taints = map[string]string{"pool": "core"}, []v1.Taint{{Key: "theirs", Effect: v1.TaintEffectNoExecute}}
 			n.Status.Conditions = []v1.NodeCondition{{Type: "Theirs", Status: v1.ConditionTrue}}
 			n.Status.NodeInfo.BootID = "earlier"
 		})
-		w.start()
-		pass(time.Minute)
-		got := w.server.Node("a")
+		h.start()
+		advance(time.Minute)
+		got := h.server.Node("a")
 		want := map[string]string{
 			"pool": "core", "kubernetes.io/hostname": "host-a", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
 		}
@@ -168,54 +168,54 @@ func TestI7AnAdoptedNodeKeepsWhatIsOthers(t *testing.T) {
 			t.Errorf("labels (-want +got):\n%s", diff)
 		}
 		if len(got.Spec.Taints) != 1 || got.Spec.Taints[0].Key != "theirs" {
-			t.Errorf("taints %v", got.Spec.Taints)
+			t.Errorf("got taints %v", got.Spec.Taints)
 		}
-		if c := w.condition("Theirs"); c.Status != v1.ConditionTrue || w.condition(v1.NodeReady).Status != v1.ConditionTrue {
-			t.Errorf("conditions %v", got.Status.Conditions)
+		if c := h.condition("Theirs"); c.Status != v1.ConditionTrue || h.condition(v1.NodeReady).Status != v1.ConditionTrue {
+			t.Errorf("got conditions %v", got.Status.Conditions)
 		}
-		if events := w.heard(); len(events) < 2 || events[1] != "Rebooted" {
-			t.Errorf("events %v", events)
+		if events := h.takeEvents(); len(events) < 2 || events[1] != "Rebooted" {
+			t.Errorf("got events %v", events)
 		}
 	})
 }
 
-func TestSomebodyWhoClosesTheNodeIsNoticed(t *testing.T) {
+func TestNode_Cordoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		w.heard()
-		w.server.UpdateNode("a", func(n *v1.Node) { n.Spec.Unschedulable = true })
-		pass(time.Minute)
-		if diff := cmp.Diff([]string{"NodeNotSchedulable"}, w.heard()); diff != "" {
+		h := newHarness(t)
+		h.start()
+		h.takeEvents()
+		h.server.UpdateNode("a", func(n *v1.Node) { n.Spec.Unschedulable = true })
+		advance(time.Minute)
+		if diff := cmp.Diff([]string{"NodeNotSchedulable"}, h.takeEvents()); diff != "" {
 			t.Errorf("events (-want +got):\n%s", diff)
 		}
 	})
 }
 
-func TestF1AServerThatIsDownIsAskedAgainUntilItAnswers(t *testing.T) {
+func TestF1_ServerDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.server.SetDown(true)
-		w.start()
+		h := newHarness(t)
+		h.server.SetDown(true)
+		h.start()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		if err := w.WaitForRegistration(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("waited for the node: %v", err)
+		if err := h.WaitForRegistration(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("got %v, want DeadlineExceeded", err)
 		}
-		w.server.SetDown(false)
-		pass(11 * time.Second)
-		if err := w.WaitForRegistration(t.Context()); err != nil || w.server.Node("a") == nil {
+		h.server.SetDown(false)
+		advance(11 * time.Second)
+		if err := h.WaitForRegistration(t.Context()); err != nil || h.server.Node("a") == nil {
 			t.Errorf("not registered: %v", err)
 		}
 	})
 }
 
-func TestF10AnAnswerWithoutANodeIsNone(t *testing.T) {
+func TestF10_EmptyResponse(t *testing.T) {
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodPut} {
 		t.Run(method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.answering = func(request *http.Request) *http.Response {
+				h := newHarness(t)
+				h.respond = func(request *http.Request) *http.Response {
 					if request.Method != method {
 						return nil
 					}
@@ -224,136 +224,136 @@ func TestF10AnAnswerWithoutANodeIsNone(t *testing.T) {
 						Body: io.NopCloser(strings.NewReader("{}")),
 					}
 				}
-				w.start()
-				pass(time.Minute)
-				w.set(func() { w.answering = nil })
-				pass(time.Minute)
-				if c := w.condition(v1.NodeReady); c.Status != v1.ConditionTrue {
-					t.Errorf("%+v", c)
+				h.start()
+				advance(time.Minute)
+				h.set(func() { h.respond = nil })
+				advance(time.Minute)
+				if c := h.condition(v1.NodeReady); c.Status != v1.ConditionTrue {
+					t.Errorf("got %+v", c)
 				}
-				lease := w.server.Lease("a")
+				lease := h.server.Lease("a")
 				if lease == nil || time.Since(lease.Spec.RenewTime.Time) > 11*time.Second || *lease.Spec.HolderIdentity != "a" {
-					t.Errorf("lease %+v", lease)
+					t.Errorf("got lease %+v", lease)
 				}
-				if object := w.Object(); object == nil || object.UID != w.server.Node("a").UID {
-					t.Errorf("the node takes itself for %+v", object)
+				if object := h.Object(); object == nil || object.UID != h.server.Node("a").UID {
+					t.Errorf("got object %+v", object)
 				}
 			})
 		})
 	}
 }
 
-func TestADeletedNodeStaysDeletedUntilSomebodyMakesItAgain(t *testing.T) {
+func TestNode_Deleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		w.server.DeleteNode("a")
-		pass(time.Minute)
-		w.server.DeleteLease("a") // as the garbage collector does
-		pass(10 * time.Minute)
-		if w.server.Node("a") != nil || w.server.Lease("a") != nil {
-			t.Fatal("it came back by itself")
+		h := newHarness(t)
+		h.start()
+		h.server.DeleteNode("a")
+		advance(time.Minute)
+		h.server.DeleteLease("a") // as the garbage collector does
+		advance(10 * time.Minute)
+		if h.server.Node("a") != nil || h.server.Lease("a") != nil {
+			t.Fatal("deleted node was registered again")
 		}
-		made := w.server.AddNode("a")
-		pass(time.Minute)
-		if c := w.condition(v1.NodeReady); c.Status != v1.ConditionTrue {
-			t.Errorf("%+v", c)
+		recreated := h.server.AddNode("a")
+		advance(time.Minute)
+		if c := h.condition(v1.NodeReady); c.Status != v1.ConditionTrue {
+			t.Errorf("got %+v", c)
 		}
-		if lease := w.server.Lease("a"); lease == nil || lease.OwnerReferences[0].UID != made.UID {
-			t.Errorf("lease %+v", lease)
+		if lease := h.server.Lease("a"); lease == nil || lease.OwnerReferences[0].UID != recreated.UID {
+			t.Errorf("got lease %+v", lease)
 		}
 	})
 }
 
-func TestANodeThatIsNotToRegisterWaitsForTheObject(t *testing.T) {
+func TestNode_NoRegistration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, func(c *node.Config) { c.NoRegistration = true })
-		w.start()
-		pass(time.Minute)
-		if w.writes("nodes", "create") != 0 || w.writes("leases") != 0 {
-			t.Fatalf("requests %v", w.server.Requests())
+		h := newHarness(t, func(c *node.Config) { c.NoRegistration = true })
+		h.start()
+		advance(time.Minute)
+		if h.countRequests("nodes", "create") != 0 || h.countRequests("leases") != 0 {
+			t.Fatalf("got requests %v, want none", h.server.Requests())
 		}
-		w.server.AddNode("a")
-		pass(11 * time.Second)
-		if c := w.condition(v1.NodeReady); c.Status != v1.ConditionTrue {
-			t.Errorf("%+v", c)
+		h.server.AddNode("a")
+		advance(11 * time.Second)
+		if c := h.condition(v1.NodeReady); c.Status != v1.ConditionTrue {
+			t.Errorf("got %+v", c)
 		}
-		w.server.DeleteNode("a")
-		pass(time.Minute)
-		w.server.DeleteLease("a")
-		pass(time.Minute)
-		if w.server.Node("a") != nil || w.server.Lease("a") != nil {
-			t.Error("a node that others had registered and deleted came back")
+		h.server.DeleteNode("a")
+		advance(time.Minute)
+		h.server.DeleteLease("a")
+		advance(time.Minute)
+		if h.server.Node("a") != nil || h.server.Lease("a") != nil {
+			t.Error("deleted node was registered")
 		}
 	})
 }
 
-func TestF30TwoAgentsOfOneNodeDoNotFightForEver(t *testing.T) {
+func TestF30_TwoAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
+		h := newHarness(t)
+		h.start()
 		for range 60 {
-			w.server.UpdateNode("a", func(n *v1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.36.3" })
-			pass(10 * time.Second)
+			h.server.UpdateNode("a", func(n *v1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.36.3" })
+			advance(10 * time.Second)
 		}
-		if n := w.writes("nodes", "patch"); n < 10 || n > 40 {
-			t.Errorf("%d reports in ten minutes; want about three in each", n)
+		if n := h.countRequests("nodes", "patch"); n < 10 || n > 40 {
+			t.Errorf("got %d reports in ten minutes, want about three per minute", n)
 		}
 	})
 }
 
-func TestANodeWithoutAClusterKnowsItself(t *testing.T) {
+func TestNode_WithoutCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, func(c *node.Config) { c.API = nil })
-		if ips := w.HostIPs(); len(ips) != 1 || ips[0].String() != "192.0.2.7" {
-			t.Errorf("before it runs: %v", ips)
+		h := newHarness(t, func(c *node.Config) { c.API = nil })
+		if ips := h.HostIPs(); len(ips) != 1 || ips[0].String() != "192.0.2.7" {
+			t.Errorf("before Run: got %v", ips)
 		}
-		w.start()
-		w.set(func() { w.ready = errors.New("the runtime is down") })
-		pass(time.Second)
-		self := w.Object()
+		h.start()
+		h.set(func() { h.ready = errors.New("the runtime is down") })
+		advance(time.Second)
+		self := h.Object()
 		if ready := self.Status.Conditions[3]; ready.Type != v1.NodeReady || ready.Status != v1.ConditionFalse {
-			t.Errorf("%+v", self.Status.Conditions)
+			t.Errorf("got %+v", self.Status.Conditions)
 		}
-		if events := w.heard(); events[len(events)-1] != "NodeNotReady" {
-			t.Errorf("events %v", events)
+		if events := h.takeEvents(); events[len(events)-1] != "NodeNotReady" {
+			t.Errorf("got events %v", events)
 		}
 	})
 }
 
-func TestLabelsThatMayNotBeChangedDoNotKeepANodeFromBeingAlive(t *testing.T) {
+func TestNode_ForbiddenLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.server.AddNode("a")
-		w.intercepting = func(r *http.Request) error {
+		h := newHarness(t)
+		h.server.AddNode("a")
+		h.intercept = func(r *http.Request) error {
 			if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/nodes/a") {
-				r.URL.Path = "/api/v1/namespaces/x/serviceaccounts/x/token" // where the server forbids what is not bound to a pod
+				r.URL.Path = "/api/v1/namespaces/x/serviceaccounts/x/token" // the server forbids tokens that are not bound to a pod
 				r.Method, r.Header = http.MethodPost, http.Header{}
 			}
 			return nil
 		}
-		w.start()
-		pass(time.Second)
-		if c := w.condition(v1.NodeReady); c.Status != v1.ConditionTrue || len(w.server.Node("a").Labels) != 0 {
-			t.Errorf("%+v", c)
+		h.start()
+		advance(time.Second)
+		if c := h.condition(v1.NodeReady); c.Status != v1.ConditionTrue || len(h.server.Node("a").Labels) != 0 {
+			t.Errorf("got %+v", c)
 		}
 	})
 }
 
-func TestTheNodeCountsAndIsNamed(t *testing.T) {
+func TestNode_Metrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
-		w := newWorld(t, func(c *node.Config) { c.Metrics = registry })
-		w.start()
-		pass(5 * time.Second)
+		h := newHarness(t, func(c *node.Config) { c.Metrics = registry })
+		h.start()
+		advance(5 * time.Second)
 		want := `
 			# HELP kubelet_node_name The node's name. The count is always 1.
 			# TYPE kubelet_node_name gauge
 			kubelet_node_name{node="a"} 1
-			# HELP herald_node_status_reports_total Attempts to keep the Node's status, by what became of them: told, unchanged, failed, rival.
+			# HELP herald_node_status_reports_total Attempts to report the Node's status, by result: reported, unchanged, failed, conflict.
 			# TYPE herald_node_status_reports_total counter
-			herald_node_status_reports_total{result="told"} 1
-			# HELP herald_node_lease_renewals_total Attempts to renew the node's lease, by what became of them: renewed, failed.
+			herald_node_status_reports_total{result="reported"} 1
+			# HELP herald_node_lease_renewals_total Attempts to renew the node's lease, by result: renewed, failed.
 			# TYPE herald_node_lease_renewals_total counter
 			herald_node_lease_renewals_total{result="renewed"} 1
 		`
@@ -363,22 +363,22 @@ func TestTheNodeCountsAndIsNamed(t *testing.T) {
 	})
 }
 
-func TestAConfigNamesWhatIsMissing(t *testing.T) {
-	look := func() (report.MachineInfo, error) { return facts(), nil }
+func TestConfig_Invalid(t *testing.T) {
+	readMachine := func() (report.MachineInfo, error) { return machineInfo(), nil }
 	tests := map[string]struct {
 		config node.Config
-		says   string
+		want   string
 	}{
-		"no name":               {node.Config{MachineInfo: look}, "Name"},
-		"no machine":            {node.Config{NodeName: "a"}, "Machine"},
-		"negative":              {node.Config{NodeName: "a", MachineInfo: look, MaxPods: -1}, "MaxPods"},
-		"too short a lease":     {node.Config{NodeName: "a", MachineInfo: look, LeaseDuration: time.Second}, "LeaseDuration"},
-		"a machine in the dark": {node.Config{NodeName: "a", MachineInfo: func() (report.MachineInfo, error) { return report.MachineInfo{}, errors.New("dark") }}, "dark"},
+		"no name":            {node.Config{MachineInfo: readMachine}, "NodeName"},
+		"no machine":         {node.Config{NodeName: "a"}, "MachineInfo"},
+		"negative":           {node.Config{NodeName: "a", MachineInfo: readMachine, MaxPods: -1}, "MaxPods"},
+		"lease too short":    {node.Config{NodeName: "a", MachineInfo: readMachine, LeaseDuration: time.Second}, "LeaseDuration"},
+		"unreadable machine": {node.Config{NodeName: "a", MachineInfo: func() (report.MachineInfo, error) { return report.MachineInfo{}, errors.New("unreadable") }}, "unreadable"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if _, err := node.New(test.config); err == nil || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("error %v; want it to name %s", err, test.says)
+			if _, err := node.New(test.config); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
 	}

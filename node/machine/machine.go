@@ -1,112 +1,117 @@
-// Package machine finds out what a node's agent has to tell of the machine: from /proc, /sys and /etc, from the file system
-// that pods write to, and from the network interfaces. It asks nobody else.
+// Package machine reads the information that a node reports about its machine: from /proc, /sys and /etc, from the file
+// system of the pods, and from the network interfaces.
 package machine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/node/report"
 )
 
-// Config says where to look.
+// Config configures a Machine.
 type Config struct {
-	// DataDir is the folder whose file system pods fill. Required.
+	// DataDir is a directory on the file system that pods use. Required.
 	DataDir string
-	// Hostname. Default: the machine's own.
+	// Hostname defaults to the machine's own.
 	Hostname string
-	// Addresses are the node's, the primary one first, where the operator knows better. Default: those of the interface
-	// that leads out, see [Addresses].
+	// Addresses are the node's, the primary one first. Defaults to the addresses of the interfaces of the default routes.
 	Addresses []netip.Addr
-	// Version is the agent's own.
+	// Version is the agent's own version.
 	Version string
-	// Root is where the machine's files are. Default "/".
+	// Root is the directory that contains proc, sys and etc. Defaults to "/".
 	Root string
-	// Interfaces are the machine's. Default: as the kernel lists them.
+	// Interfaces lists the network interfaces. Defaults to the kernel's list.
 	Interfaces func() ([]Interface, error)
 }
 
-// Machine is this one. It has no state; any goroutine may ask.
+// Machine reads information about the machine. It is stateless and safe for concurrent use.
 type Machine struct{ config Config }
 
-// New checks the config.
+// New returns a Machine.
 func New(config Config) (*Machine, error) {
 	if config.DataDir == "" {
 		return nil, errors.New("machine.Config: DataDir is required")
 	}
-	if config.Root == "" {
-		config.Root = "/"
-	}
+	config.Root = cmp.Or(config.Root, "/")
 	if config.Interfaces == nil {
-		config.Interfaces = interfaces
+		config.Interfaces = listInterfaces
 	}
 	if config.Hostname == "" {
 		name, err := os.Hostname()
 		if err != nil {
-			return nil, fmt.Errorf("machine: no hostname: %w; set Config.Hostname", err)
+			return nil, fmt.Errorf("machine.Config: Hostname is required: %w", err)
 		}
 		config.Hostname = strings.ToLower(name)
 	}
 	return &Machine{config: config}, nil
 }
 
-// KubernetesVersion is the kubelet whose behaviour the agent has; what a cluster concludes from a node's version holds for
-// that one.
-const KubernetesVersion = "v1.36.3"
+// kubeletVersion is the version of the kubelet whose behavior the agent has. Clusters draw conclusions from it.
+const kubeletVersion = "v1.36.3"
 
-// Facts is how the machine is now. What is not there to be read stays empty, such as an ID that the machine does not have;
-// without memory, CPUs or the state of the disk there are no facts.
+// Info returns the current information about the machine. Information that is not available stays empty, such as a missing
+// ID. Without memory, CPUs or the state of the file system, Info fails.
 func (m *Machine) Info() (report.MachineInfo, error) {
-	facts := report.MachineInfo{Hostname: m.config.Hostname, System: m.system()}
+	info := report.MachineInfo{Hostname: m.config.Hostname, System: m.system()}
 	var errs [4]error
-	facts.CPUs, errs[0] = m.cpus()
-	facts.Memory, errs[1] = m.memory()
-	facts.Storage, facts.Inodes, errs[2] = storage(m.config.DataDir)
-	facts.Addresses, errs[3] = m.addresses()
-	facts.PIDs = m.pids()
+	info.CPUs, errs[0] = m.cpus()
+	info.Memory, errs[1] = m.memory()
+	info.Storage, info.Inodes, errs[2] = storage(m.config.DataDir)
+	info.Addresses, errs[3] = m.addresses()
+	info.PIDs = m.pids()
 	if err := errors.Join(errs[:]...); err != nil {
-		return report.MachineInfo{}, fmt.Errorf("look at the machine: %w", err)
+		return report.MachineInfo{}, fmt.Errorf("read machine information: %w", err)
 	}
-	return facts, nil
+	return info, nil
 }
 
 func (m *Machine) system() v1.NodeSystemInfo {
-	id := m.first("etc/machine-id", "var/lib/dbus/machine-id")
-	system := v1.NodeSystemInfo{
-		MachineID: id, SystemUUID: m.first("sys/class/dmi/id/product_uuid"), BootID: m.first("proc/sys/kernel/random/boot_id"),
-		KernelVersion: m.first("proc/sys/kernel/osrelease"), OSImage: m.osImage(),
-		KubeletVersion:  version(m.config.Version),
+	machineID := m.readFirst("etc/machine-id", "var/lib/dbus/machine-id")
+	return v1.NodeSystemInfo{
+		MachineID: machineID, SystemUUID: cmp.Or(m.readFirst("sys/class/dmi/id/product_uuid"), machineID),
+		BootID:        m.readFirst("proc/sys/kernel/random/boot_id"),
+		KernelVersion: m.readFirst("proc/sys/kernel/osrelease"), OSImage: m.osImage(),
+		KubeletVersion:  formatVersion(m.config.Version),
 		OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
 	}
-	if system.SystemUUID == "" {
-		system.SystemUUID = id
-	}
-	return system
 }
 
-// version tells the agent's own version in the part of a semantic version that nobody compares. That has parts between
-// dots, of letters, digits and hyphens.
-func version(own string) string {
-	plain := func(r rune) rune {
+// formatVersion puts the agent's own version into the build metadata of the kubelet's version, which is not compared. Build
+// metadata consists of dot-separated parts of letters, digits and hyphens.
+func formatVersion(agentVersion string) string {
+	replace := func(r rune) rune {
 		if r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
 			return r
 		}
 		return '-'
 	}
-	own = strings.Map(plain, strings.TrimPrefix(own, "v"))
-	parts := strings.FieldsFunc(own, func(r rune) bool { return r == '.' })
-	return strings.Join(append([]string{KubernetesVersion + "+herald"}, parts...), ".")
+	agentVersion = strings.Map(replace, strings.TrimPrefix(agentVersion, "v"))
+	parts := strings.FieldsFunc(agentVersion, func(r rune) bool { return r == '.' })
+	return strings.Join(append([]string{kubeletVersion + "+herald"}, parts...), ".")
 }
 
-// first is the content of the first of these files that has any.
-func (m *Machine) first(names ...string) string {
+func (m *Machine) osImage() string {
+	for line := range strings.Lines(m.readFirst("etc/os-release", "usr/lib/os-release")) {
+		if value, found := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME="); found {
+			return strings.Trim(value, `"'`)
+		}
+	}
+	return "Unknown"
+}
+
+// readFirst returns the content of the first file that is not empty.
+func (m *Machine) readFirst(names ...string) string {
 	for _, name := range names {
 		content, err := os.ReadFile(m.path(name))
 		if text := strings.TrimSpace(string(content)); err == nil && text != "" {
@@ -116,13 +121,92 @@ func (m *Machine) first(names ...string) string {
 	return ""
 }
 
+// readInt returns the number in a file, or 0.
+func (m *Machine) readInt(name string) int64 {
+	value, err := strconv.ParseInt(m.readFirst(name), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return value
+}
+
 func (m *Machine) path(name string) string { return filepath.Join(m.config.Root, name) }
 
-func (m *Machine) osImage() string {
-	for line := range strings.Lines(m.first("etc/os-release", "usr/lib/os-release")) {
-		if value, found := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME="); found {
-			return strings.Trim(value, `"'`)
+// cpus counts the CPUs that are online. The file contains ranges such as 0-3,8.
+func (m *Machine) cpus() (int64, error) {
+	const name = "sys/devices/system/cpu/online"
+	content, err := os.ReadFile(m.path(name))
+	if err != nil {
+		return 0, err
+	}
+	var count int64
+	for part := range strings.SplitSeq(strings.TrimSpace(string(content)), ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		from, err := strconv.ParseInt(first, 10, 32)
+		to, err2 := strconv.ParseInt(last, 10, 32)
+		if err != nil || err2 != nil || from < 0 || to < from {
+			return 0, fmt.Errorf("%s: %q is not a range of CPUs", m.path(name), part)
+		}
+		count += to - from + 1
+	}
+	return count, nil
+}
+
+// memory returns the total memory and the kernel's estimate of what is available without swapping.
+func (m *Machine) memory() (report.Amount, error) {
+	content, err := os.ReadFile(m.path("proc/meminfo"))
+	if err != nil {
+		return report.Amount{}, err
+	}
+	var amount report.Amount
+	for line := range strings.Lines(string(content)) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		kibibytes, err := strconv.ParseInt(fields[1], 10, 53)
+		if err != nil {
+			continue
+		}
+		switch fields[0] {
+		case "MemTotal:":
+			amount.Total = kibibytes << 10
+		case "MemAvailable:":
+			amount.Available = kibibytes << 10
 		}
 	}
-	return "Unknown"
+	if amount.Total <= 0 {
+		return report.Amount{}, fmt.Errorf("%s: MemTotal is missing", m.path("proc/meminfo"))
+	}
+	return amount, nil
+}
+
+// pids returns how many processes and threads can exist and can still be started. It is zero if a file cannot be read.
+func (m *Machine) pids() report.Amount {
+	limit := min(m.readInt("proc/sys/kernel/pid_max"), m.readInt("proc/sys/kernel/threads-max"))
+	load := strings.Fields(m.readFirst("proc/loadavg"))
+	if limit <= 0 || len(load) < 4 {
+		return report.Amount{}
+	}
+	_, tasks, _ := strings.Cut(load[3], "/") // runnable/all
+	used, err := strconv.ParseInt(tasks, 10, 64)
+	if err != nil {
+		return report.Amount{}
+	}
+	return report.Amount{Total: limit, Available: max(limit-used, 0)}
+}
+
+// storage returns the bytes and inodes of the directory's file system. Some file systems do not count inodes.
+func storage(dir string) (bytes, inodes report.Amount, err error) {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(dir, &stat); err != nil {
+		return bytes, inodes, fmt.Errorf("stat file system of %s: %w", dir, err)
+	}
+	size := int64(stat.Bsize) //nolint:unconvert // its type differs between architectures
+	bytes = report.Amount{Total: int64(stat.Blocks) * size, Available: int64(stat.Bavail) * size}
+	inodes = report.Amount{Total: int64(stat.Files), Available: int64(stat.Ffree)}
+	return bytes, inodes, nil
 }

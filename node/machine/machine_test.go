@@ -14,7 +14,7 @@ import (
 	"github.com/heraldnode/herald/node/report"
 )
 
-// files are those of a small machine.
+// files returns the files of a small machine.
 func files() map[string]string {
 	return map[string]string{
 		"etc/machine-id":                  "0123456789abcdef\n",
@@ -27,11 +27,11 @@ func files() map[string]string {
 		"proc/meminfo":                    "MemTotal:        2048 kB\nMemFree:          1 kB\nMemAvailable:    1024 kB\n",
 		"proc/net/route":                  "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\neth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n",
 		"sys/devices/system/cpu/online":   "0-2,5\n",
-		"sys/class/dmi/id/product_serial": "nobody asks\n",
+		"sys/class/dmi/id/product_serial": "unused\n",
 	}
 }
 
-func look(t *testing.T, content map[string]string, change ...func(*machine.Config)) (report.MachineInfo, error) {
+func readInfo(t *testing.T, content map[string]string, change ...func(*machine.Config)) (report.MachineInfo, error) {
 	t.Helper()
 	root := t.TempDir()
 	for name, text := range content {
@@ -45,10 +45,10 @@ func look(t *testing.T, content map[string]string, change ...func(*machine.Confi
 	}
 	config := machine.Config{
 		DataDir: root, Root: root, Hostname: "host-a", Version: "v0.3.0",
-		Interfaces: func() ([]machine.Interface, error) { return network(), nil },
+		Interfaces: func() ([]machine.Interface, error) { return interfaces(), nil },
 	}
-	for _, c := range change {
-		c(&config)
+	for _, mutate := range change {
+		mutate(&config)
 	}
 	m, err := machine.New(config)
 	if err != nil {
@@ -57,7 +57,7 @@ func look(t *testing.T, content map[string]string, change ...func(*machine.Confi
 	return m.Info()
 }
 
-func network() []machine.Interface {
+func interfaces() []machine.Interface {
 	return []machine.Interface{
 		{Name: "lo", Addresses: parse("127.0.0.1", "::1")},
 		{Name: "bridge", Addresses: parse("10.1.0.1", "2001:db8:1::1")},
@@ -74,8 +74,8 @@ func parse(texts ...string) []netip.Addr {
 	return list
 }
 
-func TestAMachineIsReadFromItsFiles(t *testing.T) {
-	got, err := look(t, files())
+func TestInfo_Files(t *testing.T) {
+	got, err := readInfo(t, files())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,16 +85,16 @@ func TestAMachineIsReadFromItsFiles(t *testing.T) {
 		t.Errorf("system (-want +got):\n%s", diff)
 	}
 	if got.CPUs != 4 || got.Hostname != "host-a" {
-		t.Errorf("%d CPUs, hostname %q", got.CPUs, got.Hostname)
+		t.Errorf("got %d CPUs, hostname %q", got.CPUs, got.Hostname)
 	}
 	if want := (report.Amount{Total: 2 << 20, Available: 1 << 20}); got.Memory != want {
-		t.Errorf("memory %v", got.Memory)
+		t.Errorf("got memory %v, want %v", got.Memory, want)
 	}
 	if want := (report.Amount{Total: 1000, Available: 600}); got.PIDs != want {
-		t.Errorf("PIDs %v", got.PIDs)
+		t.Errorf("got PIDs %v, want %v", got.PIDs, want)
 	}
 	if got.Storage.Total <= 0 || got.Storage.Available > got.Storage.Total {
-		t.Errorf("storage %v", got.Storage)
+		t.Errorf("got storage %v", got.Storage)
 	}
 	if diff := cmp.Diff([]string{"192.0.2.7", "2001:db8::7"}, texts(got.Addresses)); diff != "" {
 		t.Errorf("addresses (-want +got):\n%s", diff)
@@ -109,116 +109,116 @@ func texts(list []netip.Addr) []string {
 	return texts
 }
 
-func TestWhatAMachineDoesNotTellStaysEmptyAndWhatItMustIsAnError(t *testing.T) {
+func TestInfo_MissingFiles(t *testing.T) {
 	tests := map[string]struct {
 		file, content string
-		says          string // of the error; empty: none
+		want          string // error, or empty
 	}{
-		"no machine ID":         {file: "etc/machine-id"},
-		"no release":            {file: "etc/os-release"},
-		"no limit of PIDs":      {file: "proc/sys/kernel/pid_max"},
-		"no load":               {file: "proc/loadavg", content: "x"},
-		"no routes":             {file: "proc/net/route"},
-		"no CPUs":               {file: "sys/devices/system/cpu/online", content: "many", says: `online: "many" is no range of CPUs`},
-		"CPUs backwards":        {file: "sys/devices/system/cpu/online", content: "5-2", says: `"5-2"`},
-		"no memory":             {file: "proc/meminfo", content: "nothing\n", says: "no line MemTotal"},
-		"a memory without size": {file: "proc/meminfo", content: "MemTotal: 0 kB\n", says: "no line MemTotal"},
+		"no machine ID":    {file: "etc/machine-id"},
+		"no release":       {file: "etc/os-release"},
+		"no limit of PIDs": {file: "proc/sys/kernel/pid_max"},
+		"no load":          {file: "proc/loadavg", content: "x"},
+		"no routes":        {file: "proc/net/route"},
+		"no CPUs":          {file: "sys/devices/system/cpu/online", content: "many", want: `online: "many" is not a range of CPUs`},
+		"reversed range":   {file: "sys/devices/system/cpu/online", content: "5-2", want: `"5-2"`},
+		"no memory":        {file: "proc/meminfo", content: "nothing\n", want: "MemTotal is missing"},
+		"zero memory":      {file: "proc/meminfo", content: "MemTotal: 0 kB\n", want: "MemTotal is missing"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			content := files()
 			content[test.file] = test.content
-			_, err := look(t, content)
-			if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
-				t.Errorf("error %v; want %q", err, test.says)
+			_, err := readInfo(t, content)
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
 	}
 }
 
-func TestAnOperatorKnowsTheAddressBetter(t *testing.T) {
-	got, err := look(t, files(), func(c *machine.Config) { c.Addresses = parse("203.0.113.1") })
+func TestInfo_ConfiguredAddresses(t *testing.T) {
+	got, err := readInfo(t, files(), func(c *machine.Config) { c.Addresses = parse("203.0.113.1") })
 	if err != nil || len(got.Addresses) != 1 || got.Addresses[0].String() != "203.0.113.1" {
-		t.Errorf("%v, %v", got.Addresses, err)
+		t.Errorf("got %v, error %v", got.Addresses, err)
 	}
 }
 
-func TestTheAddressIsThatOfTheInterfaceThatLeadsOut(t *testing.T) {
+func TestSelectAddresses(t *testing.T) {
 	tests := map[string]struct {
 		route4, route6 string
 		want           []string
 	}{
-		"both families":                {"eth0", "eth0", []string{"192.0.2.7", "2001:db8::7"}},
-		"only IPv4 has a route":        {"eth1", "", []string{"192.0.2.8"}},
-		"only IPv6 has a route":        {"", "eth0", []string{"192.0.2.7", "2001:db8::7"}},
-		"nothing leads out":            {"", "", []string{"10.1.0.1", "2001:db8:1::1"}},
-		"the way out has no address":   {"wg0", "", []string{"10.1.0.1"}},
-		"IPv6 leads out without IPv4":  {"", "wg0", []string{"2001:db8:1::1"}},
-		"different ways":               {"eth1", "bridge", []string{"192.0.2.8", "2001:db8:1::1"}},
-		"the loopback has none to use": {"lo", "lo", []string{"10.1.0.1", "2001:db8:1::1"}},
+		"both families":            {"eth0", "eth0", []string{"192.0.2.7", "2001:db8::7"}},
+		"IPv4 route only":          {"eth1", "", []string{"192.0.2.8"}},
+		"IPv6 route only":          {"", "eth0", []string{"192.0.2.7", "2001:db8::7"}},
+		"no routes":                {"", "", []string{"10.1.0.1", "2001:db8:1::1"}},
+		"no address on IPv4 route": {"wg0", "", []string{"10.1.0.1"}},
+		"no address on IPv6 route": {"", "wg0", []string{"2001:db8:1::1"}},
+		"different interfaces":     {"eth1", "bridge", []string{"192.0.2.8", "2001:db8:1::1"}},
+		"loopback":                 {"lo", "lo", []string{"10.1.0.1", "2001:db8:1::1"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, texts(machine.Addresses(network(), test.route4, test.route6))); diff != "" {
+			if diff := cmp.Diff(test.want, texts(machine.SelectAddresses(interfaces(), test.route4, test.route6))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestTheDefaultRouteIsTheCheapestThatIsUp(t *testing.T) {
+func TestDefaultRoute(t *testing.T) {
 	const head = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n"
 	tests := map[string]struct{ table, want string }{
-		"no table":            {},
-		"no default":          {table: head + "eth0 000200C0 00000000 0001 0 0 0 00FFFFFF 0 0 0\n"},
-		"one":                 {head + "eth0 00000000 010200C0 0003 0 0 100 00000000 0 0 0\n", "eth0"},
-		"the cheaper of two":  {head + "eth0 00000000 010200C0 0003 0 0 100 00000000 0 0 0\nwlan0 00000000 010200C0 0003 0 0 50 00000000 0 0 0\n", "wlan0"},
-		"one that is down":    {head + "eth0 00000000 010200C0 0002 0 0 0 00000000 0 0 0\n", ""},
-		"half of the address": {head + "tun0 00000000 010200C0 0003 0 0 0 00000080 0 0 0\n", ""},
-		"garbage":             {"eth0 00000000 x y z\neth0 00000000 010200C0 x 0 0 x 00000000\n", ""},
+		"no table":     {},
+		"no default":   {table: head + "eth0 000200C0 00000000 0001 0 0 0 00FFFFFF 0 0 0\n"},
+		"one":          {head + "eth0 00000000 010200C0 0003 0 0 100 00000000 0 0 0\n", "eth0"},
+		"lower metric": {head + "eth0 00000000 010200C0 0003 0 0 100 00000000 0 0 0\nwlan0 00000000 010200C0 0003 0 0 50 00000000 0 0 0\n", "wlan0"},
+		"down":         {head + "eth0 00000000 010200C0 0002 0 0 0 00000000 0 0 0\n", ""},
+		"half default": {head + "tun0 00000000 010200C0 0003 0 0 0 00000080 0 0 0\n", ""},
+		"garbage":      {"eth0 00000000 x y z\neth0 00000000 010200C0 x 0 0 x 00000000\n", ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			if got := machine.DefaultRoute([]byte(test.table)); got != test.want {
-				t.Errorf("through %q, want %q", got, test.want)
+				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
 	}
 }
 
-func TestTheDefaultRouteOfIPv6IsTheCheapestThatIsUp(t *testing.T) {
+func TestDefaultRoute6(t *testing.T) {
 	const zero = "00000000000000000000000000000000"
 	via := func(metric, flags, device string) string {
 		return zero + " 00 " + zero + " 00 fe800000000000000000000000000001 " + metric + " 00000001 00000000 " + flags + " " + device + "\n"
 	}
 	tests := map[string]struct{ table, want string }{
-		"no table":           {},
-		"unreachable":        {via("ffffffff", "00200200", "lo"), ""},
-		"rejected":           {via("ffffffff", "00000201", "lo"), ""},
-		"one":                {via("00000400", "00000003", "eth0"), "eth0"},
-		"the cheaper of two": {via("00000400", "00000003", "eth0") + via("00000064", "00000003", "wlan0"), "wlan0"},
-		"garbage":            {"x y z\n" + zero + " 00 1 2 3 x 5 6 y eth0\n", ""},
+		"no table":     {},
+		"unreachable":  {via("ffffffff", "00200200", "lo"), ""},
+		"rejected":     {via("ffffffff", "00000201", "lo"), ""},
+		"one":          {via("00000400", "00000003", "eth0"), "eth0"},
+		"lower metric": {via("00000400", "00000003", "eth0") + via("00000064", "00000003", "wlan0"), "wlan0"},
+		"garbage":      {"x y z\n" + zero + " 00 1 2 3 x 5 6 y eth0\n", ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			if got := machine.DefaultRoute6([]byte(test.table)); got != test.want {
-				t.Errorf("through %q, want %q", got, test.want)
+				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
 	}
 }
 
-func TestTheVersionIsASemanticOneWhateverTheAgentsIs(t *testing.T) {
+func TestInfo_KubeletVersion(t *testing.T) {
 	semantic := regexp.MustCompile(`^v1\.36\.3\+herald(\.[0-9A-Za-z-]+)*$`)
 	for _, own := range []string{"", "v0.3.0", "0.3.0-rc.1+dirty", "main (abc)", "(devel)", "..", "a..b"} {
-		got, err := look(t, files(), func(c *machine.Config) { c.Version = own })
+		got, err := readInfo(t, files(), func(c *machine.Config) { c.Version = own })
 		if err != nil || !semantic.MatchString(got.System.KubeletVersion) {
-			t.Errorf("%q is told as %q, %v", own, got.System.KubeletVersion, err)
+			t.Errorf("%q: got %q, error %v", own, got.System.KubeletVersion, err)
 		}
 	}
 }
 
-func TestThisMachineHasFacts(t *testing.T) {
+func TestInfo_ThisMachine(t *testing.T) {
 	m, err := machine.New(machine.Config{DataDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -228,20 +228,20 @@ func TestThisMachineHasFacts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.CPUs < 1 || got.Memory.Total <= got.Memory.Available || got.Storage.Total <= 0 || got.System.BootID == "" || got.Hostname == "" {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v", got)
 	}
 }
 
-func TestAMachineNeedsAFolder(t *testing.T) {
-	if _, err := machine.New(machine.Config{}); err == nil || !strings.Contains(err.Error(), "Data") {
-		t.Errorf("error %v", err)
+func TestConfig_DataDir(t *testing.T) {
+	if _, err := machine.New(machine.Config{}); err == nil || !strings.Contains(err.Error(), "DataDir") {
+		t.Errorf("got %v, want an error about DataDir", err)
 	}
-	if _, err := look(t, files(), func(c *machine.Config) { c.DataDir = filepath.Join(t.TempDir(), "none") }); err == nil {
-		t.Error("a folder that does not exist has a file system")
+	if _, err := readInfo(t, files(), func(c *machine.Config) { c.DataDir = filepath.Join(t.TempDir(), "none") }); err == nil {
+		t.Error("Info succeeded without the data directory")
 	}
 }
 
-func FuzzRoutesAreReadWithoutPanic(f *testing.F) {
+func FuzzDefaultRoute(f *testing.F) {
 	f.Add([]byte("eth0 00000000 010200C0 0003 0 0 0 00000000 0 0 0\n"))
 	f.Fuzz(func(_ *testing.T, table []byte) {
 		machine.DefaultRoute(table)

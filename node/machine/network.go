@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -21,42 +22,42 @@ func (m *Machine) addresses() ([]netip.Addr, error) {
 	if len(m.config.Addresses) > 0 {
 		return m.config.Addresses, nil
 	}
-	list, err := m.config.Interfaces()
+	interfaces, err := m.config.Interfaces()
 	if err != nil {
-		return nil, fmt.Errorf("list the network interfaces: %w", err)
+		return nil, fmt.Errorf("list network interfaces: %w", err)
 	}
-	// A machine without IPv6, or without a network at all, has no such file.
-	v4, _ := os.ReadFile(m.path("proc/net/route"))
-	v6, _ := os.ReadFile(m.path("proc/net/ipv6_route"))
-	return Addresses(list, DefaultRoute(v4), DefaultRoute6(v6)), nil
+	// The files do not exist on a machine without IPv6, or without a network.
+	table4, _ := os.ReadFile(m.path("proc/net/route"))
+	table6, _ := os.ReadFile(m.path("proc/net/ipv6_route"))
+	return selectAddresses(interfaces, defaultRoute(table4), defaultRoute6(table6)), nil
 }
 
-// Addresses are those by which others reach the machine, at most one of each family, IPv4 first: that of the interface
-// which the family's default route leads through, or else of any interface. Where only the other family has such a route,
-// its interface alone counts: the rest may be bridges of pods. So do only addresses that are valid beyond one link.
-func Addresses(interfaces []Interface, route4, route6 string) []netip.Addr {
-	var found []netip.Addr
-	for _, f := range []struct {
-		family     func(netip.Addr) bool
-		own, other string
+// selectAddresses returns the addresses by which others reach the machine, at most one of each family, IPv4 first. It prefers
+// the interface of the family's default route, and falls back to any interface. If only the other family has a default route,
+// only its interface is used: others may be pod bridges. Only global unicast addresses count.
+func selectAddresses(interfaces []Interface, route4, route6 string) []netip.Addr {
+	var selected []netip.Addr
+	for _, family := range []struct {
+		matches    func(netip.Addr) bool
+		own, other string // interfaces of the default routes
 	}{{netip.Addr.Is4, route4, route6}, {netip.Addr.Is6, route6, route4}} {
-		address := addressOn(interfaces, cmp.Or(f.own, f.other), f.family)
-		if !address.IsValid() && (f.own != "" || f.other == "") {
-			address = addressOn(interfaces, "", f.family)
+		address := findAddress(interfaces, cmp.Or(family.own, family.other), family.matches)
+		if !address.IsValid() && (family.own != "" || family.other == "") {
+			address = findAddress(interfaces, "", family.matches)
 		}
 		if address.IsValid() {
-			found = append(found, address)
+			selected = append(selected, address)
 		}
 	}
-	return found
+	return selected
 }
 
-// addressOn is the first of that family on the named interface, or on any.
-func addressOn(interfaces []Interface, name string, family func(netip.Addr) bool) netip.Addr {
-	for _, i := range interfaces {
-		for _, address := range i.Addresses {
+// findAddress returns the first matching address of the named interface, or of any if the name is empty.
+func findAddress(interfaces []Interface, name string, matches func(netip.Addr) bool) netip.Addr {
+	for _, candidate := range interfaces {
+		for _, address := range candidate.Addresses {
 			address = address.Unmap().WithZone("")
-			if (name == "" || i.Name == name) && family(address) && address.IsGlobalUnicast() {
+			if (name == "" || candidate.Name == name) && matches(address) && address.IsGlobalUnicast() {
 				return address
 			}
 		}
@@ -64,68 +65,73 @@ func addressOn(interfaces []Interface, name string, family func(netip.Addr) bool
 	return netip.Addr{}
 }
 
-// DefaultRoute reads /proc/net/route: the interface of the IPv4 default route with the lowest metric, or nothing.
-func DefaultRoute(table []byte) string {
-	const columns, destination, flags, metric, mask = 8, 1, 3, 6, 7
-	best, name := uint64(1<<63), ""
-	for line := range bytes.Lines(table) {
-		fields := strings.Fields(string(line))
-		if len(fields) < columns || fields[destination] != "00000000" || fields[mask] != "00000000" {
-			continue
-		}
-		up, err := strconv.ParseUint(fields[flags], 16, 32)
-		cost, err2 := strconv.ParseUint(fields[metric], 10, 32)
-		if err == nil && err2 == nil && up&routeUp != 0 && up&routeReject == 0 && cost < best {
-			best, name = cost, fields[0]
-		}
-	}
-	return name
-}
-
-// Flags of a route, as the kernel numbers them.
+// Flags of a route in the kernel.
 const (
 	routeUp     = 0x0001
 	routeReject = 0x0200
 )
 
-// DefaultRoute6 reads /proc/net/ipv6_route: the interface of the IPv6 default route with the lowest metric, or nothing.
-func DefaultRoute6(table []byte) string {
-	const columns, destination, length, metric, flags, device = 10, 0, 1, 5, 8, 9
-	best, name := uint64(1<<63), ""
-	for line := range bytes.Lines(table) {
-		fields := strings.Fields(string(line))
-		if len(fields) < columns || strings.Trim(fields[destination], "0") != "" || fields[length] != "00" {
-			continue
-		}
-		up, err := strconv.ParseUint(fields[flags], 16, 32)
-		cost, err2 := strconv.ParseUint(fields[metric], 16, 32)
-		if err == nil && err2 == nil && up&routeUp != 0 && up&routeReject == 0 && cost < best {
-			best, name = cost, fields[device]
-		}
-	}
-	return name
+// route is the interface with the lowest metric so far.
+type route struct {
+	device string
+	metric uint64
 }
 
-func interfaces() ([]Interface, error) {
+// add considers another default route. Malformed and unusable routes are ignored.
+func (r *route) add(device, hexFlags, metric string, metricBase int) {
+	flags, err := strconv.ParseUint(hexFlags, 16, 32)
+	cost, err2 := strconv.ParseUint(metric, metricBase, 32)
+	if err == nil && err2 == nil && flags&routeUp != 0 && flags&routeReject == 0 && cost < r.metric {
+		r.device, r.metric = device, cost
+	}
+}
+
+// defaultRoute parses /proc/net/route. It returns the interface of the IPv4 default route with the lowest metric, or "".
+func defaultRoute(table []byte) string {
+	const columns, device, destination, flags, metric, mask = 8, 0, 1, 3, 6, 7
+	best := route{metric: math.MaxUint64}
+	for line := range bytes.Lines(table) {
+		fields := strings.Fields(string(line))
+		if len(fields) >= columns && fields[destination] == "00000000" && fields[mask] == "00000000" {
+			best.add(fields[device], fields[flags], fields[metric], 10)
+		}
+	}
+	return best.device
+}
+
+// defaultRoute6 parses /proc/net/ipv6_route. It returns the interface of the IPv6 default route with the lowest metric, or "".
+func defaultRoute6(table []byte) string {
+	const columns, destination, length, metric, flags, device = 10, 0, 1, 5, 8, 9
+	best := route{metric: math.MaxUint64}
+	for line := range bytes.Lines(table) {
+		fields := strings.Fields(string(line))
+		if len(fields) >= columns && strings.Trim(fields[destination], "0") == "" && fields[length] == "00" {
+			best.add(fields[device], fields[flags], fields[metric], 16)
+		}
+	}
+	return best.device
+}
+
+func listInterfaces() ([]Interface, error) {
 	all, err := net.Interfaces()
 	if err != nil {
 		return nil, err
 	}
 	var list []Interface
-	for _, i := range all {
-		if i.Flags&net.FlagUp == 0 {
+	for _, candidate := range all {
+		if candidate.Flags&net.FlagUp == 0 {
 			continue
 		}
-		addresses, err := i.Addrs()
+		addresses, err := candidate.Addrs()
 		if err != nil {
-			continue // it disappeared meanwhile
+			continue // removed meanwhile
 		}
-		list = append(list, Interface{Name: i.Name, Addresses: parse(addresses)})
+		list = append(list, Interface{Name: candidate.Name, Addresses: parseAddresses(addresses)})
 	}
 	return list, nil
 }
 
-func parse(addresses []net.Addr) []netip.Addr {
+func parseAddresses(addresses []net.Addr) []netip.Addr {
 	var parsed []netip.Addr
 	for _, address := range addresses {
 		if prefix, err := netip.ParsePrefix(address.String()); err == nil {

@@ -1,45 +1,143 @@
 package report
 
 import (
+	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// StatusInput is what a Node's status is made of.
+// MachineInfo describes the machine at one moment.
+type MachineInfo struct {
+	Hostname string
+	// Addresses are the machine's own, the primary one first.
+	Addresses []netip.Addr
+	// System has the IDs, kernel, operating system, architecture, and the versions of the runtime and the agent.
+	System v1.NodeSystemInfo
+	CPUs   int64
+	// Memory and Storage are in bytes, PIDs in processes and threads.
+	Memory, Storage, Inodes, PIDs Amount
+}
+
+// Amount is the total and available amount of a resource. A zero Total means that it is not known.
+type Amount struct{ Total, Available int64 }
+
+// below reports whether less than the given percentage is available.
+func (a Amount) below(percent int64) bool {
+	return a.Total > 0 && float64(a.Available)*100 < float64(a.Total)*float64(percent)
+}
+
+// HostIPs returns the addresses of pods on the host network: the primary address, and one of the other family.
+func HostIPs(addresses []netip.Addr) []netip.Addr {
+	var ips []netip.Addr
+	for _, address := range addresses {
+		if len(ips) == 0 || (len(ips) == 1 && ips[0].Is4() != address.Is4()) {
+			ips = append(ips, address)
+		}
+	}
+	return ips
+}
+
+// The thresholds are the kubelet's default eviction thresholds, except for PIDs, for which it has none.
+const (
+	memoryThreshold         = 100 << 20 // bytes
+	storageThresholdPercent = 10
+	inodesThresholdPercent  = 5
+	pidsThresholdPercent    = 5
+)
+
+// pressureTransitionPeriod is how long a pressure is reported after it was last observed, so that it does not flap.
+const pressureTransitionPeriod = 5 * time.Minute
+
+// pressureTypes are the pressure conditions in the order in which they are reported. Ready follows them.
+var pressureTypes = []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure}
+
+// Pressures are the current pressure conditions, with the time at which each was last observed. It is nil before the first
+// update.
+type Pressures map[v1.NodeConditionType]time.Time
+
+// Update returns the pressures after an observation of the machine. A pressure begins at once and ends some time after it was
+// last observed. A pressure that an earlier agent has reported counts as observed now.
+func (p Pressures) Update(machine MachineInfo, reported []v1.NodeCondition, now time.Time) Pressures {
+	updated := Pressures{}
+	for _, conditionType := range pressureTypes {
+		lastObserved, isCurrent := p[conditionType]
+		switch {
+		case machine.hasPressure(conditionType):
+			updated[conditionType] = now
+		case p == nil && isTrue(reported, conditionType):
+			updated[conditionType] = now
+		case isCurrent && now.Sub(lastObserved) < pressureTransitionPeriod:
+			updated[conditionType] = lastObserved
+		}
+	}
+	return updated
+}
+
+func (m MachineInfo) hasPressure(conditionType v1.NodeConditionType) bool {
+	switch conditionType {
+	case v1.NodeMemoryPressure:
+		return m.Memory.Total > 0 && m.Memory.Available < memoryThreshold
+	case v1.NodeDiskPressure:
+		return m.Storage.below(storageThresholdPercent) || m.Inodes.below(inodesThresholdPercent)
+	case v1.NodePIDPressure:
+		return m.PIDs.below(pidsThresholdPercent)
+	}
+	return false
+}
+
+func isTrue(conditions []v1.NodeCondition, conditionType v1.NodeConditionType) bool {
+	condition := findCondition(conditions, conditionType)
+	return condition != nil && condition.Status == v1.ConditionTrue
+}
+
+func findCondition(conditions []v1.NodeCondition, conditionType v1.NodeConditionType) *v1.NodeCondition {
+	for i := range conditions {
+		if conditions[i].Type == conditionType {
+			return &conditions[i]
+		}
+	}
+	return nil
+}
+
+// StatusInput is the input of Status.
 type StatusInput struct {
 	Machine MachineInfo
-	// Before is what the object says now; nil if there is none.
-	Before    *v1.NodeStatus
+	// Previous is the object's current status, or nil if there is no object.
+	Previous  *v1.NodeStatus
 	Pressures Pressures
-	// NotReady says why the node cannot run pods; empty: it can.
+	// NotReady is why the node cannot run pods. Empty if it can.
 	NotReady string
-	// MaxPods is how many pods the node takes.
+	// MaxPods is the pod capacity.
 	MaxPods int64
-	// Reserved is what pods do not get of the machine.
+	// Reserved is subtracted from the capacity to get the allocatable resources.
 	Reserved v1.ResourceList
-	// Port is where the agent serves; 0: nowhere.
+	// Port is the port of the agent's kubelet API, or 0.
 	Port int32
 	Now  time.Time
 }
 
-// Status is all that the agent has to say, and of what others own only what shares a list with it: addresses.
+// Status returns the status to report. It contains what the agent owns and, of what others own, only the addresses, which are
+// in the same list.
 func Status(in StatusInput) *v1.NodeStatus {
-	before := in.Before
-	if before == nil {
-		before = &v1.NodeStatus{}
+	previous := in.Previous
+	if previous == nil {
+		previous = &v1.NodeStatus{}
 	}
 	status := &v1.NodeStatus{
 		NodeInfo:        in.Machine.System,
 		Capacity:        capacity(in.Machine, in.MaxPods),
-		Addresses:       addresses(in.Machine, before.Addresses),
+		Addresses:       mergeAddresses(in.Machine, previous.Addresses),
 		DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: in.Port}},
 	}
 	status.Allocatable = allocatable(status.Capacity, in.Reserved)
-	for _, c := range verdicts(in.Pressures, in.NotReady) {
-		status.Conditions = append(status.Conditions, stamp(c, conditionOf(before.Conditions, c.Type), in.Now))
+	for _, condition := range conditions(in.Pressures, in.NotReady) {
+		status.Conditions = append(status.Conditions,
+			withTimes(condition, findCondition(previous.Conditions, condition.Type), in.Now))
 	}
 	return status
 }
@@ -56,7 +154,7 @@ func capacity(machine MachineInfo, maxPods int64) v1.ResourceList {
 	return list
 }
 
-// allocatable is what is left for pods: neither what is reserved nor what is short before pressure is told.
+// allocatable returns the capacity without what is reserved and without what is left when a pressure begins.
 func allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
 	list := v1.ResourceList{}
 	for name, total := range capacity {
@@ -64,9 +162,9 @@ func allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
 		left.Sub(reserved[name])
 		switch name {
 		case v1.ResourceMemory:
-			left.Sub(*resource.NewQuantity(memoryReserve, resource.BinarySI))
+			left.Sub(*resource.NewQuantity(memoryThreshold, resource.BinarySI))
 		case v1.ResourceEphemeralStorage:
-			left.Sub(*resource.NewQuantity(total.Value()/100*storagePercent, resource.BinarySI))
+			left.Sub(*resource.NewQuantity(total.Value()/100*storageThresholdPercent, resource.BinarySI))
 		}
 		if left.Sign() < 0 {
 			left = *resource.NewQuantity(0, total.Format)
@@ -76,45 +174,152 @@ func allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
 	return list
 }
 
-// addresses are the machine's own, then those of kinds that only others tell, such as a cloud's.
-func addresses(machine MachineInfo, before []v1.NodeAddress) []v1.NodeAddress {
-	var list []v1.NodeAddress
+// mergeAddresses returns the machine's own addresses, then those of types that only others set, such as a cloud's.
+func mergeAddresses(machine MachineInfo, previous []v1.NodeAddress) []v1.NodeAddress {
+	var merged []v1.NodeAddress
 	for _, ip := range machine.Addresses {
-		list = append(list, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
+		merged = append(merged, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
 	}
-	list = append(list, v1.NodeAddress{Type: v1.NodeHostName, Address: machine.Hostname})
-	for _, address := range before {
+	merged = append(merged, v1.NodeAddress{Type: v1.NodeHostName, Address: machine.Hostname})
+	for _, address := range previous {
 		if address.Type != v1.NodeInternalIP && address.Type != v1.NodeHostName {
-			list = append(list, address)
+			merged = append(merged, address)
 		}
 	}
-	return list
+	return merged
 }
 
-// Changed reports whether the object would say something else, times aside.
-func Changed(before, wanted *v1.NodeStatus) bool {
-	return !SameSystem(before.NodeInfo, wanted.NodeInfo) ||
-		before.DaemonEndpoints != wanted.DaemonEndpoints ||
-		!slices.Equal(before.Addresses, wanted.Addresses) ||
-		!includes(before.Capacity, wanted.Capacity) || !includes(before.Allocatable, wanted.Allocatable) ||
-		slices.ContainsFunc(wanted.Conditions, func(c v1.NodeCondition) bool {
-			told := conditionOf(before.Conditions, c.Type)
-			return told == nil || told.Status != c.Status || told.Reason != c.Reason || told.Message != c.Message
+// conditionState is the state of a condition and the reason of the event that reports it.
+type conditionState struct {
+	status                 v1.ConditionStatus
+	reason, message, event string
+}
+
+// conditions returns all conditions that the agent owns, Ready last.
+func conditions(pressures Pressures, notReady string) []v1.NodeCondition {
+	var all []v1.NodeCondition
+	for _, conditionType := range pressureTypes {
+		_, hasPressure := pressures[conditionType]
+		all = append(all, pressureState(conditionType, hasPressure).condition(conditionType))
+	}
+	return append(all, readyState(notReady).condition(v1.NodeReady))
+}
+
+func (s conditionState) condition(conditionType v1.NodeConditionType) v1.NodeCondition {
+	return v1.NodeCondition{Type: conditionType, Status: s.status, Reason: s.reason, Message: s.message}
+}
+
+func pressureState(conditionType v1.NodeConditionType, hasPressure bool) conditionState {
+	switch conditionType {
+	case v1.NodeMemoryPressure:
+		return choose(hasPressure,
+			conditionState{v1.ConditionTrue, "KubeletHasInsufficientMemory", "the node is short of memory", "NodeHasInsufficientMemory"},
+			conditionState{v1.ConditionFalse, "KubeletHasSufficientMemory", "the node has enough memory", "NodeHasSufficientMemory"})
+	case v1.NodeDiskPressure:
+		return choose(hasPressure,
+			conditionState{v1.ConditionTrue, "KubeletHasDiskPressure", "the node is short of disk space or inodes", "NodeHasDiskPressure"},
+			conditionState{v1.ConditionFalse, "KubeletHasNoDiskPressure", "the node has enough disk space", "NodeHasNoDiskPressure"})
+	}
+	return choose(hasPressure,
+		conditionState{v1.ConditionTrue, "KubeletHasInsufficientPID", "the node is short of process IDs", "NodeHasInsufficientPID"},
+		conditionState{v1.ConditionFalse, "KubeletHasSufficientPID", "the node has enough process IDs", "NodeHasSufficientPID"})
+}
+
+func readyState(notReady string) conditionState {
+	if notReady != "" {
+		return conditionState{v1.ConditionFalse, "KubeletNotReady", notReady, "NodeNotReady"}
+	}
+	return conditionState{v1.ConditionTrue, "KubeletReady", "herald is posting ready status", "NodeReady"}
+}
+
+func choose[T any](condition bool, ifTrue, ifFalse T) T {
+	if condition {
+		return ifTrue
+	}
+	return ifFalse
+}
+
+// withTimes sets the times of a condition. LastTransitionTime changes only with the status, and never moves backwards, even
+// if the clock does (F14).
+func withTimes(condition v1.NodeCondition, previous *v1.NodeCondition, now time.Time) v1.NodeCondition {
+	condition.LastHeartbeatTime, condition.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
+	if previous == nil {
+		return condition
+	}
+	isSame := previous.Status == condition.Status && !previous.LastTransitionTime.IsZero()
+	if isSame || previous.LastTransitionTime.After(now) {
+		condition.LastTransitionTime = previous.LastTransitionTime
+	}
+	return condition
+}
+
+// StatusChanged reports whether the desired status differs from the object's, apart from times and from what others own.
+func StatusChanged(previous, desired *v1.NodeStatus) bool {
+	return !SameSystem(previous.NodeInfo, desired.NodeInfo) ||
+		previous.DaemonEndpoints != desired.DaemonEndpoints ||
+		!slices.Equal(previous.Addresses, desired.Addresses) ||
+		!includes(previous.Capacity, desired.Capacity) || !includes(previous.Allocatable, desired.Allocatable) ||
+		slices.ContainsFunc(desired.Conditions, func(condition v1.NodeCondition) bool {
+			old := findCondition(previous.Conditions, condition.Type)
+			return old == nil || old.Status != condition.Status || old.Reason != condition.Reason || old.Message != condition.Message
 		})
 }
 
-// SameSystem reports whether two reports speak of one machine, and of one agent on it. Swap space is not told here.
+// SameSystem reports whether both describe the same machine and agent. Swap is ignored: the agent does not report it.
 func SameSystem(a, b v1.NodeSystemInfo) bool {
 	a.Swap, b.Swap = nil, nil
 	return a == b
 }
 
-// includes reports whether the list has all of the other; resources that others tell do not matter.
+// includes reports whether list contains all resources of other. It ignores resources that others report.
 func includes(list, other v1.ResourceList) bool {
-	for name, wanted := range other {
-		if told, known := list[name]; !known || told.Cmp(wanted) != 0 {
+	for name, want := range other {
+		if got, found := list[name]; !found || got.Cmp(want) != 0 {
 			return false
 		}
 	}
 	return true
+}
+
+// Event is an event about the node.
+type Event struct{ Type, Reason, Message string }
+
+// StatusEvents returns the events of a status change: a reboot and changed conditions.
+func StatusEvents(nodeName string, previous, current *v1.NodeStatus) []Event {
+	var events []Event
+	if bootID := previous.NodeInfo.BootID; bootID != "" && bootID != current.NodeInfo.BootID {
+		events = append(events, Event{
+			v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", nodeName, current.NodeInfo.BootID),
+		})
+	}
+	for _, condition := range current.Conditions {
+		old := findCondition(previous.Conditions, condition.Type)
+		if reason := eventReason(condition); reason != "" && (old == nil || old.Status != condition.Status) {
+			events = append(events, newStatusEvent(nodeName, reason))
+		}
+	}
+	return events
+}
+
+// SchedulingEvents returns the event of a node that was cordoned or uncordoned.
+func SchedulingEvents(previous, current *v1.Node) []Event {
+	if previous.UID != current.UID || previous.Spec.Unschedulable == current.Spec.Unschedulable {
+		return nil
+	}
+	return []Event{newStatusEvent(current.Name, choose(current.Spec.Unschedulable, "NodeNotSchedulable", "NodeSchedulable"))}
+}
+
+func newStatusEvent(nodeName, reason string) Event {
+	return Event{v1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", nodeName, reason)}
+}
+
+// eventReason returns the reason of a condition's event, or "" for conditions that others own.
+func eventReason(condition v1.NodeCondition) string {
+	switch condition.Type {
+	case v1.NodeReady:
+		return choose(condition.Status == v1.ConditionTrue, "NodeReady", "NodeNotReady")
+	case v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure:
+		return pressureState(condition.Type, condition.Status == v1.ConditionTrue).event
+	}
+	return ""
 }

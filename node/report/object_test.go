@@ -25,7 +25,7 @@ var machineLabels = map[string]string{
 	"kubernetes.io/hostname": "host-a", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
 }
 
-func TestANodeIsRegisteredWithAllThatIsKnown(t *testing.T) {
+func TestNewNode(t *testing.T) {
 	node := report.NewNode(registration(), "host-a", report.Status(input()))
 	want := map[string]string{"pool": "edge"}
 	for name, value := range machineLabels {
@@ -35,12 +35,12 @@ func TestANodeIsRegisteredWithAllThatIsKnown(t *testing.T) {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}
 	if node.Name != "a" || node.Spec.ProviderID != "cloud://1" || len(node.Spec.Taints) != 1 || len(node.Status.Conditions) != 4 {
-		t.Errorf("registered as %+v", node)
+		t.Errorf("got %+v", node)
 	}
 }
 
-func TestAnAdoptedNodeGetsOnlyWhatFollowsFromTheMachine(t *testing.T) {
-	node := theirs()
+func TestAdoptionPatch(t *testing.T) {
+	node := existingNode()
 	node.Labels["kubernetes.io/arch"] = "arm64"
 	patch, err := report.AdoptionPatch(node, registration(), "host-a", healthy().System)
 	if err != nil {
@@ -56,34 +56,34 @@ func TestAnAdoptedNodeGetsOnlyWhatFollowsFromTheMachine(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if patch, err := report.AdoptionPatch(adopted, registration(), "host-a", healthy().System); patch != nil || err != nil {
-		t.Errorf("a second time: %s, %v", patch, err)
+		t.Errorf("second adoption: got patch %s, error %v, want none", patch, err)
 	}
 	adopted.Spec.ProviderID = "cloud://other"
 	if patch, err := report.AdoptionPatch(adopted, registration(), "host-a", healthy().System); patch != nil || err != nil {
-		t.Errorf("over another's ID of the provider: %s, %v", patch, err)
+		t.Errorf("other provider ID: got patch %s, error %v, want none", patch, err)
 	}
 }
 
-func TestEventsTellWhatChanged(t *testing.T) {
+func TestStatusEvents(t *testing.T) {
 	first := report.Status(input())
 	worse := input()
 	worse.NotReady, worse.Pressures = "the runtime is down", report.Pressures{v1.NodeDiskPressure: noon}
 	worse.Machine.System.BootID = "c"
 	tests := map[string]struct {
-		before, now *v1.NodeStatus
-		want        []string
+		previous, current *v1.NodeStatus
+		want              []string
 	}{
-		"for the first time": {
+		"first report": {
 			&v1.NodeStatus{}, first, []string{"NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady"},
 		},
-		"nothing":     {first, first, nil},
-		"for worse":   {first, report.Status(worse), []string{"Rebooted", "NodeHasDiskPressure", "NodeNotReady"}},
-		"by somebody": {&v1.NodeStatus{}, &v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: "Theirs"}}}, nil},
+		"no change":         {first, first, nil},
+		"worse":             {first, report.Status(worse), []string{"Rebooted", "NodeHasDiskPressure", "NodeNotReady"}},
+		"foreign condition": {&v1.NodeStatus{}, &v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: "Theirs"}}}, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, event := range report.Events("a", test.before, test.now) {
+			for _, event := range report.StatusEvents("a", test.previous, test.current) {
 				got = append(got, event.Reason)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -93,52 +93,52 @@ func TestEventsTellWhatChanged(t *testing.T) {
 	}
 }
 
-func TestANodeThatIsClosedAndOpenedIsTold(t *testing.T) {
-	open := theirs()
-	closed := open.DeepCopy()
-	closed.Spec.Unschedulable = true
-	other := closed.DeepCopy()
+func TestSchedulingEvents(t *testing.T) {
+	schedulable := existingNode()
+	cordoned := schedulable.DeepCopy()
+	cordoned.Spec.Unschedulable = true
+	other := cordoned.DeepCopy()
 	other.UID = "another"
-	if got := report.SchedulingEvents(open, closed); len(got) != 1 || got[0].Reason != "NodeNotSchedulable" {
-		t.Errorf("closed: %v", got)
+	if got := report.SchedulingEvents(schedulable, cordoned); len(got) != 1 || got[0].Reason != "NodeNotSchedulable" {
+		t.Errorf("cordoned: got %v", got)
 	}
-	if got := report.SchedulingEvents(closed, open); len(got) != 1 || got[0].Reason != "NodeSchedulable" {
-		t.Errorf("opened: %v", got)
+	if got := report.SchedulingEvents(cordoned, schedulable); len(got) != 1 || got[0].Reason != "NodeSchedulable" {
+		t.Errorf("uncordoned: got %v", got)
 	}
-	if got := report.SchedulingEvents(open, other); got != nil {
-		t.Errorf("another object: %v", got)
+	if got := report.SchedulingEvents(schedulable, other); got != nil {
+		t.Errorf("other object: got %v, want none", got)
 	}
 }
 
-func TestF14ALeaseIsRenewedEvenWhenTheClockWasSetBack(t *testing.T) {
-	node := theirs()
-	lease := report.Lease(nil, node, 40*time.Second, noon)
+func TestF14_LeaseClockSetBack(t *testing.T) {
+	node := existingNode()
+	lease := report.RenewedLease(nil, node, 40*time.Second, noon)
 	if *lease.Spec.HolderIdentity != "a" || *lease.Spec.LeaseDurationSeconds != 40 || lease.Namespace != "kube-node-lease" || lease.Name != "a" {
-		t.Errorf("a new lease: %+v", lease)
+		t.Errorf("new lease: got %+v", lease)
 	}
 	lease.ResourceVersion = "5"
-	back := report.Lease(lease, node, 40*time.Second, noon.Add(-time.Hour))
+	back := report.RenewedLease(lease, node, 40*time.Second, noon.Add(-time.Hour))
 	if !back.Spec.RenewTime.After(lease.Spec.RenewTime.Time) || back.ResourceVersion != "5" {
-		t.Errorf("renewed at %s after %s, version %q", back.Spec.RenewTime, lease.Spec.RenewTime, back.ResourceVersion)
+		t.Errorf("got renew time %s after %s, version %q", back.Spec.RenewTime, lease.Spec.RenewTime, back.ResourceVersion)
 	}
-	forth := report.Lease(back, node, 40*time.Second, noon.Add(time.Minute))
-	if !forth.Spec.RenewTime.Time.Equal(noon.Add(time.Minute)) {
-		t.Errorf("renewed at %s", forth.Spec.RenewTime)
+	forward := report.RenewedLease(back, node, 40*time.Second, noon.Add(time.Minute))
+	if !forward.Spec.RenewTime.Time.Equal(noon.Add(time.Minute)) {
+		t.Errorf("got renew time %s", forward.Spec.RenewTime)
 	}
 }
 
-func TestALeaseBelongsToTheNodeOfTheMoment(t *testing.T) {
-	node := theirs()
-	lease := report.Lease(nil, node, 40*time.Second, noon)
+func TestRenewedLease_Owner(t *testing.T) {
+	node := existingNode()
+	lease := report.RenewedLease(nil, node, 40*time.Second, noon)
 	node.UID = "another"
-	lease = report.Lease(lease, node, 40*time.Second, noon)
+	lease = report.RenewedLease(lease, node, 40*time.Second, noon)
 	want := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "a", UID: types.UID("another")}}
 	if diff := cmp.Diff(want, lease.OwnerReferences); diff != "" {
 		t.Errorf("owners (-want +got):\n%s", diff)
 	}
 }
 
-func TestHostIPsAreOneOfEachFamily(t *testing.T) {
+func TestHostIPs(t *testing.T) {
 	parse := func(texts ...string) []netip.Addr {
 		var list []netip.Addr
 		for _, text := range texts {
@@ -146,16 +146,16 @@ func TestHostIPsAreOneOfEachFamily(t *testing.T) {
 		}
 		return list
 	}
-	tests := map[string]struct{ of, want []netip.Addr }{
-		"none":           {},
-		"one":            {parse("192.0.2.1"), parse("192.0.2.1")},
-		"two of one":     {parse("192.0.2.1", "192.0.2.2"), parse("192.0.2.1")},
-		"IPv6 first":     {parse("2001:db8::1", "192.0.2.1", "192.0.2.2"), parse("2001:db8::1", "192.0.2.1")},
-		"one after many": {parse("192.0.2.1", "192.0.2.2", "2001:db8::1"), parse("192.0.2.1", "2001:db8::1")},
+	tests := map[string]struct{ addresses, want []netip.Addr }{
+		"none":              {},
+		"one":               {parse("192.0.2.1"), parse("192.0.2.1")},
+		"two of one family": {parse("192.0.2.1", "192.0.2.2"), parse("192.0.2.1")},
+		"IPv6 first":        {parse("2001:db8::1", "192.0.2.1", "192.0.2.2"), parse("2001:db8::1", "192.0.2.1")},
+		"IPv6 last":         {parse("192.0.2.1", "192.0.2.2", "2001:db8::1"), parse("192.0.2.1", "2001:db8::1")},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, report.HostIPs(test.of), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(test.want, report.HostIPs(test.addresses), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

@@ -18,7 +18,7 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// healthy is a machine with enough of everything.
+// healthy returns a machine without pressure.
 func healthy() report.MachineInfo {
 	return report.MachineInfo{
 		Hostname:  "host-a",
@@ -38,28 +38,28 @@ func input() report.StatusInput {
 	return report.StatusInput{Machine: healthy(), Pressures: report.Pressures{}, MaxPods: 110, Now: noon}
 }
 
-func condition(kind v1.NodeConditionType, status v1.ConditionStatus, since time.Time) v1.NodeCondition {
-	return v1.NodeCondition{Type: kind, Status: status, LastTransitionTime: metav1.NewTime(since), LastHeartbeatTime: metav1.NewTime(since)}
+func condition(conditionType v1.NodeConditionType, status v1.ConditionStatus, since time.Time) v1.NodeCondition {
+	return v1.NodeCondition{Type: conditionType, Status: status, LastTransitionTime: metav1.NewTime(since), LastHeartbeatTime: metav1.NewTime(since)}
 }
 
-func find(conditions []v1.NodeCondition, kind v1.NodeConditionType) v1.NodeCondition {
+func find(conditions []v1.NodeCondition, conditionType v1.NodeConditionType) v1.NodeCondition {
 	for _, c := range conditions {
-		if c.Type == kind {
+		if c.Type == conditionType {
 			return c
 		}
 	}
 	return v1.NodeCondition{}
 }
 
-func TestPressureBeginsAtOnceAndEndsFiveMinutesAfterItWasLastSeen(t *testing.T) {
+func TestPressures_Transition(t *testing.T) {
 	short := healthy()
 	short.Memory.Available = 99 << 20
 	minutes := func(n float64) time.Time { return noon.Add(time.Duration(n * float64(time.Minute))) }
 	var p report.Pressures
 	for _, step := range []struct {
-		facts report.MachineInfo
-		at    time.Time
-		want  bool
+		machine report.MachineInfo
+		at      time.Time
+		want    bool
 	}{
 		{healthy(), minutes(0), false},
 		{short, minutes(1), true},
@@ -69,79 +69,79 @@ func TestPressureBeginsAtOnceAndEndsFiveMinutesAfterItWasLastSeen(t *testing.T) 
 		{healthy(), minutes(9), false},
 		{healthy(), minutes(10), false},
 	} {
-		p = p.Next(step.facts, nil, step.at)
+		p = p.Update(step.machine, nil, step.at)
 		if _, got := p[v1.NodeMemoryPressure]; got != step.want {
-			t.Fatalf("at %s: pressure is %t, want %t", step.at.Format(time.TimeOnly), got, step.want)
+			t.Fatalf("at %s: got pressure %t, want %t", step.at.Format(time.TimeOnly), got, step.want)
 		}
 	}
 }
 
-func TestWhatAnEarlierAgentToldOfPressureCountsAsJustSeen(t *testing.T) {
-	told := []v1.NodeCondition{condition(v1.NodeDiskPressure, v1.ConditionTrue, noon.Add(-time.Hour))}
-	p := report.Pressures(nil).Next(healthy(), told, noon)
+func TestPressures_EarlierAgent(t *testing.T) {
+	reported := []v1.NodeCondition{condition(v1.NodeDiskPressure, v1.ConditionTrue, noon.Add(-time.Hour))}
+	p := report.Pressures(nil).Update(healthy(), reported, noon)
 	if _, holds := p[v1.NodeDiskPressure]; !holds {
-		t.Fatal("the pressure ended with the agent that had told it")
+		t.Fatal("pressure of the earlier agent was dropped")
 	}
-	if p = p.Next(healthy(), told, noon.Add(5*time.Minute)); len(p) != 0 {
-		t.Fatalf("five minutes later there still is %v", p)
+	if p = p.Update(healthy(), reported, noon.Add(5*time.Minute)); len(p) != 0 {
+		t.Fatalf("after five minutes: got %v, want none", p)
 	}
 }
 
-func TestEachShortageHasItsThreshold(t *testing.T) {
+func TestPressures_Thresholds(t *testing.T) {
 	tests := map[string]struct {
 		change func(*report.MachineInfo)
 		want   v1.NodeConditionType
 	}{
-		"memory at the threshold": {change: func(f *report.MachineInfo) { f.Memory.Available = 100 << 20 }},
-		"memory below it":         {func(f *report.MachineInfo) { f.Memory.Available = 100<<20 - 1 }, v1.NodeMemoryPressure},
-		"disk at the threshold":   {change: func(f *report.MachineInfo) { f.Storage.Available = 100 }},
-		"disk below it":           {func(f *report.MachineInfo) { f.Storage.Available = 99 }, v1.NodeDiskPressure},
-		"inodes at the threshold": {change: func(f *report.MachineInfo) { f.Inodes.Available = 50 }},
-		"inodes below it":         {func(f *report.MachineInfo) { f.Inodes.Available = 49 }, v1.NodeDiskPressure},
-		"inodes are not counted":  {change: func(f *report.MachineInfo) { f.Inodes = report.Amount{} }},
-		"process IDs below it":    {func(f *report.MachineInfo) { f.PIDs.Available = 49 }, v1.NodePIDPressure},
-		"nothing is known":        {change: func(f *report.MachineInfo) { *f = report.MachineInfo{} }},
+		"memory at threshold": {change: func(m *report.MachineInfo) { m.Memory.Available = 100 << 20 }},
+		"memory below":        {func(m *report.MachineInfo) { m.Memory.Available = 100<<20 - 1 }, v1.NodeMemoryPressure},
+		"disk at threshold":   {change: func(m *report.MachineInfo) { m.Storage.Available = 100 }},
+		"disk below":          {func(m *report.MachineInfo) { m.Storage.Available = 99 }, v1.NodeDiskPressure},
+		"inodes at threshold": {change: func(m *report.MachineInfo) { m.Inodes.Available = 50 }},
+		"inodes below":        {func(m *report.MachineInfo) { m.Inodes.Available = 49 }, v1.NodeDiskPressure},
+		"inodes unknown":      {change: func(m *report.MachineInfo) { m.Inodes = report.Amount{} }},
+		"PIDs below":          {func(m *report.MachineInfo) { m.PIDs.Available = 49 }, v1.NodePIDPressure},
+		"nothing known":       {change: func(m *report.MachineInfo) { *m = report.MachineInfo{} }},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			facts := healthy()
-			test.change(&facts)
+			machine := healthy()
+			test.change(&machine)
 			want := report.Pressures{}
 			if test.want != "" {
 				want[test.want] = noon
 			}
-			if diff := cmp.Diff(want, report.Pressures(nil).Next(facts, nil, noon)); diff != "" {
+			if diff := cmp.Diff(want, report.Pressures(nil).Update(machine, nil, noon)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestF14ATransitionTimeMovesOnlyWithTheStatusAndNeverBack(t *testing.T) {
+func TestF14_TransitionTime(t *testing.T) {
 	earlier, later := noon.Add(-time.Hour), noon.Add(time.Hour)
 	tests := map[string]struct {
 		before []v1.NodeCondition
 		want   time.Time
 	}{
-		"nothing was told":           {nil, noon},
-		"the same was told":          {[]v1.NodeCondition{condition(v1.NodeReady, v1.ConditionTrue, earlier)}, earlier},
-		"the opposite was told":      {[]v1.NodeCondition{condition(v1.NodeReady, v1.ConditionFalse, earlier)}, noon},
-		"a controller had given up":  {[]v1.NodeCondition{condition(v1.NodeReady, v1.ConditionUnknown, earlier)}, noon},
-		"the clock was ahead before": {[]v1.NodeCondition{condition(v1.NodeReady, v1.ConditionFalse, later)}, later},
+		"no condition":      {nil, noon},
+		"same status":       {[]v1.NodeCondition{condition(v1.NodeReady, v1.ConditionTrue, earlier)}, earlier},
+		"opposite status":   {[]v1.NodeCondition{condition(v1.NodeReady, v1.ConditionFalse, earlier)}, noon},
+		"set by controller": {[]v1.NodeCondition{condition(v1.NodeReady, v1.ConditionUnknown, earlier)}, noon},
+		"clock was ahead":   {[]v1.NodeCondition{condition(v1.NodeReady, v1.ConditionFalse, later)}, later},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			in := input()
-			in.Before = &v1.NodeStatus{Conditions: test.before}
+			in.Previous = &v1.NodeStatus{Conditions: test.before}
 			ready := find(report.Status(in).Conditions, v1.NodeReady)
 			if !ready.LastTransitionTime.Time.Equal(test.want) || !ready.LastHeartbeatTime.Time.Equal(noon) || ready.Status != v1.ConditionTrue {
-				t.Errorf("%+v; want a transition at %s", ready, test.want)
+				t.Errorf("got %+v, want a transition at %s", ready, test.want)
 			}
 		})
 	}
 }
 
-func TestAllocatableIsWhatNeitherTheSystemNorTheThresholdsTake(t *testing.T) {
+func TestStatus_Allocatable(t *testing.T) {
 	in := input()
 	in.Reserved = v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("200")}
 	got := map[v1.ResourceName]string{}
@@ -154,7 +154,7 @@ func TestAllocatableIsWhatNeitherTheSystemNorTheThresholdsTake(t *testing.T) {
 	}
 }
 
-// apply does what the API server does with the patch.
+// apply applies the patch as the API server does.
 func apply(t *testing.T, node *v1.Node, patch []byte) *v1.Node {
 	t.Helper()
 	before, err := json.Marshal(node)
@@ -172,8 +172,8 @@ func apply(t *testing.T, node *v1.Node, patch []byte) *v1.Node {
 	return &got
 }
 
-// theirs is a node of which others have told something.
-func theirs() *v1.Node {
+// existingNode returns a node with content of others.
+func existingNode() *v1.Node {
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u", ResourceVersion: "7", Labels: map[string]string{"zone": "z"}},
 		Spec:       v1.NodeSpec{Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}},
@@ -190,26 +190,26 @@ func theirs() *v1.Node {
 	}
 }
 
-func TestI7WhatOthersToldSurvivesAReport(t *testing.T) {
-	node, in := theirs(), input()
-	in.Before = &node.Status
-	wanted := report.Status(in)
-	if !report.Changed(&node.Status, wanted) {
-		t.Fatal("there is nothing to tell")
+func TestI7_StatusPatch(t *testing.T) {
+	node, in := existingNode(), input()
+	in.Previous = &node.Status
+	desired := report.Status(in)
+	if !report.StatusChanged(&node.Status, desired) {
+		t.Fatal("StatusChanged: got false, want true")
 	}
-	patch, err := report.StatusPatch(node, wanted)
+	patch, err := report.StatusPatch(node, desired)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := apply(t, node, patch)
-	if report.Changed(&got.Status, wanted) {
-		t.Errorf("the patch does not say what is wanted: %s", patch)
+	if report.StatusChanged(&got.Status, desired) {
+		t.Errorf("patched status differs from the desired one: %s", patch)
 	}
 	if diff := cmp.Diff(node.Status.Conditions[0], find(got.Status.Conditions, v1.NodeNetworkUnavailable)); diff != "" {
-		t.Errorf("another's condition (-was +is):\n%s", diff)
+		t.Errorf("foreign condition (-before +after):\n%s", diff)
 	}
 	if gpus := got.Status.Capacity["example.test/gpu"]; gpus.Value() != 2 {
-		t.Errorf("another's resource: %v", got.Status.Capacity)
+		t.Errorf("foreign resource: got %v", got.Status.Capacity)
 	}
 	addresses := []v1.NodeAddress{
 		{Type: v1.NodeInternalIP, Address: "192.0.2.7"}, {Type: v1.NodeInternalIP, Address: "2001:db8::7"},
@@ -220,11 +220,11 @@ func TestI7WhatOthersToldSurvivesAReport(t *testing.T) {
 	}
 	got.Status = node.Status
 	if diff := cmp.Diff(node, got); diff != "" {
-		t.Errorf("outside of the status (-was +is):\n%s", diff)
+		t.Errorf("outside the status (-before +after):\n%s", diff)
 	}
 }
 
-func TestOnlyAReportThatReplacesAddressesDependsOnTheVersion(t *testing.T) {
+func TestStatusPatch_ResourceVersion(t *testing.T) {
 	version := func(node *v1.Node, wanted *v1.NodeStatus) string {
 		patch, err := report.StatusPatch(node, wanted)
 		if err != nil {
@@ -236,39 +236,39 @@ func TestOnlyAReportThatReplacesAddressesDependsOnTheVersion(t *testing.T) {
 		}
 		return got.ResourceVersion
 	}
-	node, wanted := theirs(), report.Status(input())
+	node, wanted := existingNode(), report.Status(input())
 	if got := version(node, wanted); got != "7" {
-		t.Errorf("the list is replaced whatever others wrote meanwhile: version %q", got)
+		t.Errorf("replaced addresses: got version %q, want 7", got)
 	}
 	node.Status.Addresses = wanted.Addresses
 	if got := version(node, wanted); got != "" {
-		t.Errorf("nothing is replaced, and yet version %q is asked for", got)
+		t.Errorf("same addresses: got version %q, want none", got)
 	}
 }
 
-func TestANodeThatSaysTheSameNeedsNoReport(t *testing.T) {
+func TestStatusChanged(t *testing.T) {
 	in := input()
-	told := report.Status(in)
-	in.Before, in.Now = told, noon.Add(time.Minute)
+	reported := report.Status(in)
+	in.Previous, in.Now = reported, noon.Add(time.Minute)
 	tests := map[string]struct {
 		change func(*report.StatusInput)
 		want   bool
 	}{
-		"a later time":     {change: func(*report.StatusInput) {}},
-		"not ready":        {func(in *report.StatusInput) { in.NotReady = "the runtime is down" }, true},
-		"a pressure":       {func(in *report.StatusInput) { in.Pressures = report.Pressures{v1.NodePIDPressure: noon} }, true},
-		"another address":  {func(in *report.StatusInput) { in.Machine.Addresses = in.Machine.Addresses[:1] }, true},
-		"another boot":     {func(in *report.StatusInput) { in.Machine.System.BootID = "c" }, true},
-		"more memory":      {func(in *report.StatusInput) { in.Machine.Memory.Total++ }, true},
-		"less memory left": {change: func(in *report.StatusInput) { in.Machine.Memory.Available-- }},
-		"another port":     {func(in *report.StatusInput) { in.Port = 10250 }, true},
+		"later time":            {change: func(*report.StatusInput) {}},
+		"not ready":             {func(in *report.StatusInput) { in.NotReady = "the runtime is down" }, true},
+		"pressure":              {func(in *report.StatusInput) { in.Pressures = report.Pressures{v1.NodePIDPressure: noon} }, true},
+		"other address":         {func(in *report.StatusInput) { in.Machine.Addresses = in.Machine.Addresses[:1] }, true},
+		"other boot":            {func(in *report.StatusInput) { in.Machine.System.BootID = "c" }, true},
+		"more memory":           {func(in *report.StatusInput) { in.Machine.Memory.Total++ }, true},
+		"less memory available": {change: func(in *report.StatusInput) { in.Machine.Memory.Available-- }},
+		"other port":            {func(in *report.StatusInput) { in.Port = 10250 }, true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			in := in
 			test.change(&in)
-			if got := report.Changed(told, report.Status(in)); got != test.want {
-				t.Errorf("changed: %t", got)
+			if got := report.StatusChanged(reported, report.Status(in)); got != test.want {
+				t.Errorf("got %t, want %t", got, test.want)
 			}
 		})
 	}
