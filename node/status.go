@@ -253,7 +253,7 @@ func (r *statusReporter) register(ctx context.Context, machine report.MachineInf
 	return nil
 }
 
-// adopt takes over an object that existed before this agent, or that was created anew. Labels that may not be changed do not
+// adopt takes over an object that existed before this agent, or that was recreated. Labels that may not be changed do not
 // prevent it.
 func (r *statusReporter) adopt(ctx context.Context, object *v1.Node, machine report.MachineInfo) (*v1.Node, error) {
 	if r.adoptedUID == object.UID {

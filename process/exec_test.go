@@ -45,7 +45,7 @@ func TestExecSync_Errors(t *testing.T) {
 		"no such program":   {running, []string{"no-such-program"}, codes.Unknown, "no-such-program"},
 		"no command":        {running, nil, codes.InvalidArgument, "cmd is empty"},
 		"not running":       {created, []string{"true"}, codes.FailedPrecondition, "not running"},
-		"no such container": {"nobody", []string{"true"}, codes.NotFound, "nobody"},
+		"no such container": {"missing", []string{"true"}, codes.NotFound, "missing"},
 		"not executable":    {running, []string{"/etc/passwd"}, codes.Unknown, "/etc/passwd"},
 	}
 	for name, test := range tests {

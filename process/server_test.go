@@ -155,18 +155,18 @@ func TestStopPodSandbox(t *testing.T) {
 
 func TestServer_NotFound(t *testing.T) {
 	h := newHarness(t)
-	_, stop := h.StopContainer(h.ctx, &runtimeapi.StopContainerRequest{ContainerId: "nobody"})
-	_, remove := h.RemoveContainer(h.ctx, &runtimeapi.RemoveContainerRequest{ContainerId: "nobody"})
-	_, stopBox := h.StopPodSandbox(h.ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: "nobody"})
-	_, removeBox := h.RemovePodSandbox(h.ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: "nobody"})
-	for _, err := range []error{stop, remove, stopBox, removeBox} {
+	_, stop := h.StopContainer(h.ctx, &runtimeapi.StopContainerRequest{ContainerId: "missing"})
+	_, remove := h.RemoveContainer(h.ctx, &runtimeapi.RemoveContainerRequest{ContainerId: "missing"})
+	_, stopSandbox := h.StopPodSandbox(h.ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: "missing"})
+	_, removeSandbox := h.RemovePodSandbox(h.ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: "missing"})
+	for _, err := range []error{stop, remove, stopSandbox, removeSandbox} {
 		if err != nil {
 			t.Error(err)
 		}
 	}
-	_, inspect := h.ContainerStatus(h.ctx, &runtimeapi.ContainerStatusRequest{ContainerId: "nobody"})
-	_, inspectBox := h.PodSandboxStatus(h.ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: "nobody"})
-	for _, err := range []error{inspect, inspectBox} {
+	_, inspect := h.ContainerStatus(h.ctx, &runtimeapi.ContainerStatusRequest{ContainerId: "missing"})
+	_, inspectSandbox := h.PodSandboxStatus(h.ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: "missing"})
+	for _, err := range []error{inspect, inspectSandbox} {
 		if status.Code(err) != codes.NotFound {
 			t.Error(err)
 		}

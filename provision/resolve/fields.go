@@ -95,7 +95,7 @@ func (a Addresses) orderedPodIPs() []netip.Addr {
 	return append(first, second...)
 }
 
-// ContainerResource returns a request or limit in units of the divisor, rounded up. It is that of the container named by ref,
+// ContainerResource returns a request or limit in units of the divisor, rounded up: of the container that ref names,
 // or else of the given one. The limit defaults to the pod's, then to the node's allocatable resources.
 func ContainerResource(
 	pod *v1.Pod, container *v1.Container, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList,
