@@ -171,7 +171,7 @@ func newProcessHarness(t *testing.T) *processHarness {
 
 // stopAll stops all processes, also those of a failed test.
 func (h *processHarness) stopAll() {
-	client, err := h.newRuntime(cri.Config{Provisioner: runtimesuite.Provision{}})
+	client, err := h.newRuntime(cri.Config{Provisioner: runtimesuite.Provisioner{}})
 	if err != nil {
 		h.Error(err)
 		return

@@ -24,7 +24,7 @@ func TestSM72_TerminatedPodIsDeleted(t *testing.T) {
 		if err := h.allocations.SetPodAllocation(pod); err != nil {
 			t.Fatal(err)
 		}
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		h.TerminatePod(h.watchedPod(pod))
 		if !h.isDeleted(pod) {
 			t.Fatal("the object was not deleted")
@@ -110,7 +110,7 @@ func TestSM73_RecreatedPodIsNotDeleted(t *testing.T) {
 		successor := pod.DeepCopy()
 		successor.UID, successor.DeletionTimestamp, successor.DeletionGracePeriodSeconds, successor.Status = "", nil, nil, v1.PodStatus{}
 		successor = h.server.AddPod(successor)
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		h.TerminatePod(pod) // the node has not seen the new pod
 		time.Sleep(time.Minute)
 		if got := h.server.Pod(podid.FullNameOf(pod)); got == nil || got.UID != successor.UID || got.Status.Phase != v1.PodPending {
@@ -131,10 +131,10 @@ func TestSM73_LateDeleteIsNotRepeated(t *testing.T) {
 		h.faults.Add(fault.On("watch", "/pods").Stall())
 		h.server.DeletePod(podid.FullNameOf(pod), 0)
 		successor := h.server.AddPod(recreated(pod))
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		h.deletion.setHoldsResources(pod.UID, false)
 		time.Sleep(10 * time.Minute)
-		if requests := h.faults.Requests().Of("*", "/pods/"); len(requests) != 1 || requests[0].Status != http.StatusConflict {
+		if requests := h.faults.Requests().Filter("*", "/pods/"); len(requests) != 1 || requests[0].Status != http.StatusConflict {
 			t.Fatalf("got %d requests, want one with status 409", len(requests))
 		}
 		if _, found := h.GetPodStatus(pod.UID); found {
@@ -246,11 +246,11 @@ func TestSM80_StatusAfterDelete(t *testing.T) {
 		if !h.isDeleted(pod) {
 			t.Fatal("the object was not deleted")
 		}
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		h.SetPodStatus(pod, succeededStatus())
 		h.TerminatePod(pod)
 		time.Sleep(time.Minute)
-		if sent := len(h.faults.Requests().Of("*", "/pods/")); sent != 0 {
+		if sent := len(h.faults.Requests().Filter("*", "/pods/")); sent != 0 {
 			t.Fatalf("I8: got %d requests for a deleted pod, want 0", sent)
 		}
 		h.RemoveOrphanedStatuses(nil)
@@ -267,7 +267,7 @@ func TestSM80_StatusAfterForeignDelete(t *testing.T) {
 		synctest.Wait()
 		h.server.DeletePod(podid.FullNameOf(pod), 0)
 		synctest.Wait()
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		h.SetPodStatus(pod, succeededStatus())
 		time.Sleep(time.Minute)
 		if _, found := h.GetPodStatus(pod.UID); found || h.countRequests("PATCH") > 1 {

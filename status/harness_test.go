@@ -46,7 +46,7 @@ type harness struct {
 	*status.Manager
 	t           *testing.T
 	server      *heraldtest.APIServer
-	faults      *fault.Script
+	faults      *fault.Injector
 	pods        *pod.Manager
 	deletion    *fakeDeletionSafety
 	allocations *allocation.Manager
@@ -71,7 +71,7 @@ func withHarness(t *testing.T, configure func(*status.Config), test func(t *test
 // newHarness starts a manager and a watch on the server. It must be called in a bubble.
 func newHarness(t *testing.T, server *heraldtest.APIServer, configure func(*status.Config)) *harness {
 	t.Helper()
-	h := &harness{t: t, server: server, faults: fault.NewScript(), pods: pod.NewManager(), deletion: newFakeDeletionSafety()}
+	h := &harness{t: t, server: server, faults: fault.NewInjector(), pods: pod.NewManager(), deletion: newFakeDeletionSafety()}
 	rest := server.Config()
 	h.transport.Store(server)
 	rest.Transport = h.faults.Wrap(&h.transport)
@@ -335,14 +335,14 @@ func (h *harness) isDeleted(p *v1.Pod) bool {
 // countRequests returns the number of requests of a verb since the last h.faults.Forget.
 func (h *harness) countRequests(verb string) int {
 	synctest.Wait()
-	return len(h.faults.Requests().Of(verb, "/pods"))
+	return len(h.faults.Requests().Filter(verb, "/pods"))
 }
 
 // patchedNames returns the names of the pods that were patched since the last h.faults.Forget, in order.
 func (h *harness) patchedNames() []string {
 	synctest.Wait()
 	var names []string
-	for _, request := range h.faults.Requests().Of("PATCH", "/pods/") {
+	for _, request := range h.faults.Requests().Filter("PATCH", "/pods/") {
 		names = append(names, path.Base(path.Dir(request.Path)))
 	}
 	return names

@@ -55,7 +55,7 @@ func TestConfig_Validate(t *testing.T) {
 func TestSM1_WithoutAPIServer(t *testing.T) {
 	withHarness(t, withoutAPI, func(t *testing.T, h *harness) {
 		pod := h.addPod("web", withReadinessProbe)
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		h.SetPodStatus(pod, runningStatus())
 		h.SetContainerReadiness(pod.UID, containerID("1"), false)
 		time.Sleep(time.Minute)
@@ -135,7 +135,7 @@ func TestSM12_IgnoredProbeResults(t *testing.T) {
 		}
 		h.SetPodStatus(pod, runningStatus())
 		synctest.Wait()
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		h.SetContainerReadiness(pod.UID, containerID("removed"), false) // SM-14
 		h.SetContainerReadiness(pod.UID, containerID("1"), true)        // unchanged
 		if got, _ := h.GetPodStatus(pod.UID); !got.ContainerStatuses[0].Ready || h.countRequests("PATCH") != 0 {
@@ -207,7 +207,7 @@ func TestSM23_IllegalTransition(t *testing.T) {
 		pod := h.addPod("job", withRestartPolicyNever)
 		h.SetPodStatus(pod, succeededStatus())
 		synctest.Wait()
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		if _, changed := h.SetPodStatus(pod, runningStatus()); changed {
 			t.Fatal("a status in which a run-once container runs again was accepted")
 		}

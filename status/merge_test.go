@@ -89,7 +89,7 @@ func TestSM67_TerminalPhaseIsWithheld(t *testing.T) {
 		if got.Phase != v1.PodRunning || got.ContainerStatuses[0].State.Terminated == nil {
 			t.Fatalf("got phase %s, container %+v, want everything except the phase", got.Phase, got.ContainerStatuses[0].State)
 		}
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		time.Sleep(time.Minute)
 		h.wantRequests("PATCH", 0)
 		h.deletion.setCouldRun(pod.UID, false) // the periodic sync finds it
@@ -258,14 +258,14 @@ func TestBUG16_LongMessage(t *testing.T) {
 		podStatus.Message = "not UTF-8: \xff"
 		h.SetPodStatus(pod, podStatus)
 		synctest.Wait()
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		h.SetPodStatus(h.watchedPod(pod), podStatus)
 		time.Sleep(time.Minute)
 		message := h.apiStatus(pod).ContainerStatuses[0].State.Terminated.Message
 		if len(message) != 12288 || !utf8.ValidString(message) {
 			t.Errorf("got %d bytes, valid %v, want 12288, true", len(message), utf8.ValidString(message))
 		}
-		if sent := len(h.faults.Requests().Of("*", "/pods/")); sent != 0 {
+		if sent := len(h.faults.Requests().Filter("*", "/pods/")); sent != 0 {
 			t.Errorf("got %d requests for the same status, want 0", sent)
 		}
 	})
@@ -293,7 +293,7 @@ func TestSM93_ResizeConditions(t *testing.T) {
 		pod := h.addPod("web")
 		h.SetPodStatus(pod, runningStatus())
 		synctest.Wait()
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		uid := podid.UID(pod.UID)
 		h.allocations.SetPodResizeInProgressCondition(uid, derive.ResizeCondition{Generation: 1})
 		h.allocations.SetPodResizePendingCondition(uid, derive.ResizeCondition{Reason: v1.PodReasonDeferred, Message: "no room", Generation: 1})

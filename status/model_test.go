@@ -509,9 +509,9 @@ func (m *model) settle() []string {
 	for _, pod := range m.allPods() {
 		m.checkSettled(pod)
 	}
-	m.faults.Forget()
+	m.faults.ClearRequests()
 	time.Sleep(5 * time.Minute)
-	for _, request := range m.faults.Requests().Of("*", "/pods/") {
+	for _, request := range m.faults.Requests().Filter("*", "/pods/") {
 		m.violations = append(m.violations, fmt.Sprintf("I10: %s %s while idle, at %v", request.Method, request.Path, request.Start))
 	}
 	for _, api := range m.apis {

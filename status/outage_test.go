@@ -19,7 +19,7 @@ func TestF1_Outage(t *testing.T) {
 	withHarness(t, nil, func(t *testing.T, h *harness) {
 		pods := h.addPods(300)
 		h.server.SetDown(true)
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		start := time.Now()
 		for flip := range 5 {
 			for _, pod := range pods {
@@ -32,7 +32,7 @@ func TestF1_Outage(t *testing.T) {
 			t.Fatalf("got %d requests in an outage of %v, want at most %d", got, time.Since(start), limit)
 		}
 		h.server.SetDown(false)
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		back := time.Now()
 		for h.countRequests("PATCH") == 0 {
 			time.Sleep(10 * time.Millisecond)
@@ -67,7 +67,7 @@ func TestF1_PriorityAfterOutage(t *testing.T) {
 		time.Sleep(time.Minute)
 		h.server.SetDown(false)
 		h.faults.Add(fault.On("PATCH", "/pods/").Delay(100 * time.Millisecond))
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		time.Sleep(30 * time.Second)
 		// The pod that ended the outage is first, and another may be in flight.
 		if position := slices.Index(h.patchedNames(), last.Name); position < 0 || position > 2 {
@@ -88,7 +88,7 @@ func TestBUG6_OneFailingPod(t *testing.T) {
 			h.SetPodStatus(bad, runningWithReason("%d", i))
 			time.Sleep(100 * time.Millisecond)
 		}
-		patches := h.faults.Requests().Of("PATCH", "/pods/bad/")
+		patches := h.faults.Requests().Filter("PATCH", "/pods/bad/")
 		if len(patches) < 5 || len(patches) > 8 {
 			t.Fatalf("got %d patches in 10s, want 5 to 8", len(patches))
 		}
@@ -108,7 +108,7 @@ func TestF5_RandomServerErrors(t *testing.T) {
 		recorder := record(t, h.server)
 		pods := h.addPods(30)
 		for i, code := range []int{http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
-			h.faults.Add(fault.On("*", "/pods/").Chance(0.1, uint64(i)).Reply(code, fault.Message("etcdserver: request timed out")))
+			h.faults.Add(fault.On("*", "/pods/").Probability(0.1, uint64(i)).Reply(code, fault.Message("etcdserver: request timed out")))
 		}
 		for i := range 20 {
 			for _, pod := range pods {
@@ -165,12 +165,12 @@ func TestF4_RetryAfter(t *testing.T) {
 			withHarness(t, nil, func(t *testing.T, h *harness) {
 				pod := h.addPod("web")
 				heal := h.faults.Add(fault.On("PATCH", "/pods/").Reply(http.StatusTooManyRequests, test.options...))
-				h.faults.Forget()
+				h.faults.ClearRequests()
 				for i := range 300 {
 					h.SetPodStatus(pod, runningWithReason("%d", i))
 					time.Sleep(100 * time.Millisecond)
 				}
-				patches := h.faults.Requests().Of("PATCH", "/pods/")
+				patches := h.faults.Requests().Filter("PATCH", "/pods/")
 				if len(patches) < 2 || len(patches) > test.max {
 					t.Fatalf("got %d patches in 30s, want 2 to %d", len(patches), test.max)
 				}
@@ -213,9 +213,9 @@ func TestF4_ConcurrencyUnderThrottling(t *testing.T) {
 		h.faults.Add(fault.On("PATCH", "/pods/").Delay(50 * time.Millisecond))
 		heal := h.faults.Add(fault.On("PATCH", "/pods/").Reply(http.StatusTooManyRequests, fault.RetryAfter(time.Second)))
 		maxInFlight := func(during time.Duration) int {
-			h.faults.Forget()
+			h.faults.ClearRequests()
 			time.Sleep(during)
-			return h.faults.Requests().Of("PATCH", "/pods/").MaxInFlight()
+			return h.faults.Requests().Filter("PATCH", "/pods/").MaxInFlight()
 		}
 		for _, pod := range pods {
 			h.SetPodStatus(pod, unreadyStatus())

@@ -39,7 +39,7 @@ func TestBUG3_OrderOfPriorities(t *testing.T) {
 		h.TerminatePod(pods["finished"])
 		synctest.Wait()
 		h.faults.Add(fault.On("*", "/pods/").Delay(50 * time.Millisecond))
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		h.SetPodStatus(pods["busy"], runningWithReason("busy"))
 		time.Sleep(time.Millisecond)
 		pending := unreadyStatus()
@@ -61,9 +61,9 @@ func TestBUG3_OrderOfPriorities(t *testing.T) {
 			t.Fatalf("got order %q, want %q", got, want)
 		}
 		requests := h.faults.Requests()
-		readiness := requests.Of("PATCH", "/pods/readiness/")[0].Start
+		readiness := requests.Filter("PATCH", "/pods/readiness/")[0].Start
 		for _, name := range []string{"released", "finished"} {
-			if deletions := requests.Of("DELETE", "/pods/"+name); len(deletions) != 1 || deletions[0].Start.After(readiness) {
+			if deletions := requests.Filter("DELETE", "/pods/"+name); len(deletions) != 1 || deletions[0].Start.After(readiness) {
 				t.Fatalf("%s: got %d deletes, want one before lower priorities", name, len(deletions))
 			}
 		}
@@ -78,7 +78,7 @@ func TestBUG3_PriorityRises(t *testing.T) {
 		}
 		synctest.Wait()
 		h.faults.Add(fault.On("PATCH", "/pods/").Delay(50 * time.Millisecond))
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		for _, pod := range []*v1.Pod{busy, normal, terminal} {
 			h.SetPodStatus(pod, runningWithReason("normal"))
 			time.Sleep(time.Millisecond)
@@ -103,12 +103,12 @@ func TestBUG3_NormalPriorityIsBounded(t *testing.T) {
 		synctest.Wait()
 		h.faults.Add(fault.On("PATCH", "/pods/").Delay(50 * time.Millisecond))
 		for round, change := range []v1.PodStatus{runningWithReason("normal"), unreadyStatus()} {
-			h.faults.Forget()
+			h.faults.ClearRequests()
 			for _, pod := range pods {
 				h.SetPodStatus(pod, change)
 			}
 			time.Sleep(10 * time.Second)
-			if got, want := h.faults.Requests().Of("PATCH", "/pods/").MaxInFlight(), []int{4, 16}[round]; got != want {
+			if got, want := h.faults.Requests().Filter("PATCH", "/pods/").MaxInFlight(), []int{4, 16}[round]; got != want {
 				t.Errorf("round %d: got %d concurrent requests, want %d", round, got, want)
 			}
 		}
@@ -140,7 +140,7 @@ func TestBUG3_Aging(t *testing.T) {
 
 func TestSM52I14_RemovedPodsLeaveNothing(t *testing.T) {
 	withHarness(t, nil, func(t *testing.T, h *harness) {
-		h.faults.Add(fault.On("*", "/pods/").Chance(0.2, 3).Reply(500))
+		h.faults.Add(fault.On("*", "/pods/").Probability(0.2, 3).Reply(500))
 		var uids []podid.UID
 		for i := range 100 {
 			pod := h.addPod(fmt.Sprintf("web-%d", i))

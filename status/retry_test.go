@@ -43,7 +43,7 @@ func TestF6_BusyForeignWriter(t *testing.T) {
 				}
 			}
 		}()
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		for i := range 20 {
 			h.SetPodStatus(h.watchedPod(pod), runningWithReason("%d", i))
 			time.Sleep(2 * time.Second)
@@ -70,7 +70,7 @@ func TestF7_RejectedStatus(t *testing.T) {
 		if warnings := strings.Count(log.String(), "rejected pod status"); warnings != 1 {
 			t.Fatalf("got %d warnings, want 1:\n%s", warnings, log.String())
 		}
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		for i := range 100 {
 			h.SetPodStatus(pod, runningWithReason("%d", i))
 			time.Sleep(100 * time.Millisecond)
@@ -91,7 +91,7 @@ func TestF7_RejectionAfterFailures(t *testing.T) {
 		h.faults.Add(fault.On("PATCH", "/pods/").Times(1).Reply(http.StatusUnprocessableEntity))
 		h.SetPodStatus(pod, runningStatus())
 		time.Sleep(5 * time.Minute)
-		patches := h.faults.Requests().Of("PATCH", "/pods/")
+		patches := h.faults.Requests().Filter("PATCH", "/pods/")
 		if len(patches) != 10 || patches[9].Start.Sub(patches[8].Start) > 1250*time.Millisecond {
 			t.Fatalf("got %d patches, the last after %v, want 10, 1.25s", len(patches), patches[len(patches)-1].Start.Sub(patches[len(patches)-2].Start))
 		}
@@ -143,10 +143,10 @@ func TestF8_MissingObjectIsNotPolled(t *testing.T) {
 				synctest.Wait()
 				h.faults.Add(fault.On("watch", "/pods").Stall()) // the Pod Manager still has it
 				test.change(h, pod)
-				h.faults.Forget()
+				h.faults.ClearRequests()
 				h.SetPodStatus(pod, succeededStatus())
 				time.Sleep(10 * time.Minute)
-				if requests := len(h.faults.Requests().Of("*", "/pods/")); requests < 1 || requests > test.max {
+				if requests := len(h.faults.Requests().Filter("*", "/pods/")); requests < 1 || requests > test.max {
 					t.Fatalf("got %d requests in 10 minutes, want 1 to %d", requests, test.max)
 				}
 				if _, found := h.GetPodStatus(pod.UID); !found {
@@ -296,8 +296,8 @@ func TestF13_RapidRecreation(t *testing.T) {
 			}
 			return nil
 		}
-		h.faults.Add(fault.On("*", "/pods/").Chance(0.5, 7).DelayBetween(0, 200*time.Millisecond))
-		h.faults.Add(fault.On("PATCH", "/pods/").Chance(0.1, 7).HoldFor(12 * time.Second))
+		h.faults.Add(fault.On("*", "/pods/").Probability(0.5, 7).DelayBetween(0, 200*time.Millisecond))
+		h.faults.Add(fault.On("PATCH", "/pods/").Probability(0.1, 7).HoldFor(12 * time.Second))
 		name := podid.FullName{Namespace: "shop", Name: "web"}
 		for range 200 {
 			pod := h.addPod("web")
@@ -330,7 +330,7 @@ func TestF30_RepairsAreBounded(t *testing.T) {
 		pod := h.addPod("web")
 		h.SetPodStatus(pod, runningStatus())
 		synctest.Wait()
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		for range 590 {
 			h.server.UpdatePod(podid.FullNameOf(pod), func(pod *v1.Pod) { setCondition(pod, v1.PodReady, v1.ConditionFalse) })
 			time.Sleep(time.Second)
@@ -363,7 +363,7 @@ func TestF32_LargeStatusIsCompacted(t *testing.T) {
 			withHarness(t, nil, func(t *testing.T, h *harness) {
 				pod := h.addPod("web")
 				h.faults.Add(limit)
-				h.faults.Forget()
+				h.faults.ClearRequests()
 				h.SetPodStatus(pod, runningWithMessage(strings.Repeat("é", 100_000)))
 				time.Sleep(10 * time.Minute)
 				got := h.apiStatus(pod)

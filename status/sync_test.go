@@ -21,7 +21,7 @@ import (
 func TestBUG2_OneRequestPerChange(t *testing.T) {
 	withHarness(t, nil, func(t *testing.T, h *harness) {
 		pod := h.addPod("web")
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		h.SetPodStatus(pod, runningStatus())
 		if got := h.apiStatus(pod); got.Phase != v1.PodRunning || conditionOf(got, v1.PodReady).Status != v1.ConditionTrue {
 			t.Fatalf("got %+v, want a running pod that is ready", got)
@@ -38,7 +38,7 @@ func TestSM2_ConcurrentPods(t *testing.T) {
 	withHarness(t, func(c *status.Config) { c.Workers = 8 }, func(t *testing.T, h *harness) {
 		pods := h.addPods(40)
 		h.faults.Add(fault.On("PATCH", "/pods/").Delay(100 * time.Millisecond))
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		for _, message := range []string{"once", "and again"} {
 			for _, pod := range pods {
 				h.SetPodStatus(pod, runningWithMessage(message))
@@ -51,7 +51,7 @@ func TestSM2_ConcurrentPods(t *testing.T) {
 				t.Fatalf("%s: got message %q, want %q", pod.Name, got.Message, "and again")
 			}
 		}
-		patches := h.faults.Requests().Of("PATCH", "/pods/")
+		patches := h.faults.Requests().Filter("PATCH", "/pods/")
 		if most := patches.MaxInFlight(); most != 8 {
 			t.Fatalf("got %d concurrent requests, want 8", most)
 		}
@@ -119,7 +119,7 @@ func TestSM5_ChangeDuringRequest(t *testing.T) {
 	withHarness(t, nil, func(t *testing.T, h *harness) {
 		pod := h.addPod("web")
 		h.faults.Add(fault.On("PATCH", "/pods/").Delay(time.Second))
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		for i := range 5 {
 			h.SetPodStatus(pod, runningWithMessage(fmt.Sprint(i)))
 			time.Sleep(10 * time.Millisecond)
@@ -171,10 +171,10 @@ func TestSM49_StaticPodWithoutMirror(t *testing.T) {
 	withHarness(t, nil, func(t *testing.T, h *harness) {
 		static := newStaticPod("etcd-n1")
 		h.pods.AddPod(static)
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		h.SetPodStatus(static, runningStatus())
 		time.Sleep(time.Minute)
-		if sent := len(h.faults.Requests().Of("*", "/pods/")); sent != 0 {
+		if sent := len(h.faults.Requests().Filter("*", "/pods/")); sent != 0 {
 			t.Fatalf("got %d requests, want 0", sent)
 		}
 		if got, found := h.GetPodStatus(static.UID); !found || got.Phase != v1.PodRunning {
@@ -259,7 +259,7 @@ func TestSM54_LaggingWatch(t *testing.T) {
 	withHarness(t, nil, func(t *testing.T, h *harness) {
 		pod := h.addPod("web")
 		unstall := h.faults.Add(fault.On("watch", "/pods").Stall())
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		for i := range 3 {
 			h.SetPodStatus(pod, runningWithMessage(fmt.Sprint(i)))
 			h.Reconcile(h.watchedPod(pod)) // an old version
@@ -283,13 +283,13 @@ func TestSM61_StatusAlreadyInAPIServer(t *testing.T) {
 		synctest.Wait()
 		h = h.restart(nil)
 		defer h.stop()
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		pod, _ := h.pods.GetPodByName("shop", "web")
 		if _, changed := h.SetPodStatus(pod, runningStatus()); !changed { // SM-33
 			t.Fatal("got unchanged for the first status, want changed")
 		}
 		time.Sleep(time.Minute)
-		if sent := len(h.faults.Requests().Of("*", "/pods/")); sent != 0 {
+		if sent := len(h.faults.Requests().Filter("*", "/pods/")); sent != 0 {
 			t.Fatalf("got %d requests after a restart, want 0", sent)
 		}
 	})
@@ -307,7 +307,7 @@ func TestBUG2_UnwatchedObject(t *testing.T) {
 		pod = h.watchedPod(pod)
 		h.SetPodStatus(pod, runningStatus())
 		synctest.Wait()
-		h.faults.Forget()
+		h.faults.ClearRequests()
 		h.pods.RemovePod(pod)
 		h.Reconcile(pod)
 		if reads := h.countRequests("get"); reads > 0 {

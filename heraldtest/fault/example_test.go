@@ -9,8 +9,8 @@ import (
 )
 
 // A server that is too busy for two requests, and the client's trace of it.
-func ExampleScript() {
-	faults := fault.NewScript()
+func ExampleInjector() {
+	faults := fault.NewInjector()
 	client := &http.Client{Transport: faults.Wrap(&server{})}
 
 	busy := fault.On("PATCH", `/pods/.*/status`).Times(2).Reply(http.StatusTooManyRequests, fault.RetryAfter(2*time.Second))
@@ -28,8 +28,8 @@ func ExampleScript() {
 		resp.Body.Close()
 	}
 
-	for _, request := range faults.Requests().Of("patch", "/status$") {
-		fmt.Println(request.Status, "sent to the server:", len(request.Sent))
+	for _, request := range faults.Requests().Filter("patch", "/status$") {
+		fmt.Println(request.Status, "sent to the server:", len(request.Forwarded))
 	}
 	fmt.Println("fired:", busy.Fired())
 	// Output:

@@ -14,7 +14,7 @@ import (
 // Delay lets the request wait before it goes on.
 func (s Selector) Delay(d time.Duration) *Rule { return s.DelayBetween(d, d) }
 
-// DelayBetween lets the request wait for a random time in [least, most]. The seed is [Selector.Chance]'s.
+// DelayBetween lets the request wait for a random time in [least, most]. The seed is [Selector.Probability]'s.
 func (s Selector) DelayBetween(least, most time.Duration) *Rule {
 	var r *Rule
 	r = s.request(func(_ *exchange, req *http.Request, next send) (*http.Response, error) {

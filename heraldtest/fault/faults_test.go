@@ -101,7 +101,7 @@ func TestADuplicatedRequestIsExecutedTwiceAndAnsweredOnce(t *testing.T) {
 	if err != nil || got != "answer 2" || w.server.log() != one+", "+one {
 		t.Fatalf("%q, %v; executed %s", got, err, w.server.log())
 	}
-	if requests := w.faults.Requests(); len(requests) != 1 || len(requests[0].Sent) != 2 {
+	if requests := w.faults.Requests(); len(requests) != 1 || len(requests[0].Forwarded) != 2 {
 		t.Fatalf("trace: %+v", requests)
 	}
 }
@@ -129,8 +129,8 @@ func TestF9AHeldRequestLandsAfterTheNewerOne(t *testing.T) {
 			t.Fatalf("executed %s, want %s", w.server.log(), want)
 		}
 		zombie := w.faults.Requests()[0]
-		if zombie.Status != 0 || len(zombie.Sent) != 1 || zombie.Sent[0].Status != http.StatusOK ||
-			zombie.Sent[0].At.Sub(zombie.End) != time.Minute {
+		if zombie.Status != 0 || len(zombie.Forwarded) != 1 || zombie.Forwarded[0].Status != http.StatusOK ||
+			zombie.Forwarded[0].Start.Sub(zombie.End) != time.Minute {
 			t.Fatalf("the trace of the zombie: %+v", zombie)
 		}
 	})

@@ -8,7 +8,7 @@ import (
 
 // HoldUntil keeps the request back until release is closed and sends it to the server then, whether or not its client is
 // still there: a client that gave up, and wrote something newer, has made a zombie. If the client is still waiting it gets
-// the answer. [Script.Wait] tells when all held requests were answered.
+// the answer. [Injector.Wait] tells when all held requests were answered.
 func (s Selector) HoldUntil(release <-chan struct{}) *Rule {
 	return s.hold(func() { <-release })
 }

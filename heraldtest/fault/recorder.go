@@ -10,11 +10,11 @@ import (
 // traceLimit bounds the memory of a script: a long soak forgets its beginning.
 const traceLimit = 1 << 16
 
-// Requests is what is remembered, oldest first: the newest 65536 requests since the last [Script.Forget].
-func (s *Script) Requests() Trace { return s.trace.requests() }
+// Requests is what is remembered, oldest first: the newest 65536 requests since the last [Injector.ClearRequests].
+func (s *Injector) Requests() Trace { return s.trace.requests() }
 
 // Forget empties the memory, so that a test can count from here on. Requests that are under way are forgotten too.
-func (s *Script) Forget() { s.trace.forget() }
+func (s *Injector) ClearRequests() { s.trace.forget() }
 
 // recorder owns the remembered requests: they are changed and copied under its lock only.
 type recorder struct {
@@ -29,7 +29,7 @@ func (r *recorder) requests() Trace {
 	trace := make(Trace, len(r.entries))
 	for i, entry := range r.entries {
 		trace[i] = *entry
-		trace[i].Sent = slices.Clone(entry.Sent)
+		trace[i].Forwarded = slices.Clone(entry.Forwarded)
 	}
 	return trace
 }
@@ -72,8 +72,8 @@ func (r *recorder) end(entry *Request, err error) {
 	entry.ended, entry.End, entry.Err = r.events, time.Now(), err
 }
 
-func (r *recorder) sent(entry *Request, sent Sent) {
+func (r *recorder) sent(entry *Request, sent Forwarded) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	entry.Sent = append(entry.Sent, sent)
+	entry.Forwarded = append(entry.Forwarded, sent)
 }

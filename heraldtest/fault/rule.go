@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Rule is a selection of requests and the fault that they get. It does nothing until a [Script] has it.
+// Rule is a selection of requests and the fault that they get. It does nothing until a [Injector] has it.
 //
 // Safe for concurrent use; a rule that is added to two scripts counts for both.
 type Rule struct {

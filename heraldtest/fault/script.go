@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// Script is the faults that are in force, and the memory of the requests that passed.
+// Injector is the faults that are in force, and the memory of the requests that passed.
 //
 // All methods may be called by any goroutine at any time. No lock is held while a request is under way.
-type Script struct {
+type Injector struct {
 	trace recorder
 
 	mu    sync.Mutex // guards what follows
@@ -20,16 +20,16 @@ type Script struct {
 	idle  *sync.Cond // on mu; held fell to zero
 }
 
-// NewScript returns a script without faults.
-func NewScript() *Script {
-	s := &Script{open: map[*stream]struct{}{}}
+// NewInjector returns a script without faults.
+func NewInjector() *Injector {
+	s := &Injector{open: map[*stream]struct{}{}}
 	s.idle = sync.NewCond(&s.mu)
 	return s
 }
 
 // Add puts a rule in force, after those that are already there, until remove is called. Removing a rule ends a stall; it
 // does not bring back what was already reset, cut or held. Remove may be called more than once.
-func (s *Script) Add(r *Rule) (remove func()) {
+func (s *Injector) Add(r *Rule) (remove func()) {
 	added := &rule{Rule: r, removed: make(chan struct{})}
 	s.mu.Lock()
 	s.rules = append(slices.Clip(s.rules), added)
@@ -43,7 +43,7 @@ func (s *Script) Add(r *Rule) (remove func()) {
 	return sync.OnceFunc(func() { s.remove(added) })
 }
 
-func (s *Script) remove(removed *rule) {
+func (s *Injector) remove(removed *rule) {
 	s.mu.Lock()
 	s.rules = slices.DeleteFunc(slices.Clone(s.rules), func(r *rule) bool { return r == removed })
 	s.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *Script) remove(removed *rule) {
 
 // Wait blocks until every request that [Selector.HoldUntil] or [Selector.HoldFor] took from its client was sent and
 // answered.
-func (s *Script) Wait() {
+func (s *Injector) Wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.held > 0 {
@@ -60,7 +60,7 @@ func (s *Script) Wait() {
 	}
 }
 
-func (s *Script) inForce() []*rule {
+func (s *Injector) inForce() []*rule {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rules
@@ -68,7 +68,7 @@ func (s *Script) inForce() []*rule {
 
 // opened makes a stream known and has it meet the rules in force. Each pair of a stream and a rule meets once, here or in
 // Add, because both look at the other's list in the same critical section in which they join their own.
-func (s *Script) opened(stream *stream) {
+func (s *Injector) opened(stream *stream) {
 	s.mu.Lock()
 	s.open[stream] = struct{}{}
 	rules := s.rules
@@ -80,14 +80,14 @@ func (s *Script) opened(stream *stream) {
 	}
 }
 
-func (s *Script) closed(stream *stream) {
+func (s *Injector) closed(stream *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.open, stream)
 }
 
 // openInOrderLocked lists the open streams, oldest first: a rule that fires once hits the one that a reader expects.
-func (s *Script) openInOrderLocked() []*stream {
+func (s *Injector) openInOrderLocked() []*stream {
 	streams := make([]*stream, 0, len(s.open))
 	for stream := range s.open {
 		streams = append(streams, stream)
@@ -97,7 +97,7 @@ func (s *Script) openInOrderLocked() []*stream {
 }
 
 // detach runs the rest of a request whose client may go away before it is done.
-func (s *Script) detach(rest func()) {
+func (s *Injector) detach(rest func()) {
 	s.mu.Lock()
 	s.held++
 	s.mu.Unlock()
@@ -112,6 +112,6 @@ func (s *Script) detach(rest func()) {
 }
 
 // Wrap returns a transport that does what next does, with the script's faults.
-func (s *Script) Wrap(next http.RoundTripper) http.RoundTripper {
+func (s *Injector) Wrap(next http.RoundTripper) http.RoundTripper {
 	return &transport{script: s, next: next}
 }

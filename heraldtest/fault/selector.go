@@ -66,7 +66,7 @@ func (s Selector) Nth(n int) Selector { return s.After(n - 1).Times(1) }
 
 // Chance lets the fault happen to each selected request with this probability (0..1). The same seed and the same order of
 // requests give the same faults; without Chance every selected request has the fault.
-func (s Selector) Chance(probability float64, seed uint64) Selector {
+func (s Selector) Probability(probability float64, seed uint64) Selector {
 	s.chance, s.seed = probability, seed
 	return s
 }

@@ -105,8 +105,8 @@ func TestARuleFiresAsOftenAsItSays(t *testing.T) {
 		"the third":         {func(s fault.Selector) fault.Selector { return s.Nth(3) }, "..f..."},
 		"from the third on": {func(s fault.Selector) fault.Selector { return s.After(2) }, "..ffff"},
 		"two after one":     {func(s fault.Selector) fault.Selector { return s.After(1).Times(2) }, ".ff..."},
-		"no chance":         {func(s fault.Selector) fault.Selector { return s.Chance(0, 7) }, "......"},
-		"every chance":      {func(s fault.Selector) fault.Selector { return s.Chance(1, 7) }, "ffffff"},
+		"no chance":         {func(s fault.Selector) fault.Selector { return s.Probability(0, 7) }, "......"},
+		"every chance":      {func(s fault.Selector) fault.Selector { return s.Probability(1, 7) }, "ffffff"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestARuleFiresAsOftenAsItSays(t *testing.T) {
 func TestChanceRepeatsItselfWithTheSameSeed(t *testing.T) {
 	play := func(seed uint64) (faulty string) {
 		w := newWorld(t)
-		w.faults.Add(fault.On("GET", "").Chance(0.3, seed).Reset())
+		w.faults.Add(fault.On("GET", "").Probability(0.3, seed).Reset())
 		for range 200 {
 			if _, err := w.get(pod); err != nil {
 				faulty += "f"

@@ -83,14 +83,14 @@ func (b *body) isClosed() bool {
 // world is a script, the server behind it and the client in front of it.
 type world struct {
 	t      *testing.T
-	faults *fault.Script
+	faults *fault.Injector
 	server *server
 	client http.RoundTripper
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, faults: fault.NewScript(), server: &server{}}
+	w := &world{t: t, faults: fault.NewInjector(), server: &server{}}
 	w.client = w.faults.Wrap(w.server)
 	return w
 }

@@ -180,7 +180,7 @@ func (u upgraded) RoundTrip(*http.Request) (*http.Response, error) {
 }
 
 func TestAnUpgradedConnectionStaysWritable(t *testing.T) {
-	faults := fault.NewScript()
+	faults := fault.NewInjector()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api"+pod+"/exec", http.NoBody)
 	if err != nil {
 		t.Fatal(err)

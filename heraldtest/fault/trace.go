@@ -8,32 +8,32 @@ import (
 
 // Request is one request as the client made it, and what came of it.
 type Request struct {
-	Method string
-	Verb   string // as Kubernetes' authorization names it: get, list, watch, create, ...
-	Path   string
-	Query  string // as in the URL, without the "?"
-	Start  time.Time
-	End    time.Time // when the client knew the outcome: the answer's last byte, or the error; zero until then
-	Status int       // what the client was told; 0 if it had no answer
-	Err    error     // what broke the request or its answer; nil if nothing did
-	Sent   []Sent    // what the server got of it: nothing, the request, or the request twice
+	Method    string
+	Verb      string // as Kubernetes' authorization names it: get, list, watch, create, ...
+	Path      string
+	Query     string // as in the URL, without the "?"
+	Start     time.Time
+	End       time.Time   // when the client knew the outcome: the answer's last byte, or the error; zero until then
+	Status    int         // what the client was told; 0 if it had no answer
+	Err       error       // what broke the request or its answer; nil if nothing did
+	Forwarded []Forwarded // what the server got of it: nothing, the request, or the request twice
 
 	began, ended int64 // places in the order of all beginnings and ends; ended is 0 until then
 }
 
-// Sent is a request on the server's side of the script.
-type Sent struct {
-	At       time.Time
-	Answered time.Time // when the answer's header came, or the error
-	Status   int       // 0 if there was no answer
-	Err      error
+// Forwarded is a request on the server's side of the script.
+type Forwarded struct {
+	Start  time.Time
+	End    time.Time // when the answer's header came, or the error
+	Status int       // 0 if there was no answer
+	Err    error
 }
 
 // Trace is requests in the order in which they began.
 type Trace []Request
 
 // Of keeps the requests that [On] would select with the same arguments.
-func (t Trace) Of(verb, path string) Trace {
+func (t Trace) Filter(verb, path string) Trace {
 	wanted := newMatcher(verb, path)
 	var kept Trace
 	for _, r := range t {

@@ -30,12 +30,12 @@ func TestTheTraceTellsWhatWasAskedAndWhatCameOfIt(t *testing.T) {
 		want := fault.Trace{
 			{
 				Method: "GET", Verb: "list", Path: pods, Query: "limit=5", Start: start, End: later, Status: 200,
-				Sent: []fault.Sent{{At: later, Answered: later, Status: 200}},
+				Forwarded: []fault.Forwarded{{Start: later, End: later, Status: 200}},
 			},
 			{Method: "PATCH", Verb: "patch", Path: status, Start: later, End: later, Status: 409},
 			{
 				Method: "DELETE", Verb: "delete", Path: pod, Start: later, End: later, Err: syscall.ECONNRESET,
-				Sent: []fault.Sent{{At: later, Answered: later, Status: 200}},
+				Forwarded: []fault.Forwarded{{Start: later, End: later, Status: 200}},
 			},
 		}
 		if diff := cmp.Diff(want, w.faults.Requests(), cmpopts.IgnoreUnexported(fault.Request{}), cmpopts.EquateErrors()); diff != "" {
@@ -60,7 +60,7 @@ func TestI8TheTraceShowsHowManyRequestsWereOpenAtOnce(t *testing.T) {
 		clients.Wait()
 		w.try(http.MethodGet, pod)
 
-		patches := w.faults.Requests().Of("patch", "/status$")
+		patches := w.faults.Requests().Filter("patch", "/status$")
 		if len(patches) != 5 || patches.MaxInFlight() != 3 {
 			t.Fatalf("%d patches, %d at once; want 5 and 3", len(patches), patches.MaxInFlight())
 		}
@@ -79,7 +79,7 @@ func TestAnOpenWatchIsARequestWithoutAnEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		stream := w.watch(t.Context(), pods)
-		watch := w.faults.Requests().Of("watch", "")
+		watch := w.faults.Requests().Filter("watch", "")
 		if len(watch) != 1 || !watch[0].End.IsZero() || watch[0].Status != http.StatusOK || watch.MaxInFlight() != 1 {
 			t.Fatalf("open: %+v", watch)
 		}
@@ -102,7 +102,7 @@ func TestTheTraceIsBoundedAndCanBeForgotten(t *testing.T) {
 	if len(requests) != 1<<16 || requests[0].Path != "/3" {
 		t.Fatalf("%d requests, the oldest %s", len(requests), requests[0].Path)
 	}
-	w.faults.Forget()
+	w.faults.ClearRequests()
 	if requests := w.faults.Requests(); len(requests) != 0 {
 		t.Fatalf("%d requests after forgetting", len(requests))
 	}
@@ -125,8 +125,8 @@ func TestRulesComeAndGoWhileRequestsPass(t *testing.T) {
 			})
 		}
 		for range 50 {
-			remove := w.faults.Add(fault.On("GET", "").Chance(0.5, 1).Delay(time.Millisecond))
-			heal := w.faults.Add(fault.On("GET", "").Chance(0.5, 1).Stall())
+			remove := w.faults.Add(fault.On("GET", "").Probability(0.5, 1).Delay(time.Millisecond))
+			heal := w.faults.Add(fault.On("GET", "").Probability(0.5, 1).Stall())
 			w.faults.Add(fault.On("watch", "").Times(1).Cut())
 			time.Sleep(time.Millisecond)
 			remove()

@@ -7,7 +7,7 @@ import (
 
 // transport is a script in front of one server.
 type transport struct {
-	script *Script
+	script *Injector
 	next   http.RoundTripper
 }
 
@@ -35,9 +35,9 @@ func (x *exchange) pass(rules []*rule, req *http.Request) (*http.Response, error
 			return r.act(x, req, func(req *http.Request) (*http.Response, error) { return x.pass(rules[i+1:], req) })
 		}
 	}
-	sent := Sent{At: time.Now()}
+	sent := Forwarded{Start: time.Now()}
 	resp, err := x.next.RoundTrip(req)
-	sent.Answered, sent.Err = time.Now(), err
+	sent.End, sent.Err = time.Now(), err
 	if resp != nil {
 		sent.Status = resp.StatusCode
 	}

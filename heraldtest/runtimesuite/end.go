@@ -22,7 +22,7 @@ func exitMessage(s *scene) {
 func exitLog(s *scene) {
 	s.container().TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError
 	// A program that is called wrongly says so before it fails.
-	s.run(s.Programs.Print("/nowhere"))
+	s.run(s.Programs.PrintFile("/nowhere"))
 	s.awaitExit()
 	s.eventually(func() error { // the log may be written after the exit
 		if c := s.only(); !strings.Contains(c.Exit.Message, "/nowhere") {
@@ -33,7 +33,7 @@ func exitLog(s *scene) {
 }
 
 func stubborn(s *scene) {
-	c := s.run(s.Programs.Stubborn)
+	c := s.run(s.Programs.IgnoreTERM)
 	s.awaitOutput()
 	if err := s.stop(s.Context(), c.ID, time.Second); err != nil {
 		s.Fatal(err)
@@ -44,7 +44,7 @@ func stubborn(s *scene) {
 }
 
 func stopCancelled(s *scene) {
-	c := s.run(s.Programs.Stubborn)
+	c := s.run(s.Programs.IgnoreTERM)
 	s.awaitOutput()
 	ctx, cancel := context.WithTimeout(s.Context(), 200*time.Millisecond)
 	defer cancel()

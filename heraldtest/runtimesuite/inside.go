@@ -16,7 +16,7 @@ import (
 func variables(s *scene) {
 	s.container().Env = []v1.EnvVar{{Name: "COLOUR", Value: "green"}, {Name: "LITERAL", Value: "$(COLOUR)"}}
 	c := s.run(s.Programs.Wait)
-	output, code, err := s.Runtime.Exec(s.Context(), c.ID, s.Programs.Environment)
+	output, code, err := s.Runtime.Exec(s.Context(), c.ID, s.Programs.PrintEnv)
 	if err != nil || code != 0 {
 		s.Fatalf("printing the environment: code %d, %v", code, err)
 	}
@@ -35,7 +35,7 @@ func execCancelled(s *scene) {
 	c := s.run(s.Programs.Wait)
 	ctx, cancel := context.WithTimeout(s.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, _, err := s.Runtime.Exec(ctx, c.ID, s.Programs.Stubborn); !errors.Is(err, context.DeadlineExceeded) {
+	if _, _, err := s.Runtime.Exec(ctx, c.ID, s.Programs.IgnoreTERM); !errors.Is(err, context.DeadlineExceeded) {
 		s.Errorf("the command ended with %v", err)
 	}
 }
@@ -61,7 +61,7 @@ func volumes(s *scene) {
 		"/data/" + name: "in the volume", "/part/down": "in the subPath", "/file": "in the subPath",
 		"/etc/hosts": "192.0.2.1\telsewhere.test\n",
 	} {
-		output, code, err := s.Runtime.Exec(s.Context(), c.ID, s.Programs.Print(file))
+		output, code, err := s.Runtime.Exec(s.Context(), c.ID, s.Programs.PrintFile(file))
 		if err != nil || code != 0 || !strings.Contains(string(output), want) {
 			s.Errorf("%s has %q: code %d, %v", file, output, code, err)
 		}

@@ -69,7 +69,7 @@ func TestTheProcessRuntimeDoesWhatPodsNeed(t *testing.T) {
 		}
 	})
 	r, err := cri.New(cri.Config{
-		Endpoint: "unix://" + s.config.Socket, Provisioner: runtimesuite.Provision{}, Root: pods, LogDir: filepath.Join(dir, "logs"),
+		Endpoint: "unix://" + s.config.Socket, Provisioner: runtimesuite.Provisioner{}, Root: pods, LogDir: filepath.Join(dir, "logs"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -79,13 +79,13 @@ func TestTheProcessRuntimeDoesWhatPodsNeed(t *testing.T) {
 	runtimesuite.Run(t, runtimesuite.Fixture{
 		Runtime: r, Name: "process", Image: "host", HostNetwork: true, LogDir: filepath.Join(dir, "logs"), Restart: s.restart,
 		Programs: runtimesuite.Programs{
-			Wait:     shell("trap 'exit 0' TERM; echo waiting; while :; do sleep 0.05; done"),
-			Stubborn: shell("trap '' TERM; echo staying; while :; do sleep 0.05; done"),
+			Wait:       shell("trap 'exit 0' TERM; echo waiting; while :; do sleep 0.05; done"),
+			IgnoreTERM: shell("trap '' TERM; echo staying; while :; do sleep 0.05; done"),
 			Exit: func(code int, message string) []string {
 				return shell(fmt.Sprintf(`printf %%s '%s' >"$HERALD_TERMINATION_LOG"; exit %d`, message, code))
 			},
-			Environment: []string{"/usr/bin/env"},
-			Print:       func(file string) []string { return []string{"/bin/cat", file} },
+			PrintEnv:  []string{"/usr/bin/env"},
+			PrintFile: func(file string) []string { return []string{"/bin/cat", file} },
 		},
 	})
 }

@@ -8,11 +8,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Provision gives containers the variables and folders that their spec names outright: values and host paths.
-type Provision struct{}
+// Provisioner gives containers the variables and folders that their spec names outright: values and host paths.
+type Provisioner struct{}
 
 // Path is the volume's hostPath.
-func (Provision) Path(pod *v1.Pod, volume string) (string, error) {
+func (Provisioner) Path(pod *v1.Pod, volume string) (string, error) {
 	for _, one := range pod.Spec.Volumes {
 		if one.Name == volume && one.HostPath != nil {
 			return one.HostPath.Path, nil
@@ -22,6 +22,6 @@ func (Provision) Path(pod *v1.Pod, volume string) (string, error) {
 }
 
 // Environment is the container's env as it stands.
-func (Provision) Environment(_ context.Context, _ *v1.Pod, container *v1.Container, _ []netip.Addr) ([]v1.EnvVar, error) {
+func (Provisioner) Environment(_ context.Context, _ *v1.Pod, container *v1.Container, _ []netip.Addr) ([]v1.EnvVar, error) {
 	return container.Env, nil
 }

@@ -57,18 +57,18 @@ type Programs struct {
 	// Wait lives until SIGTERM, then ends with 0.
 	Wait []string
 	// Stubborn lives on after SIGTERM.
-	Stubborn []string
+	IgnoreTERM []string
 	// Exit ends with the code. A message that is not empty is left as the termination message before.
 	Exit func(code int, message string) []string
 	// Environment prints the variables, one NAME=value in a line.
-	Environment []string
+	PrintEnv []string
 	// Print prints a file; a file that is not there ends it with a code other than 0. Nil: files are not the container's.
-	Print func(file string) []string
+	PrintFile func(file string) []string
 }
 
 // Fixture is a runtime and what it can do.
 type Fixture struct {
-	// Runtime is under test. It uses Provision for variables and volumes.
+	// Runtime is under test. It uses Provisioner for variables and volumes.
 	Runtime Runtime
 	// Name is what container IDs begin with.
 	Name string
@@ -105,7 +105,7 @@ func Run(t *testing.T, fixture Fixture) {
 	if fixture.Restart != nil {
 		tests["F22 a runtime that restarts is found again"] = restart
 	}
-	if fixture.Programs.Print != nil && !fixture.HostNetwork { // else containers see the machine's files, wherever they are
+	if fixture.Programs.PrintFile != nil && !fixture.HostNetwork { // else containers see the machine's files, wherever they are
 		tests["volumes are seen at their place"] = volumes
 	}
 	for name, test := range tests {

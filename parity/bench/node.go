@@ -110,8 +110,8 @@ type connection struct {
 }
 
 // clientConfig returns the configuration of a manager's client, and a script that records its requests.
-func (n *node) clientConfig(conn connection) (*rest.Config, *fault.Script) {
-	script := fault.NewScript()
+func (n *node) clientConfig(conn connection) (*rest.Config, *fault.Injector) {
+	script := fault.NewInjector()
 	if conn.delay > 0 {
 		script.Add(fault.On("*", "/pods/").Delay(conn.delay))
 	}

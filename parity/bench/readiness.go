@@ -102,7 +102,7 @@ const enqueueInterval = 100 * time.Millisecond
 // may toggle while another enqueues.
 type readinessFixture struct {
 	manager  statusManager
-	script   *fault.Script
+	script   *fault.Injector
 	events   watch.Interface
 	target   *v1.Pod
 	ready    bool // the target's current readiness

@@ -21,7 +21,7 @@
 // # Breaking things
 //
 // [ControlPlane.Etcd] and [ControlPlane.APIServer] can be stopped, killed, frozen and started again with their data and on
-// their port. [ControlPlane.Proxy] puts a fault.Script between the API server and clients in any process.
+// their port. [ControlPlane.Proxy] puts a fault.Injector between the API server and clients in any process.
 //
 // # Leaving nothing behind
 //

@@ -19,7 +19,7 @@ import (
 // maxStreams is what kube-apiserver announces for one HTTP/2 connection.
 const maxStreams = 100
 
-// Proxy stands in front of the API server and does what a fault.Script says, for clients in any process. It speaks HTTP/2
+// Proxy stands in front of the API server and does what a fault.Injector says, for clients in any process. It speaks HTTP/2
 // and TLS, and hands requests on in the name of the client's own certificate.
 //
 // Whatever breaks a request (a reset in the script, an API server that is down) breaks the client's stream: it sees a
@@ -38,7 +38,7 @@ type Proxy struct {
 }
 
 // Proxy starts a proxy on a free port. It ends with Close, or with the control plane.
-func (cp *ControlPlane) Proxy(script *fault.Script) (*Proxy, error) {
+func (cp *ControlPlane) Proxy(script *fault.Injector) (*Proxy, error) {
 	target, err := url.Parse(cp.url)
 	if err != nil {
 		return nil, fmt.Errorf("start a proxy: %w", err)

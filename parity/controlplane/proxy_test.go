@@ -30,9 +30,9 @@ func requireUser(t *testing.T, client kubernetes.Interface, want string) {
 }
 
 // newProxy returns a proxy, its faults and a client of the administrator that goes through it.
-func newProxy(t *testing.T) (*controlplane.Proxy, *fault.Script, kubernetes.Interface) {
+func newProxy(t *testing.T) (*controlplane.Proxy, *fault.Injector, kubernetes.Interface) {
 	t.Helper()
-	faults := fault.NewScript()
+	faults := fault.NewInjector()
 	proxy, err := shared.Proxy(faults)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestTheProxyKeepsTheCallersIdentity(t *testing.T) {
 	if err := patchStatus(soon(t), node, other); !apierrors.IsForbidden(err) {
 		t.Errorf("another node's pod: %v", err)
 	}
-	patches := faults.Requests().Of("patch", "/pods/.*/status$")
+	patches := faults.Requests().Filter("patch", "/pods/.*/status$")
 	if len(patches) != 2 || patches[0].Status != http.StatusOK || patches[1].Status != http.StatusForbidden {
 		t.Errorf("trace: %+v", patches)
 	}

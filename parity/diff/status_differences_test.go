@@ -198,7 +198,7 @@ func TestBUG9_LaggingWatch(t *testing.T) {
 		pair.addFault(func() *fault.Rule { return fault.On("watch", "/pods").Stall() })
 		pair.setStatus(sim)
 		for _, n := range pair.nodes {
-			n.faults.Forget()
+			n.faults.ClearRequests()
 		}
 		time.Sleep(35 * time.Second)
 		if counts := kubelet.countRequests(); counts.gets != 3 {

@@ -130,7 +130,7 @@ type testNode struct {
 	statusManager
 	name         string // also the namespace of its pods
 	cluster      cluster
-	faults       *fault.Script
+	faults       *fault.Injector
 	runtime      *runtimeState
 	configure    func(*status.Config) // changes Herald's configuration before each start; optional
 	startManager func(ctx context.Context, config *rest.Config) (statusManager, func(), error)
@@ -151,7 +151,7 @@ type cluster interface {
 const requestTimeout = 10 * time.Second
 
 func newKubeletNode(name string, c cluster) *testNode {
-	n := &testNode{name: name, cluster: c, faults: fault.NewScript(), runtime: newRuntimeState()}
+	n := &testNode{name: name, cluster: c, faults: fault.NewInjector(), runtime: newRuntimeState()}
 	n.startManager = func(ctx context.Context, config *rest.Config) (statusManager, func(), error) {
 		config = rest.CopyConfig(config)
 		config.Timeout = requestTimeout
@@ -168,7 +168,7 @@ func newKubeletNode(name string, c cluster) *testNode {
 }
 
 func newHeraldNode(name string, c cluster) *testNode {
-	n := &testNode{name: name, cluster: c, faults: fault.NewScript(), runtime: newRuntimeState()}
+	n := &testNode{name: name, cluster: c, faults: fault.NewInjector(), runtime: newRuntimeState()}
 	n.startManager = func(ctx context.Context, config *rest.Config) (statusManager, func(), error) {
 		client, err := kubeapi.New(config)
 		if err != nil {
@@ -322,7 +322,7 @@ type requestCounts struct {
 func (n *pairedNode) countRequests() requestCounts {
 	requests := n.faults.Requests()
 	return requestCounts{
-		gets: len(requests.Of("get", "/pods/")), patches: len(requests.Of("PATCH", "/pods/")), deletes: len(requests.Of("DELETE", "/pods/")),
+		gets: len(requests.Filter("get", "/pods/")), patches: len(requests.Filter("PATCH", "/pods/")), deletes: len(requests.Filter("DELETE", "/pods/")),
 	}
 }
 
@@ -330,10 +330,10 @@ func (n *pairedNode) countRequests() requestCounts {
 // watch shows, must change something with each write, and must not write more often than the kubelet.
 func (pair *nodePair) compareRequests() string {
 	kubelet, herald := pair.nodes[0].countRequests(), pair.nodes[1].countRequests()
-	requests := pair.nodes[1].faults.Requests().Of("*", "/pods/")
+	requests := pair.nodes[1].faults.Requests().Filter("*", "/pods/")
 	idle := pair.nodes[1].cluster.(*memoryCluster).noopPatches.Swap(0)
 	for _, n := range pair.nodes {
-		n.faults.Forget()
+		n.faults.ClearRequests()
 	}
 	extra := herald.gets + max(0, herald.patches-kubelet.patches) + max(0, herald.deletes-kubelet.deletes)
 	if idle > 0 || extra > pair.allowedExtra {

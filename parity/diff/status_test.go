@@ -288,11 +288,11 @@ func (pair *nodePair) runFaultHistory(history []podEvent) string {
 		return fmt.Sprintf("after all faults kubelet (-) and Herald (+) differ:\n%s", diff)
 	}
 	for _, n := range pair.nodes {
-		n.faults.Forget()
+		n.faults.ClearRequests()
 	}
 	time.Sleep(5 * time.Minute)
 	synctest.Wait()
-	if requests := pair.nodes[1].faults.Requests().Of("*", "/pods/"); len(requests) > 0 {
+	if requests := pair.nodes[1].faults.Requests().Filter("*", "/pods/"); len(requests) > 0 {
 		return fmt.Sprintf("got requests %+v from Herald while idle, want none", requests)
 	}
 	return ""

@@ -43,7 +43,7 @@ func everySecond(lasted time.Duration) int { return tries(lasted, time.Second, t
 func (r *reporter) endure(trouble *fault.Rule, often int, most func(lasted time.Duration) int) {
 	r.t.Helper()
 	pods := r.bindMany(10)
-	r.faults.Forget()
+	r.faults.ClearRequests()
 	start := time.Now()
 	heal := r.faults.Add(trouble)
 	change := 0
@@ -53,7 +53,7 @@ func (r *reporter) endure(trouble *fault.Rule, often int, most func(lasted time.
 		for _, p := range pods {
 			r.SetPodStatus(p, restarted(p, change))
 		}
-		trace = r.faults.Requests().Of("PATCH", "/pods/")
+		trace = r.faults.Requests().Filter("PATCH", "/pods/")
 		tried := trace.ByPath()
 		maps.DeleteFunc(tried, func(_ string, tries fault.Trace) bool { return len(tries) < often })
 		return fmt.Sprintf("at %d tries", len(trace)), len(tried) == len(pods)
@@ -137,7 +137,7 @@ func TestF7AnEndThatSomebodyElseWroteIsNoHotLoop(t *testing.T) {
 	}).UID)
 	r.SetPodStatus(p, job.status(p, 0))
 	r.Await(p.Name, "running", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning })
-	r.faults.Forget()
+	r.faults.ClearRequests()
 	start := time.Now()
 	end := dawn.Add(time.Second).Format(time.RFC3339)
 	if err := r.foreignStatus(p.Name, 1, fmt.Sprintf(`{"containerStatuses":[{"name":"main","image":"web","imageID":"web","state":{"terminated":{"exitCode":3,"finishedAt":%q}}}]}`, end)); err != nil {
@@ -148,7 +148,7 @@ func TestF7AnEndThatSomebodyElseWroteIsNoHotLoop(t *testing.T) {
 	recorder.Eventually(t, "the node", func() (string, bool) {
 		change = min(change+1, lastChapter-1)
 		r.SetPodStatus(r.known(p.UID), job.status(p, change))
-		refused = slices.DeleteFunc(r.faults.Requests().Of("PATCH", "/pods/"), func(q fault.Request) bool { return q.Status != http.StatusUnprocessableEntity })
+		refused = slices.DeleteFunc(r.faults.Requests().Filter("PATCH", "/pods/"), func(q fault.Request) bool { return q.Status != http.StatusUnprocessableEntity })
 		return fmt.Sprintf("refused %d times", len(refused)), len(refused) > 1
 	})
 	if most := everySecond(time.Since(start)); len(refused) > most {
@@ -195,14 +195,14 @@ func (r *reporter) outlives(successorOn string) {
 			Spec:       v1.PodSpec{NodeName: successorOn, Containers: []v1.Container{{Name: "main", Image: "web"}}},
 		})
 	}
-	r.faults.Forget()
+	r.faults.ClearRequests()
 	other := r.bindUnseen("other-" + r.Node)
 	for i := range 50 {
 		r.SetPodStatus(p, restarted(p, 2+i))
 		r.SetPodStatus(other, restarted(other, i))
 		r.Await(other.Name, "meanwhile", hasRestarted(i))
 	}
-	if requests := r.faults.Requests().Of("*", "/pods/"+name); len(requests) > 3 {
+	if requests := r.faults.Requests().Filter("*", "/pods/"+name); len(requests) > 3 {
 		r.t.Errorf("%d requests about a pod that is gone", len(requests))
 	}
 	if successorOn != "" {
@@ -228,7 +228,7 @@ func TestF9ARequestThatLandsLateDoesNotUndoALaterOne(t *testing.T) {
 	t.Parallel()
 	r := openBehindProxy(t, cluster, "zombie", hasty())
 	pods := r.bindMany(5)
-	r.faults.Forget()
+	r.faults.ClearRequests()
 	release := make(chan struct{})
 	hold := fault.On("PATCH", "/pods/").Times(len(pods)).HoldUntil(release)
 	r.faults.Add(hold)
@@ -242,8 +242,8 @@ func TestF9ARequestThatLandsLateDoesNotUndoALaterOne(t *testing.T) {
 	}
 	close(release)
 	r.faults.Wait()
-	for path, requests := range r.faults.Requests().Of("PATCH", "/pods/").ByPath() {
-		if late := requests[0].Sent; len(late) != 1 || late[0].Status != http.StatusConflict {
+	for path, requests := range r.faults.Requests().Filter("PATCH", "/pods/").ByPath() {
+		if late := requests[0].Forwarded; len(late) != 1 || late[0].Status != http.StatusConflict {
 			t.Errorf("the first request for %s landed as %+v, want a conflict", path, late)
 		}
 	}
@@ -251,7 +251,7 @@ func TestF9ARequestThatLandsLateDoesNotUndoALaterOne(t *testing.T) {
 
 func TestF10AnAnswerThatIsLostOrGarbledLeavesNothingWrong(t *testing.T) {
 	t.Parallel()
-	patch := fault.On("PATCH", "/pods/").Times(15).Chance(0.5, 10)
+	patch := fault.On("PATCH", "/pods/").Times(15).Probability(0.5, 10)
 	tests := map[string]*fault.Rule{
 		"the connection broke after the write":  patch.LoseReply(),
 		"the connection broke before the write": patch.Reset(),
@@ -312,12 +312,12 @@ func TestF32AStatusThatIsTooLargeIsSentWithLessText(t *testing.T) {
 	r := openBehindProxy(t, cluster, "large", hasty())
 	for i, size := range []int{1 << 21, 1 << 22} {
 		p := r.bind(fmt.Sprintf("large-%d", i))
-		r.faults.Forget()
+		r.faults.ClearRequests()
 		s := restarted(p, 1)
 		s.ContainerStatuses[0].State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ErrImagePull", Message: strings.Repeat("long ", size/5)}}
 		r.SetPodStatus(p, s)
 		r.Await(p.Name, "with less text", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning })
-		if requests := r.faults.Requests().Of("PATCH", p.Name); len(requests) > 4 {
+		if requests := r.faults.Requests().Filter("PATCH", p.Name); len(requests) > 4 {
 			t.Errorf("it took %d requests", len(requests))
 		}
 	}

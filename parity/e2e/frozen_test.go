@@ -24,7 +24,7 @@ func TestF3AnAPIServerThatIsFrozenFor30Seconds(t *testing.T) {
 	for _, p := range pods {
 		r.Await(p.Name, "running", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning })
 	}
-	r.faults.Forget()
+	r.faults.ClearRequests()
 	start := time.Now()
 	if err := r.Cluster.APIServer.Freeze(); err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestF3AnAPIServerThatIsFrozenFor30Seconds(t *testing.T) {
 		}
 		<-rounds.C
 	}
-	trace := r.faults.Requests().Of("*", "/pods/.+")
+	trace := r.faults.Requests().Filter("*", "/pods/.+")
 	lasted := time.Since(start)
 	if err := r.Cluster.APIServer.Continue(); err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@ type stage struct {
 	node     string
 	admin    kubernetes.Interface
 	seen     *recorder.Recorder
-	faults   *fault.Script
+	faults   *fault.Injector
 	settings agentConfig
 
 	names    []string       // of all pods
@@ -51,7 +51,7 @@ func setStage(t *testing.T, node string, seed uint64) *stage {
 		t.Fatal(err)
 	}
 	s := &stage{
-		t: t, node: node, admin: admin(t), seen: recorder.Record(t, cluster, node, ""), faults: fault.NewScript(), chapters: map[string]int{},
+		t: t, node: node, admin: admin(t), seen: recorder.Record(t, cluster, node, ""), faults: fault.NewInjector(), chapters: map[string]int{},
 		settings: agentConfig{Node: node, State: filepath.Join(t.TempDir(), "state"), Manifests: t.TempDir()},
 	}
 	proxy, err := cluster.Proxy(s.faults)

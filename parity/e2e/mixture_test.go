@@ -25,7 +25,7 @@ func mixture(seed uint64) []*fault.Rule {
 	kind := uint64(0)
 	some := func(verb string, chance float64) fault.Selector {
 		kind++
-		return fault.On(verb, "/pods/.+").Chance(chance, seed<<8+kind)
+		return fault.On(verb, "/pods/.+").Probability(chance, seed<<8+kind)
 	}
 	return []*fault.Rule{
 		some("*", 0.01).Reply(http.StatusTooManyRequests, fault.RetryAfter(time.Second)), // F4
@@ -33,13 +33,13 @@ func mixture(seed uint64) []*fault.Rule {
 		some("*", 0.04).Reply(http.StatusServiceUnavailable),                             // F5
 		some("PATCH", 0.04).Reply(http.StatusConflict),                                   // F6
 		some("*", 0.04).Reset(),
-		some("*", 0.04).LoseReply(),                                     // F10
-		some("PATCH", 0.04).CutAfter(20),                                // F10
-		some("PATCH", 0.04).Duplicate(),                                 // F10
-		some("*", 0.01).Hang(),                                          // F3
-		some("PATCH", 0.04).HoldFor(1500 * time.Millisecond),            // F9
-		some("*", 0.04).Delay(100 * time.Millisecond),                   // F2
-		fault.On("watch", "/pods$").Chance(0.3, seed).CutAfter(1 << 14), // F11
+		some("*", 0.04).LoseReply(),                                          // F10
+		some("PATCH", 0.04).CutAfter(20),                                     // F10
+		some("PATCH", 0.04).Duplicate(),                                      // F10
+		some("*", 0.01).Hang(),                                               // F3
+		some("PATCH", 0.04).HoldFor(1500 * time.Millisecond),                 // F9
+		some("*", 0.04).Delay(100 * time.Millisecond),                        // F2
+		fault.On("watch", "/pods$").Probability(0.3, seed).CutAfter(1 << 14), // F11
 	}
 }
 
@@ -167,7 +167,7 @@ func (r *reporter) mustEndWell(pods []*v1.Pod) {
 // need not lead to one.
 func (r *reporter) mustHaveBackedOff(lasted time.Duration) {
 	r.t.Helper()
-	trace := r.asked.Requests().Of("*", "/pods/.+")
+	trace := r.asked.Requests().Filter("*", "/pods/.+")
 	slices.SortFunc(trace, func(a, b fault.Request) int { return a.End.Compare(b.End) })
 	outages, silence := 0, 0
 	for _, request := range trace {

@@ -31,8 +31,8 @@ type reporter struct {
 	*status.Manager
 	t      *testing.T
 	book   *pod.Manager
-	faults *fault.Script // between the node and the API server
-	asked  *fault.Script // without faults: what the node asked for and was told
+	faults *fault.Injector // between the node and the API server
+	asked  *fault.Injector // without faults: what the node asked for and was told
 	proxy  *controlplane.Proxy
 }
 
@@ -75,7 +75,7 @@ func newReporter(t *testing.T, on *recorder.Cluster, node string) *reporter {
 		t.Fatal(err)
 	}
 	return &reporter{
-		Recorder: recorder.Record(t, on, node, ""), t: t, book: pod.NewManager(), faults: fault.NewScript(), asked: fault.NewScript(),
+		Recorder: recorder.Record(t, on, node, ""), t: t, book: pod.NewManager(), faults: fault.NewInjector(), asked: fault.NewInjector(),
 	}
 }
 
@@ -115,7 +115,7 @@ const workers = 16
 
 // mustHaveKeptOrder fails the test if requests for one pod overlapped (I8), or too many for all.
 func (r *reporter) mustHaveKeptOrder() {
-	trace := r.asked.Requests().Of("*", "/pods/.+")
+	trace := r.asked.Requests().Filter("*", "/pods/.+")
 	if most := trace.MaxInFlight(); most > workers {
 		r.t.Errorf("%d requests were in flight at once", most)
 	}

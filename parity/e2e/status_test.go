@@ -12,7 +12,7 @@ import (
 func TestBUG2APodsLifeIsOneRequestForEachChangeAndIsSeenWithKubectl(t *testing.T) {
 	r := openReporter(t, "life")
 	p := r.bind("life")
-	r.faults.Forget()
+	r.faults.ClearRequests()
 	r.SetPodStatus(p, running(v1.ConditionFalse))
 	r.Await("life", "running", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning && !isReady(p) })
 	r.SetPodStatus(p, running(v1.ConditionTrue))
@@ -25,7 +25,7 @@ func TestBUG2APodsLifeIsOneRequestForEachChangeAndIsSeenWithKubectl(t *testing.T
 	r.TerminatePod(r.known(p.UID))
 	r.AwaitEnd("life")
 	trace := r.faults.Requests()
-	if patches, gets := len(trace.Of("PATCH", "/pods/life/status")), len(trace.Of("get", "/pods/life")); patches != 3 || gets != 0 {
+	if patches, gets := len(trace.Filter("PATCH", "/pods/life/status")), len(trace.Filter("get", "/pods/life")); patches != 3 || gets != 0 {
 		t.Fatalf("three changes took %d patches and %d gets", patches, gets)
 	}
 }
@@ -78,7 +78,7 @@ func TestF1AfterTheAPIServersDeathEveryPodShowsItsNewestStatus(t *testing.T) {
 	for _, p := range pods {
 		r.SetPodStatus(p, restarted(p, 0))
 	}
-	r.faults.Forget()
+	r.faults.ClearRequests()
 	start := time.Now()
 	if err := cluster.APIServer.Kill(); err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func TestF1AfterTheAPIServersDeathEveryPodShowsItsNewestStatus(t *testing.T) {
 		r.Await(p.Name, "with its newest status", hasRestarted(5))
 	}
 	const alive = 3 // one that was under way, one that the end of the outage woke, one that succeeded
-	for path, requests := range r.faults.Requests().Of("PATCH", "/pods/").ByPath() {
+	for path, requests := range r.faults.Requests().Filter("PATCH", "/pods/").ByPath() {
 		if most := alive + backedOff(time.Since(start)); len(requests) > most {
 			t.Errorf("%s took %d requests, want %d at most", path, len(requests), most)
 		}

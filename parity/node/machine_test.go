@@ -70,7 +70,7 @@ func (m *machine) configure() (err error) {
 	if err := m.settings.write(m.configFile()); err != nil {
 		return err
 	}
-	m.runtime, err = cri.New(cri.Config{Endpoint: m.settings.Endpoint, Provisioner: runtimesuite.Provision{}, Root: m.settings.pods()})
+	m.runtime, err = cri.New(cri.Config{Endpoint: m.settings.Endpoint, Provisioner: runtimesuite.Provisioner{}, Root: m.settings.pods()})
 	return err
 }
 

@@ -26,7 +26,7 @@ func newRuntime(t *testing.T, c *containerd.Containerd, change ...func(*cri.Conf
 	t.Helper()
 	config := cri.Config{
 		Endpoint:    c.Endpoint(),
-		Provisioner: runtimesuite.Provision{},
+		Provisioner: runtimesuite.Provisioner{},
 		Root:        filepath.Join(c.Folder(), "pods"),
 		LogDir:      filepath.Join(c.Folder(), "logs"),
 	}
@@ -120,13 +120,13 @@ func TestContainerdDoesWhatPodsNeed(t *testing.T) {
 		LogDir:  config.LogDir,
 		Restart: func() error { return c.Restart(t.Context()) },
 		Programs: runtimesuite.Programs{
-			Wait:     testpod("pause"),
-			Stubborn: testpod("sleep", "1h", "--ignore-term"),
+			Wait:       testpod("pause"),
+			IgnoreTERM: testpod("sleep", "1h", "--ignore-term"),
 			Exit: func(code int, message string) []string {
 				return testpod("exit", strconv.Itoa(code), "--message", message)
 			},
-			Environment: testpod("env"),
-			Print:       func(file string) []string { return testpod("cat", file) },
+			PrintEnv:  testpod("env"),
+			PrintFile: func(file string) []string { return testpod("cat", file) },
 		},
 	})
 }
