@@ -90,7 +90,7 @@ func (a *API) Run(ctx context.Context, sink Sink) error {
 }
 
 // runReflector replaces the reflector's own loop, which passes errors to a handler shared by the whole process. The client
-// has reported them already.
+// has reported them already. Between attempts it honors Retry-After, within limits (F4).
 func (a *API) runReflector(ctx context.Context, reflector *cache.Reflector) {
 	backoff := newBackoff()
 	for ctx.Err() == nil {

@@ -1,6 +1,8 @@
 package arch_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -43,7 +45,7 @@ func TestCheck(t *testing.T) {
 			violations := arch.Check(layout, []arch.Loaded{test.pkg})
 			switch {
 			case test.want == "" && len(violations) != 0:
-				t.Fatalf("unexpected: %v", violations)
+				t.Fatalf("got %v, want none", violations)
 			case test.want != "" && (len(violations) != 1 || !strings.Contains(violations[0], test.want)):
 				t.Fatalf("got %v, want one violation containing %q", violations, test.want)
 			}
@@ -54,6 +56,39 @@ func TestCheck(t *testing.T) {
 func TestCheck_MissingComment(t *testing.T) {
 	violations := arch.Check([]arch.Package{{Path: "podid", Layer: arch.Vocabulary}}, []arch.Loaded{{Dir: "podid"}})
 	if len(violations) != 1 || !strings.Contains(violations[0], "no package comment") {
-		t.Fatalf("got %v", violations)
+		t.Fatalf("got %v, want a missing package comment", violations)
+	}
+}
+
+func TestCheckSource(t *testing.T) {
+	const clock = "import \"time\"\n\nfunc f() time.Time { return time.Now() }"
+	tests := map[string]struct {
+		code string
+		pure bool
+		want string
+	}{
+		"clock in a decision":      {code: clock, pure: true, want: "x.go:5: time.Now in a pure package"},
+		"clock in a component":     {code: clock},
+		"goroutine in a decision":  {code: "func f() { go f() }", pure: true, want: "x.go:3: a goroutine"},
+		"struct of sixteen fields": {code: "type big struct{ a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p int }", want: "big has 16 fields"},
+		"Config of sixteen fields": {code: "type Config struct{ a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p int }"},
+		"struct of fifteen fields": {code: "type ok struct{ a, b, c, d, e, f, g, h, i, j, k, l, m, n, o int }", pure: true},
+		"duration without clock":   {code: "import \"time\"\n\nconst d = time.Second", pure: true},
+		"method named Now":         {code: "type clock struct{}\n\nfunc (clock) Now() int { return 0 }\n\nvar x = clock{}.Now()", pure: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "x.go")
+			if err := os.WriteFile(file, []byte("package x\n\n"+test.code+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			violations, err := arch.CheckSource(file, test.pure)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if all := strings.Join(violations, "\n"); (test.want == "") != (all == "") || !strings.Contains(all, test.want) {
+				t.Fatalf("got %q, want %q", all, test.want)
+			}
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package arch_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -53,11 +54,7 @@ func reasonsIn(text string) map[string]string {
 func moduleLines(modules, reasons map[string]string) string {
 	var lines strings.Builder
 	for _, path := range slices.Sorted(maps.Keys(modules)) {
-		reason := reasons[path]
-		if reason == "" {
-			reason = "?"
-		}
-		fmt.Fprintf(&lines, "%s %s  %s\n", path, modules[path], reason)
+		fmt.Fprintf(&lines, "%s %s  %s\n", path, modules[path], cmp.Or(reasons[path], "?"))
 	}
 	return lines.String()
 }

@@ -162,7 +162,7 @@ var Layout = []Package{
 	{Path: "internal/skips", Layer: Tools, Purpose: "lists skipped tests and their reasons"},
 }
 
-// Rules that check.go and source.go apply to every package. Pure layers must not perform effects, so the imports and calls
+// Rules that check.go applies to every package. Pure layers must not perform effects, so the imports and calls
 // that effects need are forbidden there.
 var (
 	pureLayers    = []Layer{Vocabulary, Decisions}
