@@ -25,6 +25,7 @@ func TestDependencies_Documented(t *testing.T) {
 	reasons := reasonsIn(have)
 	want := depsHeader + "\n[linked]\n" + moduleLines(linkedModules(t), reasons) +
 		"\n[tests only]\n" + moduleLines(testModules(t), reasons) +
+		"\n[considered, not used]\n" + consideredLines() +
 		"\n[external packages, by package]\n" + weightLines(t)
 	if *update {
 		writeFile(t, file, want)
@@ -38,6 +39,22 @@ func TestDependencies_Documented(t *testing.T) {
 			t.Errorf("docs/deps.txt has no reason for %s", module)
 		}
 	}
+}
+
+// considered lists libraries that could replace code of this module, and why they do not.
+var considered = map[string]string{
+	"github.com/cockroachdb/datadriven": "agent scenarios: each of the 225 commands would need a separator line, and it stops at the " +
+		"first mismatch inside a running synctest bubble, to save about 70 lines of parser",
+	"k8s.io/client-go/util/flowcontrol": "cri: its Backoff does not expose when an entry was updated, so the remaining delay and the " +
+		"message of the last pull failure would need a second map with its own garbage collection",
+}
+
+func consideredLines() string {
+	var lines strings.Builder
+	for _, path := range slices.Sorted(maps.Keys(considered)) {
+		fmt.Fprintf(&lines, "%s  %s\n", path, considered[path])
+	}
+	return lines.String()
 }
 
 // reasonsIn parses lines of the form "module version  reason".
