@@ -18,13 +18,19 @@ type admission struct {
 	err     error // why the pod was rejected; nil if it was admitted
 }
 
-// admitAPIPod decides on an API pod in the goroutine of UpdatePod's caller. The pod is not synced before.
+// admitAPIPod decides on an API pod in the goroutine of UpdatePod's caller. The pod is not synced before. After a panic the
+// pod's own goroutine decides (B12).
 func (w *Workers) admitAPIPod(r *record, pod *v1.Pod) {
+	defer func() {
+		if value := recover(); value != nil {
+			_ = w.panicError(podid.FullNameOf(pod), r.uid, value)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		r.admitting = false
+		w.wakeLocked(r)
+	}()
 	w.admit(r, pod, false)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	r.admitting = false
-	w.wakeLocked(r)
 }
 
 // admitStaticPod decides on a static pod in its own goroutine, in each sync until it is admitted. A static pod that is already

@@ -83,11 +83,18 @@ type fakeVolumes struct {
 	mu      sync.Mutex // guards the fields below
 	mounted map[podid.UID]bool
 	mounts  int
+	panics  string // name of the pod whose mount panics
 	hang    bool
 	err     error
 }
 
 func (v *fakeVolumes) Mount(ctx context.Context, pod *v1.Pod) error {
+	v.mu.Lock()
+	panics := v.panics == pod.Name
+	v.mu.Unlock()
+	if panics {
+		panic("mount panics")
+	}
 	return v.do(ctx, func() { v.mounted[podid.UID(pod.UID)] = true; v.mounts++ })
 }
 
@@ -116,6 +123,12 @@ func (v *fakeVolumes) set(hang bool, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.hang, v.err = hang, err
+}
+
+func (v *fakeVolumes) setPanic(pod string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.panics = pod
 }
 
 func (v *fakeVolumes) has(uid types.UID) bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"time"
 
 	"github.com/heraldnode/herald/derive"
@@ -243,7 +244,7 @@ func (w *Workers) runIteration(ctx context.Context, iter *iteration) time.Durati
 		w.restart(iter.record)
 		return 0
 	}
-	res := w.runStep(ctx, iter)
+	res := w.runStepOrRecover(ctx, iter)
 	w.metrics.observeIteration(iter.lifecycle, time.Since(iter.now))
 	interrupted := ctx.Err() != nil
 	iter.state.retryAt = time.Time{}
@@ -264,6 +265,25 @@ func (w *Workers) runIteration(ctx context.Context, iter *iteration) time.Durati
 			"stage", iter.lifecycle.Stage.String(), "retryAfter", max(res.requeueAfter, res.backoff), "err", res.err)
 	}
 	return res.requeueAfter
+}
+
+// runStepOrRecover runs the iteration's step. A panic is an error of this pod only, which is retried with backoff (B12).
+func (w *Workers) runStepOrRecover(ctx context.Context, iter *iteration) (res result) {
+	defer func() {
+		if value := recover(); value != nil {
+			iter.state.minObserved = time.Now() // the step may have acted
+			res = w.retry(w.panicError(iter.lifecycle.Name, iter.uid, value))
+		}
+	}()
+	return w.runStep(ctx, iter)
+}
+
+// panicError counts a recovered panic, logs it with its stack and returns it as an error. Call it in the deferred function
+// that recovers.
+func (w *Workers) panicError(name podid.FullName, uid podid.UID, value any) error {
+	w.metrics.panics.Inc()
+	w.config.Logger.Error("Recovered from panic", "pod", name.Key(), "podUID", uid, "panic", value, "stack", string(debug.Stack()))
+	return fmt.Errorf("handle pod %s (%s): panic: %v", name, uid, value)
 }
 
 func (w *Workers) runStep(ctx context.Context, iter *iteration) result {

@@ -20,6 +20,7 @@ type metrics struct {
 	restarts      *prometheus.CounterVec
 	orphans       prometheus.Counter
 	rejections    *prometheus.CounterVec
+	panics        prometheus.Counter
 }
 
 func newMetrics(registry prometheus.Registerer, w *Workers) (*metrics, error) {
@@ -45,13 +46,16 @@ func newMetrics(registry prometheus.Registerer, w *Workers) (*metrics, error) {
 		rejections: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_admission_rejections_total", Help: "Number of rejected pods, by reason.",
 		}, []string{"reason"}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "herald_worker_panics_total", Help: "Number of panics that were recovered while handling a pod.",
+		}),
 	}
 	if registry == nil {
 		return m, nil
 	}
 	var errs []error
 	for _, collector := range []prometheus.Collector{
-		m.duration, m.startDuration, m.podStart, m.restarts, m.orphans, m.rejections, newPodCollector(w),
+		m.duration, m.startDuration, m.podStart, m.restarts, m.orphans, m.rejections, m.panics, newPodCollector(w),
 	} {
 		errs = append(errs, registry.Register(collector))
 	}

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -360,4 +361,61 @@ func TestSync_Probes(t *testing.T) {
 			h.Fatalf("probe calls: got %q, want %q", got, want)
 		}
 	})
+}
+
+func TestB12_PanicRecovered(t *testing.T) {
+	tests := map[string]struct {
+		broken func(*harness)
+		stage  string
+	}{
+		"admission": {nil, "sync"},
+		"volumes":   {func(h *harness) { h.volumes.setPanic("poison") }, "sync"},
+		"stop": {func(h *harness) {
+			h.runtime.Inject(func(call fakeruntime.Call) bool {
+				if call.Method == "StopContainer" {
+					panic("stop panics")
+				}
+				return false
+			}, fakeruntime.Fault{})
+			h.delete(newAPIPod("poison"), 1)
+		}, "terminating"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var admits atomic.Bool
+			admit := func(pod *v1.Pod) error {
+				if pod.Name == "poison" && !admits.Load() {
+					panic("admission panics")
+				}
+				return nil
+			}
+			admits.Store(test.broken != nil)
+			var logs strings.Builder
+			configure := func(config *worker.Config) {
+				config.Admit = admit
+				config.Logger = slog.New(slog.NewTextHandler(&logs, nil))
+			}
+			runWith(t, configure, func(h *harness) {
+				poison, web := newAPIPod("poison"), newAPIPod("web")
+				h.create(poison)
+				if test.broken != nil {
+					test.broken(h)
+				}
+				h.UpdatePod(worker.Update{Op: plan.OpSync, Pod: poison})
+				h.advance(time.Minute)
+				h.create(web)
+				h.wantPhase(web, v1.PodRunning)
+				h.wantStage(poison, test.stage)
+				if err := h.Pods()[0].Err; err == nil || !strings.Contains(err.Error(), "panic") {
+					h.Errorf("sync error: got %v, want a panic", err)
+				}
+				if got := h.count("herald_worker_panics_total"); got < 3 || got > 20 {
+					h.Errorf("got %d panics in a minute, want 3 to 20", got)
+				}
+				if !strings.Contains(logs.String(), "goroutine") || !strings.Contains(logs.String(), "pod=shop/poison") {
+					h.Errorf("got log without stack or pod: %s", logs.String())
+				}
+			})
+		})
+	}
 }

@@ -120,7 +120,7 @@ func (w *Workers) stopInOrder(ctx context.Context, iter *iteration, stops []plan
 			if waited := time.Since(begin); waited > 0 {
 				stop = stop.AfterWaiting(waited)
 			}
-			results[i] = w.config.Runtime.StopContainer(ctx, iter.lifecycle.Pod, stop)
+			results[i] = w.stopContainer(ctx, iter, stop)
 			if results[i] == nil {
 				close(stopped[ordered.Stop.ID])
 			}
@@ -135,6 +135,16 @@ func (w *Workers) stopInOrder(ctx context.Context, iter *iteration, stops []plan
 		}
 	}
 	return errs
+}
+
+// stopContainer stops one instance. It runs in its own goroutine, so it recovers from panics itself (B12).
+func (w *Workers) stopContainer(ctx context.Context, iter *iteration, stop plan.Stop) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = w.panicError(iter.lifecycle.Name, iter.uid, value)
+		}
+	}()
+	return w.config.Runtime.StopContainer(ctx, iter.lifecycle.Pod, stop)
 }
 
 // waitForPredecessors waits until the instances that must stop first have stopped, or the grace period ends.
