@@ -204,6 +204,13 @@ func (n *Node) HostIPs() []netip.Addr {
 	return report.HostIPs(n.machine.Addresses)
 }
 
+// Allocatable returns the resources that the node offers to pods.
+func (n *Node) Allocatable() v1.ResourceList {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return report.Status(report.StatusInput{Machine: n.machine, MaxPods: n.config.MaxPods, Reserved: n.config.Reserved}).Allocatable
+}
+
 // Addresses returns all addresses of the node: the machine's, then those that others have set in the API server.
 func (n *Node) Addresses() []v1.NodeAddress {
 	n.mu.Lock()

@@ -113,7 +113,9 @@ func (n *NodeAgent) newNode() error {
 func (n *NodeAgent) newVolumes() (err error) {
 	config := provision.Config{
 		Root: n.path("pods"), Events: n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
-		NodeInfo: func() provision.NodeInfo { return provision.NodeInfo{HostIPs: n.Node.HostIPs()} },
+		NodeInfo: func() provision.NodeInfo {
+			return provision.NodeInfo{HostIPs: n.Node.HostIPs(), Allocatable: n.Node.Allocatable()}
+		},
 	}
 	if n.client != nil {
 		config.API = n.client

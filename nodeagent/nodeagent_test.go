@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/heraldnode/herald/checkpoint"
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/podid"
@@ -170,6 +171,25 @@ func TestNodeAgent_RunsManifests(t *testing.T) {
 		})
 		if err := n.Agent.Healthy(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestNodeAgent_DownwardAPIWithoutLimits checks that a container without limits sees the node's allocatable resources.
+func TestNodeAgent_DownwardAPIWithoutLimits(t *testing.T) {
+	const env = `env:
+    - {name: CPUS, valueFrom: {resourceFieldRef: {resource: limits.cpu}}}
+    - {name: MEMORY, valueFrom: {resourceFieldRef: {resource: limits.memory}}}
+    command: [sh, -c, 'test "$$CPUS" -gt 0 && test "$$MEMORY" -gt 0']`
+	manifest := strings.Replace(job, `containers: [{name: main, image: host, command: ["true"]}]`,
+		"containers:\n  - name: main\n    image: host\n    "+env, 1)
+	run(t, newConfig(t, manifest), func(n *nodeagent.NodeAgent) {
+		eventually(t, "the pod to terminate", func() bool {
+			pods := n.Agent.LocalPods()
+			return len(pods) == 1 && derive.IsTerminal(pods[0].Status.Phase)
+		})
+		if phase := n.Agent.LocalPods()[0].Status.Phase; phase != v1.PodSucceeded {
+			t.Errorf("got phase %s, want Succeeded", phase)
 		}
 	})
 }
