@@ -84,7 +84,7 @@ func (p Program) prepare(config Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Agent{cgroupRoot: s.CgroupRoot, manifestDir: s.ManifestDir, Server: config.ControlPlane.NewCompanion(controlplane.Companion{
+	return &Agent{cgroupRoot: s.CgroupRoot, manifestDir: s.ManifestDir, Server: config.ControlPlane.NewServer(controlplane.ServerConfig{
 		Name: p.name + "-" + config.NodeName, Command: command, Env: []string{"PATH=" + os.Getenv("PATH")},
 		Ready: func(ctx context.Context) error { return checkNodeReady(ctx, admin, config.NodeName) },
 	})}, nil

@@ -33,7 +33,7 @@ var (
 )
 
 func (c Config) newSettings() (*settings, error) {
-	dir := filepath.Join(c.Containerd.Folder(), "agent")
+	dir := filepath.Join(c.Containerd.Dir(), "agent")
 	manifestDir := filepath.Join(dir, "manifests")
 	if err := os.MkdirAll(manifestDir, 0o700); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (c Config) newSettings() (*settings, error) {
 	port, err := freePort()
 	return &settings{
 		NodeName: c.NodeName, Kubeconfig: kubeconfig, Dir: dir, Endpoint: c.Containerd.Endpoint(),
-		ManifestDir: manifestDir, CgroupRoot: "/" + filepath.Base(c.Containerd.Folder()), Port: port,
+		ManifestDir: manifestDir, CgroupRoot: "/" + filepath.Base(c.Containerd.Dir()), Port: port,
 	}, err
 }
 

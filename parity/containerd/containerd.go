@@ -34,9 +34,9 @@ const longestFolder = 107 - len("/containerd.sock.ttrpc")
 type Config struct {
 	// Dir is where the containerd's folder is made. Its path must be short, for it becomes part of a socket's, and its
 	// file system must carry an overlay. Default: os.TempDir().
-	Dir string
+	ParentDir string
 	// Folder is the containerd's folder itself, which must be empty or not exist. Default: a new one in Dir.
-	Folder string
+	Dir string
 }
 
 // Containerd is one containerd and all that belongs to it.
@@ -91,8 +91,8 @@ func ForTest(tb testing.TB) *Containerd {
 // Endpoint returns the address of the CRI, "unix:///...". It stays the same across restarts.
 func (c *Containerd) Endpoint() string { return "unix://" + c.socket() }
 
-// Folder returns the folder that holds all that this containerd keeps; Close removes it.
-func (c *Containerd) Folder() string { return c.folder }
+// Dir returns the directory that holds all that this containerd keeps; Close removes it.
+func (c *Containerd) Dir() string { return c.folder }
 
 // Close removes every pod and everything else that this containerd has made. Calling it again does nothing.
 func (c *Containerd) Close() error {
@@ -119,10 +119,10 @@ func (c *Containerd) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Image(ctx, SandboxImage, testpod, "pause"); err != nil {
+	if err := c.ImportImage(ctx, SandboxImage, testpod, "pause"); err != nil {
 		return err
 	}
-	return c.Image(ctx, TestpodImage, testpod)
+	return c.ImportImage(ctx, TestpodImage, testpod)
 }
 
 // destroy removes all by force: what removePods could not do in order, and what only Start has made.
@@ -145,7 +145,7 @@ func (c Config) makeFolder() (string, error) {
 	}
 	resolved, err := filepath.EvalSymlinks(folder)
 	if err == nil && len(resolved) > longestFolder {
-		err = fmt.Errorf("%s is longer than %d characters and leaves no room for a socket's name; set a shorter Config.Dir",
+		err = fmt.Errorf("%s is longer than %d characters and leaves no room for a socket's name; set a shorter Config.ParentDir",
 			resolved, longestFolder)
 	}
 	if err != nil {
@@ -155,15 +155,15 @@ func (c Config) makeFolder() (string, error) {
 }
 
 func (c Config) newFolder() (string, error) {
-	if c.Folder == "" {
-		return os.MkdirTemp(c.Dir, "herald-containerd-")
+	if c.Dir == "" {
+		return os.MkdirTemp(c.ParentDir, "herald-containerd-")
 	}
-	if err := os.MkdirAll(c.Folder, 0o700); err != nil {
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return "", err
 	}
-	entries, err := os.ReadDir(c.Folder)
+	entries, err := os.ReadDir(c.Dir)
 	if err == nil && len(entries) > 0 {
-		err = fmt.Errorf("%s is not empty; name another, or remove what is in it", c.Folder)
+		err = fmt.Errorf("%s is not empty; name another, or remove what is in it", c.Dir)
 	}
-	return c.Folder, err
+	return c.Dir, err
 }

@@ -164,7 +164,7 @@ func TestAnImageNeedsAProgramAndATag(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			err := c.Image(t.Context(), tc.reference, tc.program)
+			err := c.ImportImage(t.Context(), tc.reference, tc.program)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want %q in it", err, tc.want)
 			}
@@ -178,9 +178,9 @@ func TestAFolderTooDeepForASocketIsRefused(t *testing.T) {
 	if err := os.Mkdir(deep, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	_, err := containerd.Start(context.Background(), containerd.Config{Dir: deep})
-	if err == nil || !strings.Contains(err.Error(), "Config.Dir") {
-		t.Errorf("error %v, want one that names Config.Dir", err)
+	_, err := containerd.Start(context.Background(), containerd.Config{ParentDir: deep})
+	if err == nil || !strings.Contains(err.Error(), "Config.ParentDir") {
+		t.Errorf("error %v, want one that names Config.ParentDir", err)
 	}
 	if left, _ := os.ReadDir(deep); len(left) != 0 {
 		t.Errorf("left behind: %v", left)

@@ -23,7 +23,7 @@ const testpodPackage = "github.com/heraldnode/herald/parity/containerd/testpod"
 
 // Image puts an image into containerd: one static program, which is its entrypoint, with args as its default arguments.
 // It is there when Image returns, so pods can use it with imagePullPolicy Never or IfNotPresent.
-func (c *Containerd) Image(ctx context.Context, reference, program string, args ...string) error {
+func (c *Containerd) ImportImage(ctx context.Context, reference, program string, args ...string) error {
 	if c.process == nil {
 		return errNotRunning
 	}

@@ -24,7 +24,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := containerd.ForTest(t)
 			startPod(t, c)
-			traces := tracesOf(t, c.Folder())
+			traces := tracesOf(t, c.Dir())
 			traces.mustExist(t)
 
 			if err := before(c); err != nil {
@@ -51,7 +51,7 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 	t.Setenv("PATH", programs+":"+os.Getenv("PATH"))
 	dir := t.TempDir()
 
-	_, err := containerd.Start(t.Context(), containerd.Config{Dir: dir})
+	_, err := containerd.Start(t.Context(), containerd.Config{ParentDir: dir})
 	if err == nil {
 		t.Fatal("no error where images cannot be imported")
 	}
@@ -71,7 +71,7 @@ func TestAKilledTestLeavesNothing(t *testing.T) {
 	if os.Getenv(victim) != "" {
 		c := containerd.ForTest(t)
 		startPod(t, c)
-		fmt.Println("folder:", c.Folder())
+		fmt.Println("folder:", c.Dir())
 		select {}
 	}
 	needs.Containers(t)

@@ -93,7 +93,7 @@ func TestWhatDoesNotRunCannotBeUsed(t *testing.T) {
 		"Kill":     c.Kill,
 		"Freeze":   c.Freeze,
 		"Continue": c.Continue,
-		"Image":    func() error { return c.Image(t.Context(), containerd.TestpodImage, os.Args[0]) },
+		"Image":    func() error { return c.ImportImage(t.Context(), containerd.TestpodImage, os.Args[0]) },
 	}
 	for name, act := range actions {
 		t.Run(name, func(t *testing.T) {

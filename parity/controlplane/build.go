@@ -18,9 +18,9 @@ const (
 
 // Binaries are the paths of the programs that a control plane consists of.
 type Binaries struct {
-	Etcd      string
-	APIServer string
-	Leash     string
+	Etcd       string
+	APIServer  string
+	Supervisor string
 }
 
 // Build makes the programs from their Go modules, at the versions in parity's go.mod, and keeps them in the user's cache
@@ -47,9 +47,9 @@ func build(ctx context.Context, progress io.Writer) (Binaries, error) {
 	}
 	defer unlock()
 	binaries := Binaries{
-		Etcd:      filepath.Join(dir, "etcd"),
-		APIServer: filepath.Join(dir, "kube-apiserver"),
-		Leash:     filepath.Join(dir, "supervisor"),
+		Etcd:       filepath.Join(dir, "etcd"),
+		APIServer:  filepath.Join(dir, "kube-apiserver"),
+		Supervisor: filepath.Join(dir, "supervisor"),
 	}
 	return binaries, module.bring(ctx, binaries, progress)
 }
@@ -70,7 +70,7 @@ func (m module) cache(ctx context.Context, progress io.Writer) (dir string, unlo
 
 // bring builds the programs, unless those that are there were built from the same source.
 func (m module) bring(ctx context.Context, binaries Binaries, progress io.Writer) error {
-	dir := filepath.Dir(binaries.Leash)
+	dir := filepath.Dir(binaries.Supervisor)
 	stamp := filepath.Join(dir, "stamp")
 	source, err := m.fingerprint(ctx)
 	if err != nil {
@@ -92,7 +92,7 @@ func (m module) bring(ctx context.Context, binaries Binaries, progress io.Writer
 	if err := os.RemoveAll(stamp); err != nil {
 		return err
 	}
-	for _, path := range []string{binaries.Etcd, binaries.APIServer, binaries.Leash} {
+	for _, path := range []string{binaries.Etcd, binaries.APIServer, binaries.Supervisor} {
 		if err := os.Rename(filepath.Join(fresh, filepath.Base(path)), path); err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (m module) bring(ctx context.Context, binaries Binaries, progress io.Writer
 }
 
 func (b Binaries) exist() bool {
-	for _, path := range []string{b.Etcd, b.APIServer, b.Leash} {
+	for _, path := range []string{b.Etcd, b.APIServer, b.Supervisor} {
 		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 			return false
 		}

@@ -47,7 +47,7 @@ func TestBuildMakesEverythingInAnEmptyCacheAndSaysHowLongItTakes(t *testing.T) {
 	if err != nil || string(version) != "Kubernetes v1.36.3\n" {
 		t.Errorf("%q, %v", version, err)
 	}
-	if _, err := os.Stat(filepath.Join(filepath.Dir(binaries.Leash), "new")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(filepath.Dir(binaries.Supervisor), "new")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("left over: %v", err)
 	}
 }
@@ -65,7 +65,7 @@ func TestBuildWaitsForAnotherProcessThatBuilds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := os.OpenFile(filepath.Join(filepath.Dir(binaries.Leash), "lock"), os.O_RDWR, 0)
+	other, err := os.OpenFile(filepath.Join(filepath.Dir(binaries.Supervisor), "lock"), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

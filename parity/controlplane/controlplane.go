@@ -53,7 +53,7 @@ func Start(ctx context.Context, config Config) (*ControlPlane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start a control plane: %w", err)
 	}
-	leash, err := tether(ctx, config.Binaries.Leash, dir)
+	leash, err := tether(ctx, config.Binaries.Supervisor, dir)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start a control plane: %w", err), os.RemoveAll(dir))
 	}

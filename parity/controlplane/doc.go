@@ -15,13 +15,13 @@
 // This is why the ServiceAccount admission plugin is off. It refuses every pod whose service account does not exist, and
 // the "default" one of each namespace is the controller manager's work.
 //
-// Agents of nodes that are programs of their own run beside it as companions ([ControlPlane.NewCompanion]). [BuildKubelet]
+// Agents of nodes that are programs of their own run beside it as companions ([ControlPlane.NewServer]). [BuildKubelet]
 // builds the one that everybody knows.
 //
 // # Breaking things
 //
 // [ControlPlane.Etcd] and [ControlPlane.APIServer] can be stopped, killed, frozen and started again with their data and on
-// their port. [ControlPlane.Proxy] puts a fault.Injector between the API server and clients in any process.
+// their port. [ControlPlane.NewProxy] puts a fault.Injector between the API server and clients in any process.
 //
 // # Leaving nothing behind
 //

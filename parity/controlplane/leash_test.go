@@ -26,7 +26,7 @@ func beVictim(dir string) {
 	if err != nil {
 		panic(err)
 	}
-	companion := cp.NewCompanion(controlplane.Companion{
+	companion := cp.NewServer(controlplane.ServerConfig{
 		Name: "companion", Command: []string{"/bin/sh", "-c", "/bin/sleep 600; exit", dir}, // a shell waits for what is not its last word
 		Ready: func(context.Context) error { return nil },
 	})

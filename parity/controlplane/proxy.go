@@ -37,8 +37,8 @@ type Proxy struct {
 	served      chan struct{}      // closed when the server no longer accepts
 }
 
-// Proxy starts a proxy on a free port. It ends with Close, or with the control plane.
-func (cp *ControlPlane) Proxy(script *fault.Injector) (*Proxy, error) {
+// NewProxy starts a proxy on a free port. It ends with Close, or with the control plane.
+func (cp *ControlPlane) NewProxy(script *fault.Injector) (*Proxy, error) {
 	target, err := url.Parse(cp.url)
 	if err != nil {
 		return nil, fmt.Errorf("start a proxy: %w", err)

@@ -33,7 +33,7 @@ func requireUser(t *testing.T, client kubernetes.Interface, want string) {
 func newProxy(t *testing.T) (*controlplane.Proxy, *fault.Injector, kubernetes.Interface) {
 	t.Helper()
 	faults := fault.NewInjector()
-	proxy, err := shared.Proxy(faults)
+	proxy, err := shared.NewProxy(faults)
 	if err != nil {
 		t.Fatal(err)
 	}

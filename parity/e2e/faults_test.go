@@ -177,7 +177,7 @@ func TestF8AndF13APodThatIsGoneIsNotWrittenToNorPolled(t *testing.T) { // I9
 // outlives has a pod disappear behind the node's back, and perhaps another one take its name.
 func (r *reporter) outlives(successorOn string) {
 	r.t.Helper()
-	name := "outlived-" + r.Node
+	name := "outlived-" + r.NodeName
 	p := r.bind(name)
 	r.SetPodStatus(p, restarted(p, 1))
 	r.Await(name, "with a status", hasRestarted(1))
@@ -196,7 +196,7 @@ func (r *reporter) outlives(successorOn string) {
 		})
 	}
 	r.faults.ClearRequests()
-	other := r.bindUnseen("other-" + r.Node)
+	other := r.bindUnseen("other-" + r.NodeName)
 	for i := range 50 {
 		r.SetPodStatus(p, restarted(p, 2+i))
 		r.SetPodStatus(other, restarted(other, i))
@@ -218,7 +218,7 @@ func (r *reporter) bindUnseen(name string) *v1.Pod {
 	r.t.Helper()
 	p := createPod(r.t, r.Admin, &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1.PodSpec{NodeName: r.Node, Containers: []v1.Container{{Name: "main", Image: "web"}}},
+		Spec:       v1.PodSpec{NodeName: r.NodeName, Containers: []v1.Container{{Name: "main", Image: "web"}}},
 	})
 	r.book.UpdatePod(p)
 	return p

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/parity/internal/recorder"
 	"github.com/heraldnode/herald/status"
 )
@@ -49,9 +50,9 @@ func TestF3AnAPIServerThatIsFrozenFor30Seconds(t *testing.T) {
 	}
 	for _, p := range pods {
 		end := r.Await(p.Name, "at the end of its story", func(p *v1.Pod) bool {
-			return p.Status.Message == recorder.Numbered(lastChapter, p.UID)
+			return p.Status.Message == recorder.NumberedMessage(lastChapter, p.UID)
 		})
-		if plot := plotOf(p.Name); recorder.IsEnded(end.Status.Phase) != plot.hasEnded(lastChapter) {
+		if plot := plotOf(p.Name); derive.IsTerminal(end.Status.Phase) != plot.hasEnded(lastChapter) {
 			t.Errorf("pod %s is %s", p.Name, end.Status.Phase)
 		}
 	}
@@ -63,9 +64,9 @@ func (r *reporter) bindAllPlots(n int) (pods []*v1.Pod) {
 	for _, kind := range []string{"service", "job", "failure", "leaver"} {
 		for i := range n {
 			p := createPod(r.t, r.Admin, &v1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d-%s", kind, i, r.Node)},
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d-%s", kind, i, r.NodeName)},
 				Spec: v1.PodSpec{
-					NodeName: r.Node, RestartPolicy: plots[kind].policy, Containers: []v1.Container{{Name: "main", Image: "web"}},
+					NodeName: r.NodeName, RestartPolicy: plots[kind].policy, Containers: []v1.Container{{Name: "main", Image: "web"}},
 					ReadinessGates: []v1.PodReadinessGate{{ConditionType: "example.com/gate"}},
 				},
 			})

@@ -54,7 +54,7 @@ func setStage(t *testing.T, node string, seed uint64) *stage {
 		t: t, node: node, admin: admin(t), seen: recorder.Record(t, cluster, node, ""), faults: fault.NewInjector(), chapters: map[string]int{},
 		settings: agentConfig{Node: node, State: filepath.Join(t.TempDir(), "state"), Manifests: t.TempDir()},
 	}
-	proxy, err := cluster.Proxy(s.faults)
+	proxy, err := cluster.NewProxy(s.faults)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,9 +162,9 @@ func (s *stage) goOn(n int) {
 // watchFor waits until the API server has shown n more changes of the node's pods, or a time has passed.
 func (s *stage) watchFor(n int, atMost time.Duration) {
 	enough := time.After(atMost)
-	start, _ := s.seen.Seen()
+	start, _ := s.seen.Events()
 	for {
-		now, next := s.seen.Seen()
+		now, next := s.seen.Events()
 		if now >= start+n {
 			return
 		}
@@ -184,11 +184,11 @@ func (s *stage) finale() map[string]v1.PodStatus {
 	ends := map[string]v1.PodStatus{}
 	for _, name := range s.names {
 		if plotOf(name).leaves {
-			s.seen.AwaitEnd(name)
+			s.seen.AwaitDeleted(name)
 			continue
 		}
 		last := s.seen.Await(name, "at the end of its story", func(p *v1.Pod) bool {
-			number, _, _ := recorder.NumberOf(p.Status.Message)
+			number, _, _ := recorder.ParseNumberedMessage(p.Status.Message)
 			return number == lastChapter
 		})
 		ends[strings.TrimSuffix(name, "-"+s.node)] = timeless(last)
@@ -198,10 +198,10 @@ func (s *stage) finale() map[string]v1.PodStatus {
 
 // timeless is the pod's status without UIDs and the times of this run.
 func timeless(p *v1.Pod) v1.PodStatus {
-	_, of, _ := recorder.NumberOf(p.Status.Message)
+	_, of, _ := recorder.ParseNumberedMessage(p.Status.Message)
 	status := p.Status.DeepCopy()
 	status.StartTime = nil
-	status.Message = recorder.Numbered(lastChapter, "")
+	status.Message = recorder.NumberedMessage(lastChapter, "")
 	for i := range status.Conditions {
 		status.Conditions[i].LastTransitionTime = metav1.Time{}
 	}
@@ -278,7 +278,7 @@ func TestF16AnAgentThatIsStoppedSaysWhatItKnowsFirst(t *testing.T) {
 		before := s.chapters[first]
 		s.goOn(80)
 		s.seen.Await(first, "further", func(p *v1.Pod) bool { // most of the rest is still to be said
-			number, _, _ := recorder.NumberOf(p.Status.Message)
+			number, _, _ := recorder.ParseNumberedMessage(p.Status.Message)
 			return number > before
 		})
 		if code := s.end(syscall.SIGTERM); code != 0 {
@@ -302,7 +302,7 @@ func (s *stage) compareWithLastWords() {
 		s.t.Fatalf("the agent's last words were %q: %v", s.lastWords.String(), err)
 	}
 	for _, p := range list.Items {
-		if shown, _, _ := recorder.NumberOf(p.Status.Message); shown < known[p.Name] {
+		if shown, _, _ := recorder.ParseNumberedMessage(p.Status.Message); shown < known[p.Name] {
 			s.t.Errorf("pod %s shows %d when the agent has ended, which knew %d", p.Name, shown, known[p.Name])
 		}
 	}

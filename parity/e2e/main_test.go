@@ -45,7 +45,7 @@ func run(m *testing.M) int {
 // admin is a client with all rights, for what users and controllers do.
 func admin(t *testing.T) kubernetes.Interface {
 	t.Helper()
-	return recorder.ClientOf(t, cluster.AdminConfig())
+	return recorder.NewClient(t, cluster.AdminConfig())
 }
 
 // kubectl runs the real one as the administrator and returns what it printed.

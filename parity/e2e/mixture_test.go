@@ -125,7 +125,7 @@ func (r *reporter) play(pods []*v1.Pod) {
 		}
 		service := pods[chapter%5].Name // those do not end
 		r.Await(service, "in the next chapter", func(p *v1.Pod) bool {
-			number, _, _ := recorder.NumberOf(p.Status.Message)
+			number, _, _ := recorder.ParseNumberedMessage(p.Status.Message)
 			return number == chapter
 		})
 	}
@@ -151,7 +151,7 @@ func (r *reporter) mustEndWell(pods []*v1.Pod) {
 	for _, p := range pods {
 		plot := plotOf(p.Name)
 		if plot.leaves {
-			r.AwaitEnd(p.Name)
+			r.AwaitDeleted(p.Name)
 			continue
 		}
 		want := plot.status(p, lastChapter)

@@ -65,7 +65,7 @@ func (p plot) status(pod *v1.Pod, chapter int) v1.PodStatus {
 	}
 	ready := map[bool]v1.ConditionStatus{true: v1.ConditionTrue, false: v1.ConditionFalse}[isReady]
 	return v1.PodStatus{
-		Phase: phase, Message: recorder.Numbered(chapter, pod.UID), ContainerStatuses: []v1.ContainerStatus{main},
+		Phase: phase, Message: recorder.NumberedMessage(chapter, pod.UID), ContainerStatuses: []v1.ContainerStatus{main},
 		Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: ready}, {Type: v1.ContainersReady, Status: ready}},
 	}
 }

@@ -58,7 +58,7 @@ func openBehindProxy(t *testing.T, on *recorder.Cluster, node string, settings s
 	t.Helper()
 	r := newReporter(t, on, node)
 	var err error
-	if r.proxy, err = on.Proxy(r.faults); err != nil {
+	if r.proxy, err = on.NewProxy(r.faults); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -87,7 +87,7 @@ func (r *reporter) start(config *rest.Config, settings status.Config) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	api, err := source.NewAPI(source.APIConfig{ListerWatcher: client.PodsOnNode(r.Node), NodeName: r.Node})
+	api, err := source.NewAPI(source.APIConfig{ListerWatcher: client.PodsOnNode(r.NodeName), NodeName: r.NodeName})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func (r *reporter) bind(name string, gates ...v1.PodReadinessGate) *v1.Pod {
 	r.t.Helper()
 	return r.known(createPod(r.t, r.Admin, &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1.PodSpec{NodeName: r.Node, ReadinessGates: gates, Containers: []v1.Container{{Name: "main", Image: "web"}}},
+		Spec:       v1.PodSpec{NodeName: r.NodeName, ReadinessGates: gates, Containers: []v1.Container{{Name: "main", Image: "web"}}},
 	}).UID)
 }
 
@@ -163,7 +163,7 @@ func (r *reporter) bind(name string, gates ...v1.PodReadinessGate) *v1.Pod {
 func (r *reporter) bindMany(n int) (pods []*v1.Pod) {
 	r.t.Helper()
 	for i := range n {
-		pods = append(pods, r.bind(fmt.Sprintf("%s-%d", r.Node, i)))
+		pods = append(pods, r.bind(fmt.Sprintf("%s-%d", r.NodeName, i)))
 	}
 	return pods
 }
@@ -199,12 +199,12 @@ func (r *reporter) known(uid types.UID) *v1.Pod {
 
 // foreignStatus is somebody else's write to the pod's status, a strategic merge patch. It is marked with its number.
 func (r *reporter) foreignStatus(name string, number int, status string) error {
-	return r.foreignWrite(name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}},"status":%s}`, recorder.ForeignMark, number, status), "status")
+	return r.foreignWrite(name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}},"status":%s}`, recorder.ForeignWriteAnnotation, number, status), "status")
 }
 
 // foreignLabel is somebody else's label on the pod. It is marked with its number.
 func (r *reporter) foreignLabel(name string, number int, key, value string) error {
-	return r.foreignWrite(name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"},"labels":{%q:%q}}}`, recorder.ForeignMark, number, key, value))
+	return r.foreignWrite(name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"},"labels":{%q:%q}}}`, recorder.ForeignWriteAnnotation, number, key, value))
 }
 
 func (r *reporter) foreignWrite(name, patch string, subresources ...string) error {
@@ -228,18 +228,18 @@ func running(ready v1.ConditionStatus) v1.PodStatus {
 // restarted is the status of a pod whose container runs for the n-th time.
 func restarted(p *v1.Pod, n int) v1.PodStatus {
 	s := running(map[bool]v1.ConditionStatus{true: v1.ConditionTrue, false: v1.ConditionFalse}[n%2 == 0])
-	s.Message = recorder.Numbered(n, p.UID)
+	s.Message = recorder.NumberedMessage(n, p.UID)
 	s.ContainerStatuses[0].RestartCount = int32(n)
 	return s
 }
 
 func isReady(p *v1.Pod) bool {
-	return recorder.ConditionOf(&p.Status, v1.PodReady).Status == v1.ConditionTrue
+	return recorder.PodCondition(&p.Status, v1.PodReady).Status == v1.ConditionTrue
 }
 
 // hasRestarted tells whether the pod shows the status that restarted made.
 func hasRestarted(n int) func(*v1.Pod) bool {
 	return func(p *v1.Pod) bool {
-		return p.Status.Message == recorder.Numbered(n, p.UID) && len(p.Status.ContainerStatuses) == 1 && int(p.Status.ContainerStatuses[0].RestartCount) == n
+		return p.Status.Message == recorder.NumberedMessage(n, p.UID) && len(p.Status.ContainerStatuses) == 1 && int(p.Status.ContainerStatuses[0].RestartCount) == n
 	}
 }

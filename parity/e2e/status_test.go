@@ -23,7 +23,7 @@ func TestBUG2APodsLifeIsOneRequestForEachChangeAndIsSeenWithKubectl(t *testing.T
 	kubectl(t, "delete", "pod", "life", "--wait=false")
 	recorder.Eventually(t, "the deletion on the node", func() (string, bool) { return "unknown", r.known(p.UID).DeletionTimestamp != nil })
 	r.TerminatePod(r.known(p.UID))
-	r.AwaitEnd("life")
+	r.AwaitDeleted("life")
 	trace := r.faults.Requests()
 	if patches, gets := len(trace.Filter("PATCH", "/pods/life/status")), len(trace.Filter("get", "/pods/life")); patches != 3 || gets != 0 {
 		t.Fatalf("three changes took %d patches and %d gets", patches, gets)
@@ -43,7 +43,7 @@ func TestI7WhatOthersWriteSurvivesThousandsOfUpdates(t *testing.T) {
 		r.SetPodStatus(p, restarted(p, i))
 	}
 	got := r.Await("foreign", "with its last status", hasRestarted(1999))
-	gate := recorder.ConditionOf(&got.Status, "example.com/gate")
+	gate := recorder.PodCondition(&got.Status, "example.com/gate")
 	if got.Labels["team"] != "shop" || gate.Status != v1.ConditionTrue || gate.Reason != "Theirs" {
 		t.Fatalf("labels %v, gate %+v", got.Labels, gate)
 	}
@@ -57,7 +57,7 @@ func TestF31APhaseThatSomebodyElseWroteIsPutRight(t *testing.T) {
 	if err := r.foreignStatus("drift", 1, `{"phase":"Pending"}`); err != nil {
 		t.Fatal(err)
 	}
-	r.Await("drift", "as somebody else wrote it", func(p *v1.Pod) bool { return p.Annotations[recorder.ForeignMark] == "1" })
+	r.Await("drift", "as somebody else wrote it", func(p *v1.Pod) bool { return p.Annotations[recorder.ForeignWriteAnnotation] == "1" })
 	r.Await("drift", "running again", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning })
 }
 

@@ -20,7 +20,7 @@ func TestHooksRunAfterTheStartAndBeforeTheEnd(t *testing.T) {
 	tr.Await("hooked", "ready", isReady)
 	tr.awaitLine("all", "main started")
 	tr.delete("hooked")
-	tr.AwaitEnd("hooked")
+	tr.AwaitDeleted("hooked")
 	got := tr.written("all")
 	mustBeInOrder(t, got, "main started", "hooked off")
 	mustBeInOrder(t, got, "hooked on", "hooked off")
@@ -50,7 +50,7 @@ func TestAContainerThatIgnoresItsEndIsKilledAfterTheGrace(t *testing.T) {
 	tr.Await("stubborn", "ready", isReady)
 	tr.mustHaveWritten("all", "main started")
 	tr.delete("stubborn")
-	tr.AwaitEnd("stubborn")
+	tr.AwaitDeleted("stubborn")
 	tr.mustHaveWritten("all", "main started")
 	versions := tr.Versions("stubborn")
 	last := containerOf(versions[len(versions)-1], "main").State.Terminated

@@ -124,7 +124,7 @@ func (tr *trial) mustAuthenticate(token string, p *v1.Pod) {
 	tr.t.Helper()
 	config := rest.AnonymousClientConfig(tr.cluster.AdminConfig())
 	config.BearerToken = token
-	review, err := recorder.ClientOf(tr.t, config).AuthenticationV1().SelfSubjectReviews().Create(
+	review, err := recorder.NewClient(tr.t, config).AuthenticationV1().SelfSubjectReviews().Create(
 		tr.t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		tr.t.Fatal(err)
@@ -169,7 +169,7 @@ func TestEveryKindOfVariableIsSeenInside(t *testing.T) {
 	inside := "\n" + tr.exec(got, "main", "env")
 	for _, want := range []string{
 		"S_colour=green", "S_shape=round", "door=sesame", "PLAIN=1", "REFERS=1$(IP)$(PLAIN)", "IP=" + got.Status.PodIP,
-		"AT=http://" + got.Status.PodIP, "NODE=" + tr.Node, "HOST=" + got.Status.HostIP, "TEAM=shop", "COLOUR=green", "DOOR=sesame",
+		"AT=http://" + got.Status.PodIP, "NODE=" + tr.NodeName, "HOST=" + got.Status.HostIP, "TEAM=shop", "COLOUR=green", "DOOR=sesame",
 		"CPU=100", "MEMORY=67108864", "STORE_SERVICE_PORT=80", "HOSTNAME=env",
 	} {
 		if !strings.Contains(inside, "\n"+want+"\n") {

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
@@ -88,7 +89,7 @@ func (tr *trial) goThrough(v victim) {
 	}
 	tr.strike(v, 0)
 	for _, name := range names {
-		tr.AwaitEnd(name)
+		tr.AwaitDeleted(name)
 		tr.mustHaveDone(name, "init started", "init ended", "main started", "main ended")
 	}
 }
@@ -105,7 +106,7 @@ func (tr *trial) mustHaveDone(name string, want ...string) {
 	counted := 0
 	for _, version := range tr.Versions(name) {
 		restarts := 0
-		for _, c := range recorder.ContainersOf(&version.Status) {
+		for _, c := range recorder.ContainerStatuses(&version.Status) {
 			restarts += int(c.RestartCount)
 		}
 		counted = max(counted, restarts)
@@ -171,7 +172,7 @@ func TestF15ManyKillsAtRandomMomentsStartNothingTwice(t *testing.T) {
 	unlucky := 0
 	for life := range lives {
 		name := fmt.Sprintf("job-%d", life)
-		p := tr.Await(name, "ended", func(p *v1.Pod) bool { return recorder.IsEnded(p.Status.Phase) })
+		p := tr.Await(name, "ended", func(p *v1.Pod) bool { return derive.IsTerminal(p.Status.Phase) })
 		if end := containerOf(p, "main").State.Terminated; p.Status.Phase == v1.PodFailed && wasNeverRun(end) {
 			unlucky++
 			if did := tr.written(name); slices.Contains(did, "main ended") {
@@ -209,7 +210,7 @@ func TestWhatHappensWhileTheAgentIsAwayIsMadeUpFor(t *testing.T) {
 	if err := tr.theAgent().revive(); err != nil {
 		t.Fatal(err)
 	}
-	tr.AwaitEnd("doomed")
+	tr.AwaitDeleted("doomed")
 	tr.mustHaveWritten("doomed", "init started", "init ended", "main started", "main ended")
 	tr.Await("new", "ready", isReady)
 	after := tr.Await("fragile", "started again", func(p *v1.Pod) bool { return containerOf(p, "main").RestartCount == 1 })

@@ -24,7 +24,7 @@ func (m *machine) leftovers() []string {
 	for _, p := range pods {
 		left = append(left, fmt.Sprintf("pod %s in containerd", p.Name))
 	}
-	folder := m.containerd.Folder()
+	folder := m.containerd.Dir()
 	for kind, pattern := range map[string]string{
 		"folder of a pod":      m.settings.pods() + "/*",
 		"logs of a pod":        m.settings.Logs + "/*",
@@ -55,7 +55,7 @@ func (m *machine) mounts() (found []string) {
 		return []string{err.Error()}
 	}
 	for line := range strings.Lines(string(content)) {
-		if point := strings.Fields(line)[4]; strings.HasPrefix(point, m.containerd.Folder()+"/") {
+		if point := strings.Fields(line)[4]; strings.HasPrefix(point, m.containerd.Dir()+"/") {
 			found = append(found, "mount "+point)
 		}
 	}

@@ -53,7 +53,7 @@ func startMachine(ctx context.Context, cluster *recorder.Cluster, herald, name s
 }
 
 func (m *machine) configure() (err error) {
-	folder := m.containerd.Folder()
+	folder := m.containerd.Dir()
 	m.settings = settings{
 		Node: m.name, Endpoint: m.containerd.Endpoint(), Data: filepath.Join(folder, "agent"),
 		Manifests: filepath.Join(folder, "manifests"), Logs: filepath.Join(folder, "logs"), CgroupParent: "/" + filepath.Base(folder),
@@ -74,7 +74,7 @@ func (m *machine) configure() (err error) {
 	return err
 }
 
-func (m *machine) configFile() string { return filepath.Join(m.containerd.Folder(), "herald.yaml") }
+func (m *machine) configFile() string { return filepath.Join(m.containerd.Dir(), "herald.yaml") }
 
 // gateway is the machine's address on the bridge of its pods.
 func gateway(folder string) (netip.Addr, error) {
@@ -130,7 +130,7 @@ func (m *machine) end(signal syscall.Signal) error {
 
 // close ends the agent and containerd. What pods leave behind although their agent had some time is an error.
 func (m *machine) close() error {
-	for deadline := time.Now().Add(recorder.Patience); len(m.leftovers()) > 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(recorder.Timeout); len(m.leftovers()) > 0 && time.Now().Before(deadline); {
 		time.Sleep(100 * time.Millisecond)
 	}
 	err := m.end(syscall.SIGTERM)
@@ -138,7 +138,7 @@ func (m *machine) close() error {
 	if bytes.Contains(log, []byte("DATA RACE")) {
 		err = errors.Join(err, errors.New("the agent has a data race"))
 	}
-	refused, unread := m.cluster.Refused(m.name)
+	refused, unread := m.cluster.RejectedRequests(m.name)
 	if err = errors.Join(err, unread); len(refused) > 0 {
 		err = errors.Join(err, fmt.Errorf("node %s asked for what it may not: %s", m.name, strings.Join(refused, "\n")))
 	}
@@ -151,7 +151,7 @@ func (m *machine) close() error {
 	return errors.Join(err, m.runtime.Close(), m.containerd.Close(), removeCgroups(m.settings.CgroupParent))
 }
 
-func (m *machine) logFile() string { return filepath.Join(m.containerd.Folder(), "agent.log") }
+func (m *machine) logFile() string { return filepath.Join(m.containerd.Dir(), "agent.log") }
 
 // words is the end of what the agent said in all its lives.
 func (m *machine) words() string {

@@ -28,7 +28,7 @@ func TestInitContainersAndSidecarsKeepTheirOrderAlsoAtTheEnd(t *testing.T) {
 	tr.Await("orderly", "ready", isReady)
 	tr.awaitLine("all", "main started")
 	tr.delete("orderly")
-	tr.AwaitEnd("orderly")
+	tr.AwaitDeleted("orderly")
 	got := tr.written("all")
 	for _, pair := range [][2]string{
 		{"first started", "first ended"}, {"first ended", "early started"}, {"early started", "second started"},

@@ -27,7 +27,7 @@ func TestAPodRunsIsReachedAndIsDeletedInPeace(t *testing.T) {
 	watch.mustHaveSeen(t, "Running")
 	tr.mustHaveWritten("main", "main started")
 	tr.kubectl("delete", "pod", "web")
-	tr.AwaitEnd("web")
+	tr.AwaitDeleted("web")
 	tr.mustHaveWritten("main", "main started", "main ended")
 	watch.mustHaveSeen(t, "Running", "Terminating", "Completed")
 }
@@ -45,7 +45,7 @@ func TestPW13AResizeIsNotAppliedAndItsPodSaysSo(t *testing.T) {
 	}
 	resize("20m")
 	refused := tr.Await("sized", "not resized", func(p *v1.Pod) bool {
-		pending := recorder.ConditionOf(&p.Status, v1.PodResizePending)
+		pending := recorder.PodCondition(&p.Status, v1.PodResizePending)
 		return pending.Reason == v1.PodReasonInfeasible && pending.ObservedGeneration == p.Generation
 	})
 	if has := containerOf(refused, "main").AllocatedResources[v1.ResourceCPU]; has.String() != "10m" {
@@ -54,7 +54,7 @@ func TestPW13AResizeIsNotAppliedAndItsPodSaysSo(t *testing.T) {
 	tr.awaitEvent("sized", "ResizeInfeasible", "")
 	resize("10m")
 	got := tr.Await("sized", "as it was", func(p *v1.Pod) bool {
-		return recorder.ConditionOf(&p.Status, v1.PodResizePending).Status == ""
+		return recorder.PodCondition(&p.Status, v1.PodResizePending).Status == ""
 	})
 	if !isReady(got) || containerOf(got, "main").RestartCount > 0 {
 		t.Errorf("its status is %+v", got.Status)

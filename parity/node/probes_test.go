@@ -103,7 +103,7 @@ func TestEveryKindOfReadinessProbeIsHeardOfContainersAndSidecars(t *testing.T) {
 			for _, s := range []server{side, main} {
 				tr.makeServer(s, address, false)
 				lost := tr.Await("web", "not ready, for "+s.name, func(p *v1.Pod) bool { return !isReady(p) && !containerOf(p, s.name).Ready })
-				if message := recorder.ConditionOf(&lost.Status, v1.PodReady).Message; !strings.Contains(message, s.name) {
+				if message := recorder.PodCondition(&lost.Status, v1.PodReady).Message; !strings.Contains(message, s.name) {
 					t.Errorf("Ready says %q", message)
 				}
 				tr.makeServer(s, address, true)
@@ -162,7 +162,7 @@ func TestPRB17AStartupProbeHoldsTheOthersBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := tr.Await("slow", "ready", isReady)
-	for _, c := range recorder.ContainersOf(&p.Status) {
+	for _, c := range recorder.ContainerStatuses(&p.Status) {
 		if c.RestartCount != 0 || c.Started == nil || !*c.Started {
 			t.Errorf("%s: %+v", c.Name, c)
 		}
@@ -186,9 +186,9 @@ func TestBUG25ReadinessIsHeardWhileAPodEnds(t *testing.T) {
 	tr.makeServer(main, "", false)
 	tr.Await("leaving", "not ready while it still runs", func(p *v1.Pod) bool {
 		c := containerOf(p, main.name)
-		return c.State.Running != nil && !c.Ready && recorder.ConditionOf(&p.Status, v1.PodReady).Status == v1.ConditionFalse
+		return c.State.Running != nil && !c.Ready && recorder.PodCondition(&p.Status, v1.PodReady).Status == v1.ConditionFalse
 	})
-	tr.AwaitEnd("leaving")
+	tr.AwaitDeleted("leaving")
 }
 
 func TestBUG26VerdictsOutliveTheAgent(t *testing.T) {
@@ -214,7 +214,7 @@ func TestBUG26VerdictsOutliveTheAgent(t *testing.T) {
 	tr.Await("witness", "ready", isReady)
 	for _, p := range tr.Versions("well")[known:] {
 		if !isReady(p) {
-			t.Errorf("a pod that was well became %s", recorder.ConditionOf(&p.Status, v1.PodReady).Reason)
+			t.Errorf("a pod that was well became %s", recorder.PodCondition(&p.Status, v1.PodReady).Reason)
 		}
 	}
 	if slices.ContainsFunc(tr.Versions("unwell"), isReady) {

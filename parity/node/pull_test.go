@@ -51,7 +51,7 @@ func TestAPodIsGoneAtOnceWhileAPullHangs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the pull would hang for minutes
 	defer cancel()
 	tr.delete("patient")
-	tr.AwaitEnd("patient")
+	tr.AwaitDeleted("patient")
 	if ctx.Err() != nil {
 		t.Error("the pull kept it for more than 20 s")
 	}

@@ -38,7 +38,7 @@ func TestAStaticPodIsSeenWithKubectlEditedAndRemoved(t *testing.T) {
 	t.Parallel()
 	tr := tryOn(t, quiet.node(t))
 	file := tr.writeManifest("web", "one")
-	mirror := "web-" + tr.Node
+	mirror := "web-" + tr.NodeName
 	first := tr.Await(mirror, "ready", isReady)
 	if !podid.IsMirror(first) || first.Status.PodIP == "" {
 		t.Errorf("the mirror is %+v", first.ObjectMeta)
@@ -57,7 +57,7 @@ func TestAStaticPodIsSeenWithKubectlEditedAndRemoved(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	tr.AwaitEnd(mirror)
+	tr.AwaitDeleted(mirror)
 	tr.mustHaveWritten("web", "one started", "one ended", "two started", "two ended")
 	if id := containerOf(second, "main").ContainerID; id == "" {
 		t.Error("the mirror showed no container")

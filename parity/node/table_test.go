@@ -61,7 +61,7 @@ func TestHeraldPrintsWhatKubectlPrints(t *testing.T) {
 		})
 	}
 	tr.writeManifest("static", "static")
-	tr.Await("static-"+tr.Node, "ready", isReady)
+	tr.Await("static-"+tr.NodeName, "ready", isReady)
 	for name, asks := range map[string][]string{
 		"the list":         nil,
 		"wide":             {"-o", "wide"},
@@ -81,7 +81,7 @@ func TestHeraldPrintsWhatKubectlPrints(t *testing.T) {
 	}
 	t.Run("all namespaces", func(t *testing.T) {
 		mustAgree(t, func() (string, string) {
-			return tr.kubectl("get", "pods", "-A", "--field-selector", "spec.nodeName="+tr.Node), tr.herald("get", "pods", "-A")
+			return tr.kubectl("get", "pods", "-A", "--field-selector", "spec.nodeName="+tr.NodeName), tr.herald("get", "pods", "-A")
 		})
 	})
 	t.Run("objects", func(t *testing.T) { mustAgree(t, func() (string, string) { return tr.bothStatuses(t) }) })

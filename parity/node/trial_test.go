@@ -58,7 +58,7 @@ func (tr *trial) createNamespace() string {
 	tr.t.Helper()
 	name := regexp.MustCompile("[^a-z0-9]+").ReplaceAllString(strings.ToLower(tr.t.Name()), "-")
 	name = strings.Trim(name[max(0, len(name)-50):], "-") // its end: subtests begin alike
-	admin := recorder.ClientOf(tr.t, tr.cluster.AdminConfig()).CoreV1()
+	admin := recorder.NewClient(tr.t, tr.cluster.AdminConfig()).CoreV1()
 	namespace, err := admin.Namespaces().Create(tr.t.Context(),
 		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-"}}, metav1.CreateOptions{})
 	if err != nil {
@@ -85,14 +85,14 @@ func (tr *trial) end() {
 		_ = tr.Admin.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &grace})
 	}
 	for _, p := range pods.Items {
-		tr.AwaitEnd(p.Name)
+		tr.AwaitDeleted(p.Name)
 	}
 }
 
 // bind creates a pod that is bound to the node, as a scheduler would.
 func (tr *trial) bind(p *v1.Pod) *v1.Pod {
 	tr.t.Helper()
-	p.Spec.NodeName = tr.Node
+	p.Spec.NodeName = tr.NodeName
 	p.Spec.ServiceAccountName = "default"
 	if p.Spec.TerminationGracePeriodSeconds == nil {
 		p.Spec.TerminationGracePeriodSeconds = new(int64(10))
@@ -150,7 +150,7 @@ func (tr *trial) written(file string) []string {
 // exec runs testpod with args in a container of the pod.
 func (tr *trial) exec(p *v1.Pod, container string, args ...string) string {
 	tr.t.Helper()
-	for _, c := range recorder.ContainersOf(&p.Status) {
+	for _, c := range recorder.ContainerStatuses(&p.Status) {
 		if c.Name != container {
 			continue
 		}
@@ -204,7 +204,7 @@ func (tr *trial) kubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
 func isRunning(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning }
 
 func isReady(p *v1.Pod) bool {
-	return isRunning(p) && recorder.ConditionOf(&p.Status, v1.PodReady).Status == v1.ConditionTrue
+	return isRunning(p) && recorder.PodCondition(&p.Status, v1.PodReady).Status == v1.ConditionTrue
 }
 
 func hasPhase(phase v1.PodPhase) func(*v1.Pod) bool {
@@ -213,7 +213,7 @@ func hasPhase(phase v1.PodPhase) func(*v1.Pod) bool {
 
 // containerOf is the status of one container, or an empty one.
 func containerOf(p *v1.Pod, name string) v1.ContainerStatus {
-	for _, c := range recorder.ContainersOf(&p.Status) {
+	for _, c := range recorder.ContainerStatuses(&p.Status) {
 		if c.Name == name {
 			return c
 		}

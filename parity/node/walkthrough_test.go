@@ -31,7 +31,7 @@ func TestFromReadyToKubectl(t *testing.T) {
 kind: Pod
 metadata: {name: my-web-server}
 spec:
-  nodeName: ` + tr.Node + `
+  nodeName: ` + tr.NodeName + `
   terminationGracePeriodSeconds: 5
   containers:
   - name: web
@@ -57,7 +57,7 @@ spec:
 		watch.mustHaveSeen(t, "ContainerCreating", lost, found, lost, found)
 	}
 	tr.kubectl("delete", "pod", "my-web-server")
-	tr.AwaitEnd("my-web-server")
+	tr.AwaitDeleted("my-web-server")
 	for _, watch := range []*podWatch{kubectl, herald} {
 		watch.mustHaveSeen(t, "Terminating")
 	}
@@ -66,7 +66,7 @@ spec:
 // patches counts how often the agent wrote the pod's status.
 func (tr *trial) patches(name string) int {
 	tr.t.Helper()
-	sent, err := tr.Cluster.StatusWrites(tr.Node, name)
+	sent, err := tr.Cluster.StatusWrites(tr.NodeName, name)
 	if err != nil {
 		tr.t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestFromStaticFileToKubectl(t *testing.T) {
 	})
 	t.Cleanup(back)
 	file := tr.writeManifest("logging-agent", "agent")
-	name := "logging-agent-" + tr.Node
+	name := "logging-agent-" + tr.NodeName
 	recorder.Eventually(t, "what the node says by itself", func() (string, bool) {
 		got, err := tr.heraldCommand(t.Context(), "get", "pods", name).CombinedOutput()
 		return string(got), err == nil && strings.Contains(string(got), "1/1     Running")
@@ -112,6 +112,6 @@ func TestFromStaticFileToKubectl(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	tr.AwaitEnd(name)
+	tr.AwaitDeleted(name)
 	tr.mustHaveWritten("logging-agent", "agent started", "agent ended")
 }

@@ -70,7 +70,7 @@ func start(ctx context.Context) error {
 
 func admin(t *testing.T) kubernetes.Interface {
 	t.Helper()
-	return recorder.ClientOf(t, cluster.AdminConfig())
+	return recorder.NewClient(t, cluster.AdminConfig())
 }
 
 func kubectl(t *testing.T, args ...string) string {

@@ -98,7 +98,7 @@ func openTerminal(t *testing.T, line string) *terminal {
 func (w *terminal) close(t *testing.T) {
 	t.Helper()
 	_ = syscall.Kill(-w.cmd.Process.Pid, syscall.SIGINT)
-	late := time.AfterFunc(recorder.Patience, func() { _ = syscall.Kill(-w.cmd.Process.Pid, syscall.SIGKILL) })
+	late := time.AfterFunc(recorder.Timeout, func() { _ = syscall.Kill(-w.cmd.Process.Pid, syscall.SIGKILL) })
 	defer late.Stop()
 	_ = w.cmd.Wait() // make reports an error when its command is interrupted
 	if t.Failed() {

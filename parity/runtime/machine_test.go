@@ -41,7 +41,7 @@ func podCgroups(t *testing.T, pod *v1.Pod) []string {
 
 func TestAPodsCgroupHasItsContainersAndGoesWithIt(t *testing.T) {
 	c := containerd.ForTest(t)
-	parent := "/" + filepath.Base(c.Folder())
+	parent := "/" + filepath.Base(c.Dir())
 	r, _ := newRuntime(t, c, func(config *cri.Config) { config.CgroupParent = parent })
 	t.Cleanup(func() { removeParents(t, parent) })
 	pod := newPod("pause")
@@ -69,7 +69,7 @@ func TestAPodsCgroupHasItsContainersAndGoesWithIt(t *testing.T) {
 
 func TestF22WhatTheRuntimeHasLostEndsWithThePodsCgroup(t *testing.T) {
 	c := containerd.ForTest(t)
-	parent := "/" + filepath.Base(c.Folder())
+	parent := "/" + filepath.Base(c.Dir())
 	r, _ := newRuntime(t, c, func(config *cri.Config) { config.CgroupParent = parent })
 	t.Cleanup(func() { removeParents(t, parent) })
 	pod := newPod("pause")

@@ -27,8 +27,8 @@ func newRuntime(t *testing.T, c *containerd.Containerd, change ...func(*cri.Conf
 	config := cri.Config{
 		Endpoint:    c.Endpoint(),
 		Provisioner: runtimesuite.Provisioner{},
-		Root:        filepath.Join(c.Folder(), "pods"),
-		LogDir:      filepath.Join(c.Folder(), "logs"),
+		Root:        filepath.Join(c.Dir(), "pods"),
+		LogDir:      filepath.Join(c.Dir(), "logs"),
 	}
 	for _, one := range change {
 		one(&config)

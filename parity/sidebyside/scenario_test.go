@@ -53,7 +53,7 @@ func (sc *scenario) pod(name string, n *testNode) (*v1.Pod, error) {
 		}
 	}
 	if !sc.static {
-		p.Spec.NodeName, p.Spec.ServiceAccountName = n.Node, "default"
+		p.Spec.NodeName, p.Spec.ServiceAccountName = n.NodeName, "default"
 	}
 	return p, nil
 }
@@ -61,7 +61,7 @@ func (sc *scenario) pod(name string, n *testNode) (*v1.Pod, error) {
 // nameOn returns the pod's name on a node.
 func (sc *scenario) nameOn(n *testNode, name string) string {
 	if sc.static {
-		return name + "-" + n.Node
+		return name + "-" + n.NodeName
 	}
 	return name
 }
@@ -112,7 +112,7 @@ func (n *testNode) waitFor(ctx context.Context, name string, is condition) (foun
 		return found != nil, nil
 	})
 	if err != nil {
-		err = fmt.Errorf("%s: pod %s did not reach the state: %w; history:\n%s", n.program, name, err, n.Story(name))
+		err = fmt.Errorf("%s: pod %s did not reach the state: %w; history:\n%s", n.program, name, err, n.History(name))
 	}
 	return found, err
 }
@@ -158,7 +158,7 @@ func openGate(gate string) action {
 
 // addLabel sets a label and marks the write for the recorder as not the agent's.
 func addLabel(name string) action {
-	return patchPod(fmt.Sprintf(`{"metadata":{"labels":{%q:"yes"},"annotations":{%q:"1"}}}`, name, recorder.ForeignMark))
+	return patchPod(fmt.Sprintf(`{"metadata":{"labels":{%q:"yes"},"annotations":{%q:"1"}}}`, name, recorder.ForeignWriteAnnotation))
 }
 
 func changeImage(container, image string) action {
@@ -192,15 +192,15 @@ func all(conditions ...condition) condition {
 }
 
 func ready(p *v1.Pod) bool {
-	return p.Status.Phase == v1.PodRunning && recorder.ConditionOf(&p.Status, v1.PodReady).Status == v1.ConditionTrue
+	return p.Status.Phase == v1.PodRunning && recorder.PodCondition(&p.Status, v1.PodReady).Status == v1.ConditionTrue
 }
 
 func notReady(p *v1.Pod) bool {
-	return recorder.ConditionOf(&p.Status, v1.PodReady).Status == v1.ConditionFalse
+	return recorder.PodCondition(&p.Status, v1.PodReady).Status == v1.ConditionFalse
 }
 
 func containersReady(p *v1.Pod) bool {
-	return recorder.ConditionOf(&p.Status, v1.ContainersReady).Status == v1.ConditionTrue
+	return recorder.PodCondition(&p.Status, v1.ContainersReady).Status == v1.ConditionTrue
 }
 
 func labelled(name string) condition {
@@ -216,7 +216,7 @@ func phase(phase v1.PodPhase) condition {
 // container matches if the container exists and matches.
 func container(name string, is func(*v1.ContainerStatus) bool) condition {
 	return func(p *v1.Pod) bool {
-		for _, c := range recorder.ContainersOf(&p.Status) {
+		for _, c := range recorder.ContainerStatuses(&p.Status) {
 			if c.Name == name {
 				return is(&c)
 			}

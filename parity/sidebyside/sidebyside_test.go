@@ -72,7 +72,7 @@ func (e *environment) compare(t *testing.T, name string, sc *scenario) {
 		}
 	}
 	t.Errorf("pod %s differs:\n%s\nhistory on the kubelet:\n%s\nhistory on herald:\n%s",
-		name, strings.Join(problems, "\n"), e.kubelet.Story(sc.nameOn(e.kubelet, name)), e.herald.Story(sc.nameOn(e.herald, name)))
+		name, strings.Join(problems, "\n"), e.kubelet.History(sc.nameOn(e.kubelet, name)), e.herald.History(sc.nameOn(e.herald, name)))
 }
 
 // run runs the pod on both nodes at once.
@@ -124,7 +124,7 @@ func (n *testNode) settled(name string, is condition) map[int32]*v1.Pod {
 }
 
 func restarts(p *v1.Pod) (sum int32) {
-	for _, c := range recorder.ContainersOf(&p.Status) {
+	for _, c := range recorder.ContainerStatuses(&p.Status) {
 		sum += c.RestartCount
 	}
 	return sum
@@ -242,7 +242,7 @@ func (n *testNode) stop(t *testing.T) error {
 // createNamespace does the work of the controller manager and creates the objects that the pods refer to.
 func createNamespace(t *testing.T, cluster *recorder.Cluster, name string) {
 	t.Helper()
-	core := recorder.ClientOf(t, cluster.AdminConfig()).CoreV1()
+	core := recorder.NewClient(t, cluster.AdminConfig()).CoreV1()
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 	_, err := core.Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: meta(name)}, metav1.CreateOptions{})
 	if err != nil {

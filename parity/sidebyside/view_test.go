@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/internal/table"
 	"github.com/heraldnode/herald/parity/internal/recorder"
 )
@@ -121,8 +122,8 @@ func (n *testNode) normalize(text string) string {
 	for _, volatile := range volatilePatterns {
 		text = volatile.pattern.ReplaceAllString(text, volatile.word)
 	}
-	text = strings.ReplaceAll(text, n.Node, "NODE")
-	text = strings.ReplaceAll(text, n.runtime.Folder(), "DIR")
+	text = strings.ReplaceAll(text, n.NodeName, "NODE")
+	text = strings.ReplaceAll(text, n.runtime.Dir(), "DIR")
 	return strings.ReplaceAll(text, n.Namespace, "NAMESPACE")
 }
 
@@ -158,7 +159,7 @@ func invalidHistory(kubelet, herald []*v1.Pod) (problems []string) {
 // describeVersion describes a version of a pod without transient states.
 func describeVersion(p *v1.Pod) []string {
 	all := []string{"phase " + string(p.Status.Phase), "reason " + p.Status.Reason}
-	for _, c := range recorder.ContainersOf(&p.Status) {
+	for _, c := range recorder.ContainerStatuses(&p.Status) {
 		for _, state := range []v1.ContainerState{c.State, c.LastTerminationState} {
 			all = append(all, describeState(c.Name, state))
 		}
@@ -184,11 +185,11 @@ func describeState(name string, state v1.ContainerState) string {
 // backoffRegressions returns the containers that were in back-off and are shown as terminated without having been
 // started. Containers of a terminating pod are not started again.
 func backoffRegressions(before, after *v1.Pod) (problems []string) {
-	if after.DeletionTimestamp != nil || recorder.IsEnded(after.Status.Phase) {
+	if after.DeletionTimestamp != nil || derive.IsTerminal(after.Status.Phase) {
 		return nil
 	}
-	for _, was := range recorder.ContainersOf(&before.Status) {
-		for _, is := range recorder.ContainersOf(&after.Status) {
+	for _, was := range recorder.ContainerStatuses(&before.Status) {
+		for _, is := range recorder.ContainerStatuses(&after.Status) {
 			if was.Name == is.Name && was.RestartCount == is.RestartCount && was.State.Waiting != nil && is.State.Terminated != nil &&
 				was.State.Waiting.Reason == "CrashLoopBackOff" {
 				problems = append(problems, fmt.Sprintf("herald moves %s from its back-off back to terminated at version %s",

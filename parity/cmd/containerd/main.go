@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return errors.New("running containers requires root: try sudo")
 	}
 	fmt.Fprintln(stderr, "starting containerd ...")
-	c, err := containerd.Start(ctx, containerd.Config{Folder: *dir})
+	c, err := containerd.Start(ctx, containerd.Config{Dir: *dir})
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ For an agent:
 
 Image for pods: %[2]s
 Ctrl-C stops containerd and removes every pod and %[3]s.
-`, c.Endpoint(), containerd.TestpodImage, c.Folder())
+`, c.Endpoint(), containerd.TestpodImage, c.Dir())
 	<-ctx.Done()
 	fmt.Fprintln(stdout, "\nstopping ...")
 	return c.Close()

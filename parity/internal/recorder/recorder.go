@@ -1,9 +1,10 @@
-// Package recorder sees all that the API server shows of a node's pods and hears of the node's agent, and fails the test for
-// what no agent may do.
+// Package recorder records all pod versions that the API server shows for a node and all writes of the node's agent. It fails
+// the test for changes that no agent may make.
 package recorder
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,61 +20,65 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	retrying "k8s.io/client-go/tools/watch"
+	toolswatch "k8s.io/client-go/tools/watch"
 )
 
-// clock is how stories tell the time.
-const clock = "15:04:05.000"
+// Timeout is how long the methods of a Recorder wait. It only ends a hang, so it is generous.
+const Timeout = 3 * time.Minute
 
-// Recorder sees every version of every pod of one node that the API server ever shows, past all faults, and every write
-// that the node asked for. When the test ends, each step that no agent may cause (I1..I13, as far as they can be seen from
-// outside) fails it, with the story of the pod.
+// timeFormat is the time format of pod histories.
+const timeFormat = "15:04:05.000"
+
+// Recorder records every version of every pod of one node that the API server shows, across all faults, and every write of the
+// node. When the test ends, it checks the invariants I1..I13 as far as they are visible from outside. A violation fails the test
+// and prints the history of the pod.
 //
-// All methods may be called by any goroutine; those that wait fail the test, so they are for the test's own.
+// All methods are safe for concurrent use. Those that wait fail the test, so only the test's goroutine may call them.
 type Recorder struct {
-	Cluster *Cluster
-	Admin   kubernetes.Interface
-	Node    string
-	// Namespace is the one whose pods are seen; "" stands for all.
+	Cluster  *Cluster
+	Admin    kubernetes.Interface
+	NodeName string
+	// Namespace limits the pods to one namespace. "" means all namespaces.
 	Namespace string
 
-	t     *testing.T
-	since int64 // place in the audit log
+	t           *testing.T
+	auditOffset int64 // start of this recording in the audit log
 
-	mu     sync.Mutex // guards all below
-	lives  map[types.UID]*life
-	newest map[string]*life // by name
-	events int
-	news   chan struct{} // closed and replaced with each event
+	mu      sync.Mutex // guards all below
+	pods    map[types.UID]*podHistory
+	newest  map[string]*podHistory // by name
+	events  int
+	changed chan struct{} // closed and replaced with each event
 }
 
-// life is one pod from its creation to its end.
-type life struct {
-	pod   *v1.Pod // as last seen
-	gone  bool
-	past  []*v1.Pod // every version, the newest last
-	story []string
-	wrong []string
+// podHistory is all that was seen of one pod, from creation to deletion.
+type podHistory struct {
+	pod        *v1.Pod // newest version
+	deleted    bool
+	versions   []*v1.Pod // oldest first
+	lines      []string
+	violations []string
 }
 
-// Record begins to watch the node's pods in a namespace, or in all (""). A test calls it before it starts an agent: then the
-// agent has ended when it is judged.
-func Record(t *testing.T, on *Cluster, node, namespace string) *Recorder {
+// Record starts to watch the node's pods in a namespace, or in all namespaces (""), and checks the invariants when the test
+// ends. Call it before the agent starts: cleanups run in reverse order, so the agent has stopped when the check runs.
+func Record(t *testing.T, cluster *Cluster, nodeName, namespace string) *Recorder {
 	t.Helper()
-	r := Watch(t, on, node, namespace)
-	t.Cleanup(r.judge)
+	r := Watch(t, cluster, nodeName, namespace)
+	t.Cleanup(r.check)
 	return r
 }
 
-// Watch is Record without a judge, for an agent that is not ours.
-func Watch(t *testing.T, on *Cluster, node, namespace string) *Recorder {
+// Watch is like Record, but does not check the invariants. It is for agents other than Herald.
+func Watch(t *testing.T, cluster *Cluster, nodeName, namespace string) *Recorder {
 	t.Helper()
 	r := &Recorder{
-		Cluster: on, Admin: ClientOf(t, on.AdminConfig()), Node: node, Namespace: namespace, t: t, since: on.place(),
-		lives: map[types.UID]*life{}, newest: map[string]*life{}, news: make(chan struct{}),
+		Cluster: cluster, Admin: NewClient(t, cluster.AdminConfig()), NodeName: nodeName, Namespace: namespace,
+		t: t, auditOffset: cluster.auditLogSize(),
+		pods: map[types.UID]*podHistory{}, newest: map[string]*podHistory{}, changed: make(chan struct{}),
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	version, err := r.catchUp(ctx)
+	version, err := r.relist(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,103 +94,106 @@ func Watch(t *testing.T, on *Cluster, node, namespace string) *Recorder {
 	return r
 }
 
-// catchUp sees what there is now, and returns the version from which a watch goes on.
-func (r *Recorder) catchUp(ctx context.Context) (version string, err error) {
+// relist records the current pods and returns the resource version to watch from.
+func (r *Recorder) relist(ctx context.Context) (version string, err error) {
 	list, err := r.List(ctx)
 	if err != nil {
 		return "", err
 	}
-	there := map[types.UID]bool{}
+	listed := map[types.UID]bool{}
 	for i := range list.Items {
-		there[list.Items[i].UID] = true
-		r.see(watch.Modified, &list.Items[i])
+		listed[list.Items[i].UID] = true
+		r.record(watch.Modified, &list.Items[i])
 	}
-	for _, p := range r.alive() {
-		if !there[p.UID] {
-			r.see(watch.Deleted, p)
+	for _, pod := range r.existing() {
+		if !listed[pod.UID] {
+			r.record(watch.Deleted, pod)
 		}
 	}
 	return list.ResourceVersion, nil
 }
 
-func (r *Recorder) alive() (pods []*v1.Pod) {
+// existing returns the pods whose deletion was not seen.
+func (r *Recorder) existing() (pods []*v1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, l := range r.lives {
-		if !l.gone {
-			pods = append(pods, l.pod)
+	for _, history := range r.pods {
+		if !history.deleted {
+			pods = append(pods, history.pod)
 		}
 	}
 	return pods
 }
 
-// List is what the API server has of the node's pods now.
+// List returns the node's pods as the API server has them now.
 func (r *Recorder) List(ctx context.Context) (*v1.PodList, error) {
-	return r.Admin.CoreV1().Pods(r.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + r.Node})
+	return r.Admin.CoreV1().Pods(r.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + r.NodeName})
 }
 
 func (r *Recorder) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	options.FieldSelector = "spec.nodeName=" + r.Node
+	options.FieldSelector = "spec.nodeName=" + r.NodeName
 	return r.Admin.CoreV1().Pods(r.Namespace).Watch(ctx, options)
 }
 
-// follow sees each event from that version on. An API server that was restarted knows no versions of before; what there is
-// then shows whether any were missed.
+// follow records each event after this resource version. A restarted API server does not know older versions; a new list then
+// shows whether any were missed.
 func (r *Recorder) follow(ctx context.Context, version string) {
 	for ctx.Err() == nil {
-		events, err := retrying.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{WatchFuncWithContext: r.watch})
+		events, err := toolswatch.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{WatchFuncWithContext: r.watch})
 		if err != nil {
-			r.t.Errorf("the recorder of node %s: %v", r.Node, err)
+			r.t.Errorf("watch pods of node %s: %v", r.NodeName, err)
 			return
 		}
 		for event := range events.ResultChan() {
-			if p, isPod := event.Object.(*v1.Pod); isPod {
-				r.see(event.Type, p)
+			if pod, isPod := event.Object.(*v1.Pod); isPod {
+				r.record(event.Type, pod)
 			}
 		}
-		again := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-			version, err = r.catchUp(ctx)
+		err = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+			var err error
+			version, err = r.relist(ctx)
 			return err == nil, nil
 		})
-		if again != nil {
-			return // it was stopped
+		if err != nil {
+			return // stopped
 		}
 	}
 }
 
-func (r *Recorder) see(kind watch.EventType, pod *v1.Pod) {
+// record adds a version to the pod's history and wakes the waiting goroutines.
+func (r *Recorder) record(event watch.EventType, pod *v1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.lives[pod.UID]
-	if l != nil && kind == watch.Modified && l.pod.ResourceVersion == pod.ResourceVersion {
+	history := r.pods[pod.UID]
+	if history != nil && event == watch.Modified && history.pod.ResourceVersion == pod.ResourceVersion {
 		return
 	}
-	if l == nil {
-		l = &life{}
-		r.lives[pod.UID], r.newest[pod.Name] = l, l
+	if history == nil {
+		history = &podHistory{}
+		r.pods[pod.UID], r.newest[pod.Name] = history, history
 	}
-	l.past, l.story = append(l.past, pod), append(l.story, tell(kind, pod))
-	if kind == watch.Deleted {
-		l.gone = true
+	history.versions, history.lines = append(history.versions, pod), append(history.lines, describe(event, pod))
+	if event == watch.Deleted {
+		history.deleted = true
 	}
-	if l.pod != nil && kind == watch.Modified {
-		l.wrong = append(l.wrong, misdeeds(l.pod, pod, time.Now())...)
+	if history.pod != nil && event == watch.Modified {
+		history.violations = append(history.violations, violations(history.pod, pod, time.Now())...)
 	}
-	l.pod = pod
+	history.pod = pod
 	r.events++
-	close(r.news)
-	r.news = make(chan struct{})
+	close(r.changed)
+	r.changed = make(chan struct{})
 }
 
-// tell is one line of a pod's story.
-func tell(kind watch.EventType, pod *v1.Pod) string {
+// describe returns one line of a pod's history.
+func describe(event watch.EventType, pod *v1.Pod) string {
 	var line strings.Builder
-	fmt.Fprintf(&line, "%s version %s %s: %s", time.Now().Format(clock), pod.ResourceVersion, kind, pod.Status.Phase)
-	for _, c := range pod.Status.Conditions {
-		fmt.Fprintf(&line, ", %s=%s since %s", c.Type, c.Status, c.LastTransitionTime.Format(time.TimeOnly))
+	fmt.Fprintf(&line, "%s version %s %s: %s", time.Now().Format(timeFormat), pod.ResourceVersion, event, pod.Status.Phase)
+	for _, condition := range pod.Status.Conditions {
+		fmt.Fprintf(&line, ", %s=%s since %s", condition.Type, condition.Status, condition.LastTransitionTime.Format(time.TimeOnly))
 	}
-	for _, c := range ContainersOf(&pod.Status) {
-		fmt.Fprintf(&line, ", %s restarted %d times and %s", c.Name, c.RestartCount, stateOf(c))
+	for _, container := range ContainerStatuses(&pod.Status) {
+		fmt.Fprintf(&line, ", %s restarted %d times and %s", container.Name, container.RestartCount, describeState(container))
 	}
 	if pod.Status.Message != "" {
 		fmt.Fprintf(&line, ", message %.80q", pod.Status.Message)
@@ -193,110 +201,140 @@ func tell(kind watch.EventType, pod *v1.Pod) string {
 	if pod.DeletionTimestamp != nil {
 		line.WriteString(", being deleted")
 	}
-	if mark := pod.Annotations[ForeignMark]; mark != "" {
-		fmt.Fprintf(&line, ", foreign write %s", mark)
+	if number := pod.Annotations[ForeignWriteAnnotation]; number != "" {
+		fmt.Fprintf(&line, ", foreign write %s", number)
 	}
 	return line.String()
 }
 
-// Await waits until the newest pod of that name is there and is so, and returns it.
-func (r *Recorder) Await(name, what string, is func(*v1.Pod) bool) *v1.Pod {
+func describeState(container v1.ContainerStatus) string {
+	switch {
+	case container.State.Terminated != nil:
+		return fmt.Sprintf("terminated with %d", container.State.Terminated.ExitCode)
+	case container.State.Running != nil:
+		return "running"
+	default:
+		return "waiting"
+	}
+}
+
+// Await waits until the newest pod of this name exists and meets the condition, and returns it. The description of the
+// condition is for the failure message.
+func (r *Recorder) Await(name, description string, condition func(*v1.Pod) bool) *v1.Pod {
 	r.t.Helper()
 	var found *v1.Pod
-	r.awaitLife(name, what, func(l *life) bool {
-		found = l.pod
-		return !l.gone && is(l.pod)
+	r.await(name, description, func(history *podHistory) bool {
+		found = history.pod
+		return !history.deleted && condition(history.pod)
 	})
 	return found
 }
 
-// AwaitEnd waits until the newest pod of that name is gone.
-func (r *Recorder) AwaitEnd(name string) {
+// AwaitDeleted waits until the newest pod of this name is deleted.
+func (r *Recorder) AwaitDeleted(name string) {
 	r.t.Helper()
-	r.awaitLife(name, "to be gone", func(l *life) bool { return l.gone })
+	r.await(name, "deleted", func(history *podHistory) bool { return history.deleted })
 }
 
-func (r *Recorder) awaitLife(name, what string, is func(*life) bool) {
+func (r *Recorder) await(name, description string, condition func(*podHistory) bool) {
 	r.t.Helper()
-	deadline := time.After(Patience)
+	deadline := time.After(Timeout)
 	for {
 		r.mu.Lock()
-		l, news := r.newest[name], r.news
-		held := l != nil && is(l)
+		history, changed := r.newest[name], r.changed
+		met := history != nil && condition(history)
 		r.mu.Unlock()
-		if held {
+		if met {
 			return
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case <-deadline:
-			r.t.Fatalf("pod %s was not seen %s; its story:\n%s", name, what, r.Story(name))
+			r.t.Fatalf("pod %s: not %s within %v; history:\n%s", name, description, Timeout, r.History(name))
 		}
 	}
 }
 
-// Seen counts the events so far, and returns what is closed with the next one.
-func (r *Recorder) Seen() (events int, next <-chan struct{}) {
+// Events returns the number of recorded events and a channel that is closed with the next one.
+func (r *Recorder) Events() (count int, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.events, r.news
+	return r.events, r.changed
 }
 
-// Versions is everything that the newest pod of that name has been, the last at the end. Nobody may change it.
+// Versions returns all versions of the newest pod of this name, oldest first. They must not be modified.
 func (r *Recorder) Versions(name string) []*v1.Pod {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if l := r.newest[name]; l != nil {
-		return slices.Clone(l.past)
+	if history := r.newest[name]; history != nil {
+		return slices.Clone(history.versions)
 	}
 	return nil
 }
 
-// Story is all that was seen of the newest pod of that name.
-func (r *Recorder) Story(name string) string {
+// History describes all versions of the newest pod of this name, one per line.
+func (r *Recorder) History(name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if l := r.newest[name]; l != nil {
-		return strings.Join(l.story, "\n")
+	if history := r.newest[name]; history != nil {
+		return strings.Join(history.lines, "\n")
 	}
 	return "(never seen)"
 }
 
-// judge fails the test for everything that went wrong, once the recorder has seen all that there is to see.
-func (r *Recorder) judge() {
-	Eventually(r.t, "the recorder of node "+r.Node, r.hasCaughtUp)
-	writes, err := r.Cluster.requests(r.Node, r.since)
+// check fails the test for each violation, once the recorder has seen the current state of the API server.
+func (r *Recorder) check() {
+	r.awaitCaughtUp()
+	writes, err := r.Cluster.requests(r.NodeName, r.auditOffset)
 	writes = slices.DeleteFunc(writes, func(w request) bool {
-		return !w.isWrite() || r.Namespace != "" && w.Object.Namespace != r.Namespace
+		return !w.isPodWrite() || r.Namespace != "" && w.Object.Namespace != r.Namespace
 	})
 	if err != nil {
 		r.t.Error(err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, problem := range unlawful(writes, r.lives) {
-		r.t.Error(problem)
+	for _, violation := range writeViolations(writes, r.pods) {
+		r.t.Error(violation)
 	}
-	for uid, l := range r.lives {
-		if len(l.wrong) > 0 {
-			r.t.Errorf("pod %s %s:\n%s\nits story:\n%s", l.pod.Name, uid, strings.Join(l.wrong, "\n"), strings.Join(l.story, "\n"))
+	for uid, history := range r.pods {
+		if len(history.violations) > 0 {
+			r.t.Errorf("pod %s %s:\n%s\nhistory:\n%s",
+				history.pod.Name, uid, strings.Join(history.violations, "\n"), strings.Join(history.lines, "\n"))
 		}
 	}
 }
 
-// hasCaughtUp compares with what the API server has at this moment.
-func (r *Recorder) hasCaughtUp() (string, bool) {
-	list, err := r.List(context.WithoutCancel(r.t.Context()))
+// awaitCaughtUp runs in a cleanup, when the test's context is already canceled.
+func (r *Recorder) awaitCaughtUp() {
+	ctx := context.WithoutCancel(r.t.Context())
+	var behind error
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, Timeout, true, func(ctx context.Context) (bool, error) {
+		behind = r.compareWithServer(ctx)
+		return behind == nil, nil
+	})
 	if err != nil {
-		return err.Error(), false
+		r.t.Fatalf("recorder of node %s: %v", r.NodeName, behind)
+	}
+}
+
+// compareWithServer returns an error while the recorder lags behind the API server.
+func (r *Recorder) compareWithServer(ctx context.Context) error {
+	list, err := r.List(ctx)
+	if err != nil {
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	alive := slices.DeleteFunc(slices.Collect(maps.Values(r.lives)), func(l *life) bool { return l.gone })
+	existing := slices.DeleteFunc(slices.Collect(maps.Values(r.pods)), func(history *podHistory) bool { return history.deleted })
 	for i := range list.Items {
-		if l := r.lives[list.Items[i].UID]; l == nil || l.pod.ResourceVersion != list.Items[i].ResourceVersion {
-			return "behind with pod " + list.Items[i].Name, false
+		history := r.pods[list.Items[i].UID]
+		if history == nil || history.pod.ResourceVersion != list.Items[i].ResourceVersion {
+			return fmt.Errorf("newest version of pod %s not seen", list.Items[i].Name)
 		}
 	}
-	return "behind with deletions", len(alive) == len(list.Items)
+	if len(existing) != len(list.Items) {
+		return errors.New("deletions not seen")
+	}
+	return nil
 }
