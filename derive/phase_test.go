@@ -228,8 +228,8 @@ func TestBUG42_RunningPodStaysRunning(t *testing.T) {
 func TestPH15_OldSandbox(t *testing.T) {
 	pod := withInit(newPod(always, newContainer("a")), newSidecar("log"))
 	pod.Spec.InitContainers[0].StartupProbe = &v1.Probe{}
-	leftover := newExited("a", 1, 255)
-	leftover.SandboxID = "old"
+	instance := newExited("a", 1, 255)
+	instance.SandboxID = "old"
 	tests := map[string]struct {
 		of    string
 		ready bool
@@ -241,8 +241,8 @@ func TestPH15_OldSandbox(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			leftover.SandboxID = test.of
-			runtimePod := newRuntimePod(leftover, newInstance("log", 1, observed.Running))
+			instance.SandboxID = test.of
+			runtimePod := newRuntimePod(instance, newInstance("log", 1, observed.Running))
 			runtimePod.Sandboxes[0].Ready = test.ready
 			if got := computeStatus(derive.Input{Pod: pod, Observed: runtimePod}); got.Phase != test.want {
 				t.Fatalf("got phase %s, want %s", got.Phase, test.want)

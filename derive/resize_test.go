@@ -87,11 +87,11 @@ func TestSM90_ResizeCompleted(t *testing.T) {
 func TestSM91_ResizeReason(t *testing.T) {
 	deferred, _ := derive.Resize{}.WithPending(derive.ResizeCondition{Reason: "Deferred"}, noon)
 	infeasible, _ := deferred.WithPending(derive.ResizeCondition{Reason: "Infeasible"}, noon)
-	answers := func(r derive.Resize) []bool { return []bool{r.IsDeferred(), r.IsInfeasible()} }
-	requireEqual(t, answers(derive.Resize{}), []bool{false, false})
-	requireEqual(t, answers(deferred), []bool{true, false})
-	requireEqual(t, answers(infeasible), []bool{false, true})
-	requireEqual(t, answers(infeasible.WithoutPending()), []bool{false, false})
+	reasons := func(r derive.Resize) []bool { return []bool{r.IsDeferred(), r.IsInfeasible()} }
+	requireEqual(t, reasons(derive.Resize{}), []bool{false, false})
+	requireEqual(t, reasons(deferred), []bool{true, false})
+	requireEqual(t, reasons(infeasible), []bool{false, true})
+	requireEqual(t, reasons(infeasible.WithoutPending()), []bool{false, false})
 }
 
 func TestSM92_ResizeFromConditions(t *testing.T) {

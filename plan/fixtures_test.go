@@ -139,8 +139,8 @@ func newRuntimePod(sandbox observed.Sandbox, containers ...observed.Container) *
 
 // describe returns the actions as one line, empty if there are none.
 func describe(a plan.Actions) string {
-	var words []string
-	add := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
+	var parts []string
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	if a.Evict != nil {
 		add("evict %s", a.Evict.Reason)
 	}
@@ -162,7 +162,7 @@ func describe(a plan.Actions) string {
 	for _, name := range slices.Sorted(maps.Keys(a.Waiting)) {
 		add("%s waits %s", name, a.Waiting[name].Until.Sub(now))
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(parts, ", ")
 }
 
 // actionTest is the observed state of a pod and the expected actions.

@@ -15,15 +15,15 @@ import (
 
 // describeOrder formats stops as "a, s after a".
 func describeOrder(stops []plan.OrderedStop) string {
-	var words []string
-	for _, e := range stops {
-		word := e.Stop.ID.ID
-		for i, after := range e.After {
-			word += []string{" after ", "+"}[min(i, 1)] + after.ID
+	var parts []string
+	for _, stop := range stops {
+		part := stop.Stop.ID.ID
+		for i, after := range stop.After {
+			part += []string{" after ", "+"}[min(i, 1)] + after.ID
 		}
-		words = append(words, word)
+		parts = append(parts, part)
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(parts, ", ")
 }
 
 func TestPW25_TerminationOrder(t *testing.T) {

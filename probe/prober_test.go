@@ -52,9 +52,9 @@ func TestPRB1_OncePerPeriod(t *testing.T) {
 		h.AddPod(pod)
 		h.AddPod(pod)
 		h.advance(2500 * time.Millisecond)
-		for word, want := range map[string][]float64{"ready": {0, 1, 2}, "live": {1, 2}, "side": {0, 1, 2}, "init": nil, "debug": nil} {
-			if diff := cmp.Diff(want, h.executedAt(word)); diff != "" {
-				t.Errorf("%s:\n%s", word, diff)
+		for command, want := range map[string][]float64{"ready": {0, 1, 2}, "live": {1, 2}, "side": {0, 1, 2}, "init": nil, "debug": nil} {
+			if diff := cmp.Diff(want, h.executedAt(command)); diff != "" {
+				t.Errorf("%s:\n%s", command, diff)
 			}
 		}
 	})
@@ -93,9 +93,9 @@ func TestPRB17_StartupGatesOthers(t *testing.T) {
 		h.advance(2500 * time.Millisecond)
 		h.handle("start", succeeds)
 		h.advance(3 * time.Second)
-		for word, want := range map[string][]float64{"start": {0, 1, 2, 3}, "ready": {3, 4, 5}, "live": {3}} {
-			if diff := cmp.Diff(want, h.executedAt(word)); diff != "" {
-				t.Errorf("%s:\n%s", word, diff)
+		for command, want := range map[string][]float64{"start": {0, 1, 2, 3}, "ready": {3, 4, 5}, "live": {3}} {
+			if diff := cmp.Diff(want, h.executedAt(command)); diff != "" {
+				t.Errorf("%s:\n%s", command, diff)
 			}
 		}
 		results, unhealthy := h.Results("u")
@@ -111,14 +111,14 @@ func TestPRB20_OnHoldUntilNextContainer(t *testing.T) {
 		declare func(*v1.Container)
 		checks  []float64
 	}{
-		"liveness": {func(c *v1.Container) { c.LivenessProbe = newExecProbe("ask") }, []float64{1, 4.5}},
-		"startup":  {func(c *v1.Container) { c.StartupProbe = newExecProbe("ask") }, []float64{0, 3.5}},
+		"liveness": {func(c *v1.Container) { c.LivenessProbe = newExecProbe("check") }, []float64{1, 4.5}},
+		"startup":  {func(c *v1.Container) { c.StartupProbe = newExecProbe("check") }, []float64{0, 3.5}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runTest(t, func(h *harness) {
 				pod := newPod(v1.Container{Name: "app"})
 				test.declare(&pod.Spec.Containers[0])
-				h.handle("ask", fails)
+				h.handle("check", fails)
 				h.setRunning(pod, "app", "a1")
 				h.AddPod(pod)
 				h.advance(3500 * time.Millisecond)
@@ -132,7 +132,7 @@ func TestPRB20_OnHoldUntilNextContainer(t *testing.T) {
 				h.setRunning(pod, "app", "a2")
 				h.AddPod(pod)
 				h.advance(3 * time.Second)
-				if diff := cmp.Diff(test.checks, h.executedAt("ask")); diff != "" {
+				if diff := cmp.Diff(test.checks, h.executedAt("check")); diff != "" {
 					t.Fatal(diff)
 				}
 			})
@@ -142,8 +142,8 @@ func TestPRB20_OnHoldUntilNextContainer(t *testing.T) {
 
 func TestPRB15_FirstCheck(t *testing.T) {
 	runTest(t, func(h *harness) {
-		slow := func(word string, delay int32) *v1.Probe {
-			p := newExecProbe(word)
+		slow := func(command string, delay int32) *v1.Probe {
+			p := newExecProbe(command)
 			p.PeriodSeconds, p.InitialDelaySeconds = 10, delay
 			return p
 		}
@@ -157,9 +157,9 @@ func TestPRB15_FirstCheck(t *testing.T) {
 		}
 		h.AddPod(pod)
 		h.advance(11 * time.Second)
-		for word, want := range map[string][]float64{"live": {10}, "ready": {0, 10}, "delayed": {3}, "start": {0}, "gated": {0, 10}} {
-			if diff := cmp.Diff(want, h.executedAt(word)); diff != "" {
-				t.Errorf("%s:\n%s", word, diff)
+		for command, want := range map[string][]float64{"live": {10}, "ready": {0, 10}, "delayed": {3}, "start": {0}, "gated": {0, 10}} {
+			if diff := cmp.Diff(want, h.executedAt(command)); diff != "" {
+				t.Errorf("%s:\n%s", command, diff)
 			}
 		}
 	})
@@ -211,8 +211,8 @@ func TestBUG25_ReadinessWhileTerminating(t *testing.T) {
 		h.advance(1500 * time.Millisecond)
 		h.StopLivenessAndStartup(pod)
 		h.takeRecorded("")
-		for _, word := range []string{"ready", "live", "sidelive", "sideready"} {
-			h.handle(word, fails)
+		for _, command := range []string{"ready", "live", "sidelive", "sideready"} {
+			h.handle(command, fails)
 		}
 		h.AddPod(pod) // by a sync in flight
 		h.advance(2 * time.Second)

@@ -175,8 +175,8 @@ func TestPRB42_Metrics(t *testing.T) {
 		pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe("ready")})
 		h.setRunning(pod, "app", "a1")
 		h.AddPod(pod)
-		for _, answer := range []func(context.Context) (int, error){succeeds, fails, fails, errs} {
-			h.handle("ready", answer)
+		for _, handler := range []func(context.Context) (int, error){succeeds, fails, fails, errs} {
+			h.handle("ready", handler)
 			h.advance(time.Second)
 		}
 		labels := "namespace=shop pod=web pod_uid=u probe_type=Readiness result="
@@ -217,9 +217,9 @@ func TestPRB42_SamePodName(t *testing.T) {
 
 func TestProber_SanitizedEvent(t *testing.T) {
 	runTest(t, func(h *harness) {
-		word := "\x1b[2J\a" + strings.Repeat("long ", 1000) + "\xff"
-		pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe(word)})
-		h.handle(word, fails)
+		command := "\x1b[2J\a" + strings.Repeat("long ", 1000) + "\xff"
+		pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe(command)})
+		h.handle(command, fails)
 		h.setRunning(pod, "app", "a1")
 		h.AddPod(pod)
 		h.advance(time.Millisecond)

@@ -176,9 +176,9 @@ func TestPRB3_EditedProbe(t *testing.T) {
 		edited.Spec.Containers[0].LivenessProbe = nil
 		h.AddPod(edited)
 		h.advance(2 * time.Second)
-		for word, want := range map[string][]float64{"old": {0, 1}, "live": {1}, "new": {2, 3}} {
-			if diff := cmp.Diff(want, h.executedAt(word)); diff != "" {
-				t.Errorf("%s:\n%s", word, diff)
+		for command, want := range map[string][]float64{"old": {0, 1}, "live": {1}, "new": {2, 3}} {
+			if diff := cmp.Diff(want, h.executedAt(command)); diff != "" {
+				t.Errorf("%s:\n%s", command, diff)
 			}
 		}
 		if results, _ := h.Results("u"); results[containerID("a1")].Readiness != derive.ProbeSuccess {
@@ -196,9 +196,9 @@ func TestPRB3_ResultOrderAfterEdit(t *testing.T) {
 		h.beforeReadiness = func() { <-release }
 		h.AddPod(pod)
 		synctest.Wait() // the result of the old probe is being published
-		for _, word := range []string{"newer", "new"} {
+		for _, command := range []string{"newer", "new"} {
 			edited := pod.DeepCopy()
-			edited.Spec.Containers[0].ReadinessProbe = newExecProbe(word)
+			edited.Spec.Containers[0].ReadinessProbe = newExecProbe(command)
 			h.AddPod(edited)
 		}
 		h.advance(1500 * time.Millisecond)
@@ -217,8 +217,8 @@ func TestBUG25_TerminatingUnderEarlierAgent(t *testing.T) {
 	started := true
 	runTest(t, func(h *harness) {
 		pod := newPod(v1.Container{Name: "app", StartupProbe: newExecProbe("start"), ReadinessProbe: newExecProbe("ready"), LivenessProbe: newExecProbe("live")})
-		for _, word := range []string{"start", "ready", "live"} {
-			h.handle(word, fails)
+		for _, command := range []string{"start", "ready", "live"} {
+			h.handle(command, fails)
 		}
 		h.setRunning(pod, "app", "a1")
 		h.statuses["u"] = v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "app", ContainerID: "test://a1", Started: &started}}}

@@ -128,26 +128,26 @@ func (r fakeRuntime) Exec(_ context.Context, _ observed.ContainerID, command []s
 
 func TestPRB23_Exec(t *testing.T) {
 	long := strings.Repeat("x", 20<<10)
-	answers := func(output string, code int, err error) fakeRuntime {
+	returns := func(output string, code int, err error) fakeRuntime {
 		return func([]string) ([]byte, int, error) { return []byte(output), code, err }
 	}
 	tests := map[string]struct {
 		runtime check.Runtime
 		want    check.Outcome
 	}{
-		"exit code 0":     {answers("fine", 0, nil), check.Outcome{Result: judge.Success, Message: "fine"}},
-		"other exit code": {answers("ill", 7, nil), check.Outcome{Result: judge.Failure, Message: "ill"}},
-		"long output":     {answers(long, 1, nil), check.Outcome{Result: judge.Failure, Message: long[:10<<10]}},
-		"error":           {answers("", 0, errors.New("away")), check.Outcome{Result: judge.Error, Message: "away"}},
+		"exit code 0":     {returns("fine", 0, nil), check.Outcome{Result: judge.Success, Message: "fine"}},
+		"other exit code": {returns("ill", 7, nil), check.Outcome{Result: judge.Failure, Message: "ill"}},
+		"long output":     {returns(long, 1, nil), check.Outcome{Result: judge.Failure, Message: long[:10<<10]}},
+		"error":           {returns("", 0, errors.New("away")), check.Outcome{Result: judge.Error, Message: "away"}},
 		"timeout in the runtime": {
-			answers("", 0, fmt.Errorf("exec: %w", status.Error(codes.DeadlineExceeded, "late"))),
+			returns("", 0, fmt.Errorf("exec: %w", status.Error(codes.DeadlineExceeded, "late"))),
 			check.Outcome{
 				Result: judge.Failure, TimedOut: true,
 				Message: `command timed out: "true" timed out after 1s`,
 			},
 		},
 		"BUG-24 container not found": {
-			answers("", 0, fmt.Errorf("exec: %w", status.Error(codes.NotFound, "gone"))),
+			returns("", 0, fmt.Errorf("exec: %w", status.Error(codes.NotFound, "gone"))),
 			check.Outcome{Result: judge.NotFound, Message: "exec: rpc error: code = NotFound desc = gone"},
 		},
 		"no runtime": {nil, check.Outcome{Result: judge.Error, Message: "no runtime to run commands"}},
