@@ -40,8 +40,10 @@ type Config struct {
 	Scheme *runtime.Scheme
 	// API is the API server. Default: none; events are only kept in memory.
 	API API
-	// Component is the events' reporting component. Default: "herald".
+	// Component is the source component of events. Defaults to "kubelet", which exporters, dashboards and tests filter by.
 	Component string
+	// ReportingController is the name of the agent. Defaults to "herald".
+	ReportingController string
 	// HistorySize is the number of distinct events that Recent returns. Default: 1000.
 	HistorySize int
 	// QueueSize is the number of events that wait for the API server; when it is exceeded, the oldest is dropped. Default: 1000.
@@ -66,7 +68,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.QueueSize < 0 {
 		errs = append(errs, errors.New("broadcaster.Config: QueueSize must not be negative"))
 	}
-	c.Component = cmp.Or(c.Component, "herald")
+	c.Component = cmp.Or(c.Component, "kubelet")
+	c.ReportingController = cmp.Or(c.ReportingController, "herald")
 	c.HistorySize = cmp.Or(c.HistorySize, 1000)
 	c.QueueSize = cmp.Or(c.QueueSize, 1000)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
@@ -144,7 +147,7 @@ func (b *Broadcaster) newEvent(ref *v1.ObjectReference, eventType, reason, messa
 		LastTimestamp:       timestamp,
 		Count:               1,
 		Source:              v1.EventSource{Component: b.config.Component, Host: b.config.NodeName},
-		ReportingController: b.config.Component,
+		ReportingController: b.config.ReportingController,
 		ReportingInstance:   b.config.NodeName,
 	}
 }

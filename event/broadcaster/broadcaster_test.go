@@ -92,7 +92,7 @@ func TestRun_SendsEvents(t *testing.T) {
 			t.Fatalf("got %d events, want 2", len(events))
 		}
 		for _, event := range events {
-			if event.Source != (v1.EventSource{Component: "herald", Host: "n1"}) || event.InvolvedObject.Name != "web" || event.Count != 1 {
+			if event.Source != (v1.EventSource{Component: "kubelet", Host: "n1"}) || event.ReportingController != "herald" || event.InvolvedObject.Name != "web" || event.Count != 1 {
 				t.Errorf("got %+v, want one event of herald on n1 about web", event)
 			}
 		}
