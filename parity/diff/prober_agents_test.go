@@ -42,8 +42,6 @@ type kubeletAgent struct {
 	// keepResultRuns leaves BUG-22 in.
 	keepResultRuns bool
 
-	syncMu sync.Mutex // serializes syncs
-
 	mu       sync.Mutex // guards all below
 	phase    v1.PodPhase
 	status   v1.PodStatus
@@ -118,14 +116,14 @@ func (a *kubeletAgent) containerLocked(id string) *v1.ContainerStatus {
 	return nil
 }
 
-// sync does what the pod worker does about probes.
+// sync does what the pod worker does about probes. It holds mu throughout, so that a new probe worker sees the status of
+// its container.
 func (a *kubeletAgent) sync() {
-	a.syncMu.Lock()
-	defer a.syncMu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if !a.harness.isTerminating() {
 		a.manager.AddPod(a.ctx, a.harness.pod)
 	}
-	a.mu.Lock()
 	status := v1.PodStatus{Phase: a.phase}
 	for _, inst := range a.harness.instances() {
 		c := a.containerStatusLocked(inst)
@@ -135,11 +133,8 @@ func (a *kubeletAgent) sync() {
 			status.ContainerStatuses = append(status.ContainerStatuses, c)
 		}
 	}
-	a.mu.Unlock()
 	a.manager.UpdatePodStatus(a.ctx, a.harness.pod, &status)
-	a.mu.Lock()
 	a.status = status
-	a.mu.Unlock()
 }
 
 func isInit(pod *v1.Pod, name string) bool {
