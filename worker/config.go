@@ -114,7 +114,8 @@ type Config struct {
 
 	// Resync is the interval between syncs of an unchanged pod. Up to half of it is added as jitter (PW-32). Defaults to 1m.
 	Resync time.Duration
-	// Backoff is the time until a failed sync is retried. Up to half of it is added as jitter (PW-31). Defaults to 10s.
+	// Backoff is the longest time until a failed sync is retried. The first retry follows after 100ms, and the time doubles
+	// with each failure. Up to half is added as jitter (PW-31). Defaults to 10s.
 	Backoff time.Duration
 	// ObserveTimeout bounds the wait for an observation of the pod, after which an event is recorded (BUG-31). Defaults to
 	// 2m.

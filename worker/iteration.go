@@ -45,6 +45,8 @@ type syncState struct {
 	startFailures map[string]startFailure
 	// consecutiveActions counts the iterations in a row that acted on the pod.
 	consecutiveActions int
+	// consecutiveFailures counts the failed iterations in a row since the last urgent one.
+	consecutiveFailures int
 	// consecutiveRejections counts the admission failures in a row.
 	consecutiveRejections int
 	// retryAt is when a failed iteration may be retried.
@@ -63,6 +65,7 @@ type startFailure struct {
 	waiting derive.Waiting
 	err     error
 	retryAt time.Time
+	count   int // failures in a row
 }
 
 func newRecord(uid podid.UID, now time.Time) *record {
@@ -101,13 +104,24 @@ type result struct {
 }
 
 // retry returns the result of a failed iteration, which is retried with backoff or when the error says (PW-31).
-func (w *Workers) retry(err error) result {
-	backoff := withJitter(w.config.Backoff)
+func (w *Workers) retry(iter *iteration, err error) result {
+	backoff := w.backoffAfter(iter.state.consecutiveFailures, err)
+	iter.state.consecutiveFailures++
+	return result{requeueAfter: backoff, backoff: backoff, err: err}
+}
+
+// initialBackoff is the time until the first retry. It doubles up to Config.Backoff: many failures last for a moment only,
+// for example because a cache of the API server does not have the pod yet (A16).
+const initialBackoff = 100 * time.Millisecond
+
+// backoffAfter returns the time until the next attempt after an error and the given number of failures before it.
+func (w *Workers) backoffAfter(failures int, err error) time.Duration {
 	var hint interface{ RetryAfter() time.Duration }
 	if errors.As(err, &hint) && hint.RetryAfter() > 0 {
-		backoff = min(hint.RetryAfter(), w.config.Resync)
+		return min(hint.RetryAfter(), w.config.Resync)
 	}
-	return result{requeueAfter: backoff, backoff: backoff, err: err}
+	const maxDoublings = 20
+	return withJitter(min(initialBackoff<<min(failures, maxDoublings), w.config.Backoff))
 }
 
 // backingOff reports whether the iteration must not attempt anything yet, and returns its result.
@@ -244,10 +258,16 @@ func (w *Workers) runIteration(ctx context.Context, iter *iteration) time.Durati
 		w.restart(iter.record)
 		return 0
 	}
+	if iter.urgent {
+		iter.state.consecutiveFailures = 0 // the pod changed, so may the outcome
+	}
 	res := w.runStepOrRecover(ctx, iter)
 	w.metrics.observeIteration(iter.lifecycle, time.Since(iter.now))
 	interrupted := ctx.Err() != nil
 	iter.state.retryAt = time.Time{}
+	if res.err == nil {
+		iter.state.consecutiveFailures = 0
+	}
 	if res.backoff > 0 && !interrupted {
 		iter.state.retryAt = time.Now().Add(res.backoff)
 	}
@@ -272,7 +292,7 @@ func (w *Workers) runStepOrRecover(ctx context.Context, iter *iteration) (res re
 	defer func() {
 		if value := recover(); value != nil {
 			iter.state.minObserved = time.Now() // the step may have acted
-			res = w.retry(w.panicError(iter.lifecycle.Name, iter.uid, value))
+			res = w.retry(iter, w.panicError(iter.lifecycle.Name, iter.uid, value))
 		}
 	}()
 	return w.runStep(ctx, iter)

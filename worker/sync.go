@@ -22,7 +22,7 @@ func (w *Workers) sync(ctx context.Context, iter *iteration) result {
 			return res
 		}
 		if err := w.admitStaticPod(ctx, iter); err != nil {
-			return w.retry(err)
+			return w.retry(iter, err)
 		}
 	}
 	if iter.admission.err != nil {
@@ -30,7 +30,7 @@ func (w *Workers) sync(ctx context.Context, iter *iteration) result {
 	}
 	snap, err := w.takeSnapshot(ctx, iter)
 	if err != nil {
-		return w.retry(err)
+		return w.retry(iter, err)
 	}
 	actions := snap.computeActions(iter)
 	iter.state.backoff = actions.Backoff
@@ -143,7 +143,7 @@ func (w *Workers) converge(ctx context.Context, iter *iteration, snap *snapshot,
 		return result{requeueAfter: withJitter(time.Second), err: err, reported: reported}
 	}
 	if err := w.mount(ctx, iter); err != nil {
-		return w.retry(err)
+		return w.retry(iter, err)
 	}
 	w.config.Probes.AddPod(iter.lifecycle.Pod)
 	return w.execute(ctx, iter, snap, actions)
@@ -174,9 +174,12 @@ func (w *Workers) execute(ctx context.Context, iter *iteration, snap *snapshot, 
 		iter.state.consecutiveActions = 0
 		return res
 	}
-	// Slow down if actions have no effect.
-	res.requeueAfter = min(time.Duration(iter.state.consecutiveActions)*time.Second, w.config.Backoff)
-	iter.state.consecutiveActions++
+	res.requeueAfter = 0 // observe and publish the effect
+	if res.backoff == 0 {
+		// Slow down if actions have no effect.
+		res.requeueAfter = min(time.Duration(iter.state.consecutiveActions)*time.Second, w.config.Backoff)
+		iter.state.consecutiveActions++
+	}
 	iter.state.minObserved = time.Now()
 	w.config.PodCache.Refresh(iter.uid)
 	return res
@@ -190,18 +193,18 @@ func (w *Workers) executeActions(ctx context.Context, iter *iteration, snap *sna
 		}
 		if err := w.stopPod(ctx, iter, snap.runtimePod, plan.GracePeriod(pod)); err != nil {
 			w.recordWarning(ctx, iter, "FailedKillPod", "error killing pod: "+err.Error())
-			return w.retry(err)
+			return w.retry(iter, err)
 		}
 	}
 	sandboxID, err := w.ensureSandbox(ctx, iter, snap.runtimePod, actions.Sandbox)
 	if err != nil {
 		w.recordWarning(ctx, iter, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
-		return w.retry(err)
+		return w.retry(iter, err)
 	}
 	failedStops, err := w.stopContainers(ctx, iter, snap.runtimePod, actions.Stop)
 	res := w.startContainers(ctx, iter, sandboxID, actions.Start, failedStops)
 	if err != nil {
-		return w.retry(errors.Join(err, res.err))
+		return w.retry(iter, errors.Join(err, res.err))
 	}
 	res.reported = res.reported && !actions.KillPod && actions.Sandbox == nil && len(actions.Stop) == 0
 	return res
@@ -291,9 +294,11 @@ func (w *Workers) startContainer(ctx context.Context, iter *iteration, sandboxID
 	if errors.As(err, &typed) {
 		reason = typed.WaitingReason()
 	}
-	res := w.retry(fmt.Errorf("start container %s of pod %s: %w", name, iter.identity(), err))
+	count := iter.state.startFailures[name].count
 	failure := startFailure{
-		waiting: derive.Waiting{Reason: reason, Message: err.Error()}, err: res.err, retryAt: time.Now().Add(res.requeueAfter),
+		waiting: derive.Waiting{Reason: reason, Message: err.Error()},
+		err:     fmt.Errorf("start container %s of pod %s: %w", name, iter.identity(), err),
+		retryAt: time.Now().Add(w.backoffAfter(count, err)), count: count + 1,
 	}
 	if iter.state.startFailures == nil {
 		iter.state.startFailures = map[string]startFailure{}

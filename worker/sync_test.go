@@ -123,6 +123,41 @@ func TestPW31_RetryInterval(t *testing.T) {
 	}
 }
 
+// A16
+func TestPW31_FastFirstRetries(t *testing.T) {
+	tests := map[string]func(*harness) (heal func()){
+		"volumes": func(h *harness) func() {
+			h.volumes.set(false, errFake)
+			return func() { h.volumes.set(false, nil) }
+		},
+	}
+	for _, method := range []string{"InspectPod", "StartSandbox", "StartContainer"} {
+		tests[method] = func(h *harness) func() {
+			return h.runtime.Inject(fakeruntime.Method(method), fakeruntime.Fault{Err: errFake})
+		}
+	}
+	for name, inject := range tests {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(h *harness) {
+				heal := inject(h)
+				web := newAPIPod("web")
+				h.create(web)
+				h.advance(500 * time.Millisecond)
+				heal()
+				h.advance(time.Second)
+				h.wantPhase(web, v1.PodRunning)
+
+				heal = h.runtime.Inject(fakeruntime.Method("StopContainer"), fakeruntime.Fault{Err: errFake})
+				h.delete(web, 1)
+				h.advance(500 * time.Millisecond)
+				heal()
+				h.advance(time.Second)
+				h.wantStage(web, "finished")
+			})
+		})
+	}
+}
+
 func TestSync_WakeUpsRespectBackoff(t *testing.T) {
 	run(t, func(h *harness) {
 		h.runtime.Inject(fakeruntime.Method("StartSandbox"), fakeruntime.Fault{Err: errFake})
@@ -132,8 +167,8 @@ func TestSync_WakeUpsRespectBackoff(t *testing.T) {
 			h.Wake(podid.UID(web.UID))
 			h.advance(time.Second)
 		}
-		if got := h.runtime.CallCount("StartSandbox"); got < 8 || got > 13 {
-			h.Fatalf("got %d attempts in 2m, want 8 to 13", got)
+		if got := h.runtime.CallCount("StartSandbox"); got < 14 || got > 20 {
+			h.Fatalf("got %d attempts in 2m, want 14 to 20", got)
 		}
 		h.wantReason("FailedCreatePodSandBox")
 		before := h.runtime.CallCount("StartSandbox")

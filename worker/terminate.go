@@ -23,7 +23,7 @@ func (w *Workers) terminate(ctx context.Context, iter *iteration) result {
 	w.startTerminating(iter)
 	snap, err := w.takeSnapshot(ctx, iter)
 	if err != nil {
-		return w.retry(err)
+		return w.retry(iter, err)
 	}
 	if iter.lifecycle.Pod == nil {
 		return w.terminateRuntimePod(ctx, iter, snap)
@@ -34,7 +34,7 @@ func (w *Workers) terminate(ctx context.Context, iter *iteration) result {
 	w.config.Probes.StopLivenessAndStartup(iter.lifecycle.Pod)
 	if err := w.stopForGood(ctx, iter, snap); err != nil {
 		w.recordWarning(ctx, iter, "FailedKillPod", "error killing pod: "+err.Error()) // PW-37
-		return w.retry(err)
+		return w.retry(iter, err)
 	}
 	w.config.Probes.RemovePod(iter.uid)
 	if iter.shouldPublish(snap) {
@@ -55,10 +55,10 @@ func (w *Workers) startTerminating(iter *iteration) {
 // terminateRuntimePod stops and removes a pod that only the runtime knows (PW-39). It has no status.
 func (w *Workers) terminateRuntimePod(ctx context.Context, iter *iteration, snap *snapshot) result {
 	if err := w.stopForGood(ctx, iter, snap); err != nil {
-		return w.retry(err)
+		return w.retry(iter, err)
 	}
 	if err := w.config.Runtime.RemovePod(ctx, iter.uid); err != nil {
-		return w.retry(fmt.Errorf("remove pod %s: %w", iter.identity(), err))
+		return w.retry(iter, fmt.Errorf("remove pod %s: %w", iter.identity(), err))
 	}
 	w.transition(iter, plan.Lifecycle.CompleteTerminating)
 	return result{}
@@ -173,7 +173,7 @@ func joinErrors(errs map[observed.ContainerID]error) error {
 func (w *Workers) cleanUp(ctx context.Context, iter *iteration) result {
 	snap, err := w.takeSnapshot(ctx, iter)
 	if err != nil {
-		return w.retry(err)
+		return w.retry(iter, err)
 	}
 	if snap.runtimePod.Running() {
 		w.transition(iter, plan.Lifecycle.ResumeTerminating)
@@ -185,11 +185,11 @@ func (w *Workers) cleanUp(ctx context.Context, iter *iteration) result {
 	removesContent := iter.lifecycle.ShouldRemoveContent()
 	if removesContent {
 		if err := w.removeContent(ctx, iter); err != nil {
-			return w.retry(err)
+			return w.retry(iter, err)
 		}
 	}
 	if err := w.unmount(ctx, iter); err != nil {
-		return w.retry(err)
+		return w.retry(iter, err)
 	}
 	w.completeTerminated(iter, removesContent)
 	return result{}
@@ -198,7 +198,7 @@ func (w *Workers) cleanUp(ctx context.Context, iter *iteration) result {
 // remove removes what the runtime kept of a finished pod that was deleted since.
 func (w *Workers) remove(ctx context.Context, iter *iteration) result {
 	if err := w.removeContent(ctx, iter); err != nil {
-		return w.retry(err)
+		return w.retry(iter, err)
 	}
 	w.completeTerminated(iter, true)
 	return result{}

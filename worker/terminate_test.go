@@ -266,8 +266,8 @@ func TestPW37_StopFails(t *testing.T) { // PW-42
 			h.advance(time.Second)
 		}
 		h.wantStage(web, "terminating")
-		if got := h.runtime.CallCount("StopContainer"); got < 4 || got > 7 {
-			h.Fatalf("got %d attempts in a minute, want 4 to 7", got)
+		if got := h.runtime.CallCount("StopContainer"); got < 9 || got > 14 {
+			h.Fatalf("got %d attempts in a minute, want 9 to 14", got)
 		}
 		if !h.PodCouldHaveRunningContainers(uid) || h.PodResourcesAreReclaimed(deleted, nil) || h.countEvents("FailedKillPod") == 0 {
 			h.Fatal("got a stopped pod or no FailedKillPod event, want a running pod and an event")
