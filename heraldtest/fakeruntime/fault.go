@@ -8,58 +8,58 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// Call is one call of a method.
+// Call identifies one call of a method of [Runtime].
 type Call struct {
 	Method    string
-	PodUID    podid.UID
-	Container string // its name, where the call is about one
+	PodUID    podid.UID // empty if the call does not name a pod
+	Container string    // container name; empty if the call does not concern a container
 }
 
-// Fault is what befalls a call, in the order of the fields.
+// Fault changes the outcome of a call. Delay applies first.
 type Fault struct {
-	// Delay passes before anything happens. Forever: until the caller gives up.
+	// Delay passes before the operation starts. Forever: until the caller's context ends or the fault is removed.
 	Delay time.Duration
-	// Skip tells that the call says that it did its work, and did nothing.
+	// Skip returns Err, which may be nil, without performing the operation.
 	Skip bool
-	// LostResponse tells that the call does its work before it fails: the answer is lost.
+	// LostResponse performs the operation before Err is returned, as if the response was lost.
 	LostResponse bool
-	// Err is what the caller gets; nil: what the call itself says.
+	// Err is returned to the caller. Nil: the result of the operation is.
 	Err error
 }
 
-// armed is a fault that waits for its calls.
-type armed struct {
+// injectedFault is a fault in effect.
+type injectedFault struct {
 	matches func(Call) bool
 	fault   Fault
-	healed  chan struct{} // closed when it is over
+	removed chan struct{} // closed when the fault is removed
 }
 
-// Inject lets the fault befall every call that matches, until heal is called: then those that it delays go on at once. The
-// first fault that matches counts.
-func (r *Runtime) Inject(matches func(Call) bool, fault Fault) (heal func()) {
-	a := &armed{matches, fault, make(chan struct{})}
+// Inject applies the fault to all matching calls until remove is called. Removing it releases the calls that it delays.
+// If several faults match a call, the one that was injected first applies.
+func (r *Runtime) Inject(matches func(Call) bool, fault Fault) (remove func()) {
+	injected := &injectedFault{matches, fault, make(chan struct{})}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.faults = append(r.faults, a)
+	r.faults = append(r.faults, injected)
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if i := slices.Index(r.faults, a); i >= 0 {
+		if i := slices.Index(r.faults, injected); i >= 0 {
 			r.faults = slices.Delete(r.faults, i, i+1)
-			close(a.healed)
+			close(injected.removed)
 		}
 	}
 }
 
-// Method matches all calls of a method.
+// Method matches all calls of a method, for [Runtime.Inject].
 func Method(name string) func(Call) bool {
-	return func(c Call) bool { return c.Method == name }
+	return func(call Call) bool { return call.Method == name }
 }
 
-// do runs the work of a call under whatever fault is armed for it.
-func (r *Runtime) do(ctx context.Context, call Call, work func() error) error {
-	fault, healed := r.strike(call)
-	if err := wait(ctx, fault.Delay, healed); err != nil {
+// call counts the call and performs the operation, subject to the first fault that matches.
+func (r *Runtime) call(ctx context.Context, call Call, operation func() error) error {
+	fault, removed := r.faultFor(call)
+	if err := wait(ctx, fault.Delay, removed); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -68,20 +68,20 @@ func (r *Runtime) do(ctx context.Context, call Call, work func() error) error {
 	if fault.Skip || (fault.Err != nil && !fault.LostResponse) {
 		return fault.Err
 	}
-	err := work()
+	err := operation()
 	if fault.Err != nil {
 		return fault.Err
 	}
 	return err
 }
 
-func (r *Runtime) strike(call Call) (Fault, <-chan struct{}) {
+func (r *Runtime) faultFor(call Call) (fault Fault, removed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls[call.Method]++
-	for _, a := range r.faults {
-		if a.matches(call) {
-			return a.fault, a.healed
+	for _, injected := range r.faults {
+		if injected.matches(call) {
+			return injected.fault, injected.removed
 		}
 	}
 	return Fault{}, nil

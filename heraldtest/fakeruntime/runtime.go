@@ -1,35 +1,40 @@
-// Package engine is a container runtime that exists only in memory, for tests of what drives one: its containers do what
-// a script says, its calls fail, hang or lose their answers on demand, and it keeps a transcript.
+// Package fakeruntime provides an in-memory container runtime for tests of node agents.
 //
-// It needs nothing but time, which it takes from the time package, so that a testing/synctest bubble can move it.
+// Containers behave as their [Script] says. Calls fail, hang or lose their response while a [Fault] is injected. The
+// runtime records a transcript of all operations and every violation of its contract.
+//
+// All delays come from package time, so the runtime works inside a testing/synctest bubble.
 package fakeruntime
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/heraldnode/herald/internal/wakeup"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/podid"
 )
 
-// Runtime is the runtime. Any goroutine may call its methods, and what it returns is the caller's.
+// Runtime is an in-memory container runtime. It is safe for concurrent use. Returned values are copies and belong to the
+// caller.
 type Runtime struct {
-	mu         sync.Mutex // guards all below
+	mu         sync.Mutex // guards all fields below
 	pods       map[podid.UID]*pod
-	scripts    map[string]Script
-	faults     []*armed
+	scripts    map[string]Script // by container name
+	faults     []*injectedFault
 	watchers   map[*watcher]struct{}
 	transcript []string
 	violations []string
-	newest     time.Time // of all that was created, so that no two things are of the same age
-	addresses  int
+	lastTime   time.Time // the newest creation time
+	lastIP     int       // number of the last assigned pod IP
 	calls      map[string]int
 }
 
-// pod is all that the engine holds under one UID.
+// pod holds the sandboxes and containers of one UID. Runtime.mu guards it.
 type pod struct {
 	uid        podid.UID
 	name       podid.FullName
@@ -37,112 +42,203 @@ type pod struct {
 	containers []*container
 }
 
-// New is an engine that holds nothing.
+// New returns an empty runtime.
 func New() *Runtime {
 	return &Runtime{
 		pods: map[podid.UID]*pod{}, scripts: map[string]Script{}, watchers: map[*watcher]struct{}{}, calls: map[string]int{},
 	}
 }
 
-// Script says what containers of that name do from now on, in every pod. Those that run go on as they are.
-func (r *Runtime) SetScript(container string, script Script) {
+// SetScript sets the behaviour of containers with this name, in all pods. It does not affect containers that are already
+// running.
+func (r *Runtime) SetScript(containerName string, script Script) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.scripts[container] = script
+	r.scripts[containerName] = script
 }
 
-// Transcript lists what was done, in order: "sandbox web_shop #0", "start web_shop/app #0", "stop web_shop/app", ...
-// Calls that failed before they did anything are not in it.
+// Transcript returns the operations that took effect, in order: "sandbox web_shop #0", "start web_shop/app #0",
+// "stop web_shop/app", and so on. Calls that failed before they had an effect are left out.
 func (r *Runtime) Transcript() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.transcript)
 }
 
-// Calls counts the calls of a method by its name, those that failed included.
-func (r *Runtime) CallCount(method string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.calls[method]
-}
-
-// Violations lists what no driver of a runtime may ever do: two instances of one container at a time, a container in a
-// dead sandbox, the removal of what runs.
+// Violations returns the violations of the runtime's contract: two running instances of one container, a container started
+// in a stopped sandbox, the removal of a pod with running containers.
 func (r *Runtime) Violations() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.violations)
 }
 
-// Exit ends the running instance of a container with that code, as if its process had. It reports whether there was one.
-func (r *Runtime) ExitContainer(uid podid.UID, name string, code int) bool {
+// CallCount returns the number of calls of a method, failed calls included.
+func (r *Runtime) CallCount(method string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p, found := r.pods[uid]
+	return r.calls[method]
+}
+
+// ExitContainer ends the running instance of a container with the exit code, as if its process had exited. It reports
+// whether an instance was running.
+func (r *Runtime) ExitContainer(uid podid.UID, containerName string, exitCode int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pod, found := r.pods[uid]
 	if !found {
 		return false
 	}
-	c := p.running(name)
-	if c == nil {
+	container := pod.running(containerName)
+	if container == nil {
 		return false
 	}
-	r.endLocked(c, code, "")
+	r.exitLocked(container, exitCode, "")
 	return true
 }
 
-// Reboot ends every container and every sandbox, as the power does. What was there is still known.
+// Reboot ends all containers and sandboxes, as a power failure does. Their records remain.
 func (r *Runtime) Reboot() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.noteLocked("reboot")
-	for _, p := range r.pods {
-		for _, c := range p.containers {
-			r.endLocked(c, 255, "Unknown")
+	r.recordLocked("reboot")
+	for _, pod := range r.pods {
+		for _, container := range pod.containers {
+			r.exitLocked(container, 255, "Unknown")
 		}
-		for _, s := range p.sandboxes {
-			s.Ready = false
+		for _, sandbox := range pod.sandboxes {
+			sandbox.Ready = false
 		}
-		r.tellLocked(p.uid)
+		r.notifyLocked(pod.uid)
 	}
 }
 
-func (r *Runtime) noteLocked(format string, args ...any) {
+// Ready reports whether the runtime and its network are ready. Both are, unless a fault fails the call.
+func (r *Runtime) Ready(ctx context.Context) (runtime, network error) {
+	err := r.call(ctx, Call{Method: "Ready"}, func() error { return nil })
+	return err, err
+}
+
+// ListPods returns all pods, running or not.
+func (r *Runtime) ListPods(ctx context.Context) (pods []*observed.Pod, err error) {
+	err = r.call(ctx, Call{Method: "ListPods"}, func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, pod := range r.pods {
+			pods = append(pods, pod.observe())
+		}
+		return nil
+	})
+	return pods, err
+}
+
+// InspectPod returns the state of a pod. An unknown pod has no sandboxes and no containers.
+func (r *Runtime) InspectPod(ctx context.Context, uid podid.UID) (inspected *observed.Pod, err error) {
+	err = r.call(ctx, Call{Method: "InspectPod", PodUID: uid}, func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if pod, found := r.pods[uid]; found {
+			inspected = pod.observe()
+		} else {
+			inspected = &observed.Pod{UID: uid, At: time.Now()}
+		}
+		return nil
+	})
+	return inspected, err
+}
+
+// watcher is the state of one WatchPods call.
+type watcher struct {
+	changed map[podid.UID]bool // Runtime.mu guards it
+	wake    wakeup.Signal      // changed is not empty
+}
+
+// WatchPods calls changed for each pod that changes, until ctx ends. Changes that happen during a call are coalesced.
+func (r *Runtime) WatchPods(ctx context.Context, changed func(podid.UID)) error {
+	w := &watcher{changed: map[podid.UID]bool{}, wake: wakeup.New()}
+	r.mu.Lock()
+	r.watchers[w] = struct{}{}
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.watchers, w)
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.wake:
+		}
+		r.mu.Lock()
+		uids := w.changed
+		w.changed = map[podid.UID]bool{}
+		r.mu.Unlock()
+		for uid := range uids {
+			changed(uid)
+		}
+	}
+}
+
+func (r *Runtime) notifyLocked(uid podid.UID) {
+	for w := range r.watchers {
+		w.changed[uid] = true
+		w.wake.Set()
+	}
+}
+
+func (r *Runtime) recordLocked(format string, args ...any) {
 	r.transcript = append(r.transcript, fmt.Sprintf(format, args...))
 }
 
-func (r *Runtime) blameLocked(format string, args ...any) {
+func (r *Runtime) violationLocked(format string, args ...any) {
 	r.violations = append(r.violations, fmt.Sprintf(format, args...))
 }
 
-// birthLocked is now, or just after the youngest thing that there is.
-func (r *Runtime) birthLocked() time.Time {
+// newTimeLocked returns the current time, or a later one, so that no two objects have the same creation time.
+func (r *Runtime) newTimeLocked() time.Time {
 	now := time.Now()
-	if !now.After(r.newest) {
-		now = r.newest.Add(1)
+	if !now.After(r.lastTime) {
+		now = r.lastTime.Add(1)
 	}
-	r.newest = now
+	r.lastTime = now
 	return now
 }
 
-func (r *Runtime) addressLocked() netip.Addr {
-	r.addresses++
-	return netip.AddrFrom4([4]byte{10, 88, byte(r.addresses >> 8), byte(r.addresses)})
+func (r *Runtime) newIPLocked() netip.Addr {
+	r.lastIP++
+	return netip.AddrFrom4([4]byte{10, 88, byte(r.lastIP >> 8), byte(r.lastIP)})
 }
 
-func (p *pod) running(name string) *container {
-	for _, c := range p.containers {
-		if c.seen.Name == name && c.seen.State == observed.Running {
-			return c
+func (p *pod) running(containerName string) *container {
+	for _, container := range p.containers {
+		if container.observed.Name == containerName && container.observed.State == observed.Running {
+			return container
 		}
 	}
 	return nil
 }
 
 func (p *pod) sandbox(id string) *observed.Sandbox {
-	for _, s := range p.sandboxes {
-		if s.ID == id {
-			return s
+	for _, sandbox := range p.sandboxes {
+		if sandbox.ID == id {
+			return sandbox
 		}
 	}
 	return nil
+}
+
+func (p *pod) observe() *observed.Pod {
+	pod := &observed.Pod{UID: p.uid, Name: p.name, At: time.Now()}
+	for _, sandbox := range p.sandboxes {
+		pod.Sandboxes = append(pod.Sandboxes, *sandbox)
+	}
+	for _, container := range p.containers {
+		pod.Containers = append(pod.Containers, container.observed)
+	}
+	pod.Sort()
+	if newest, ok := pod.NewestSandbox(); ok && newest.Network != nil {
+		pod.IPs = newest.Network.IPs
+	}
+	return pod
 }

@@ -10,10 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/heraldtest/fakeruntime"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
@@ -22,220 +21,239 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const uid podid.UID = "u1"
+const uid podid.UID = "web"
 
-var web = &v1.Pod{
-	ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u1"},
-	Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "app", Image: "app:1"}}},
-}
+var web = heraldtest.NewPod("web")
 
-// bench is an engine in a bubble, with one pod's sandbox.
-type bench struct {
+// harness is a runtime with one sandbox of the pod web, inside a synctest bubble.
+type harness struct {
 	*testing.T
 	*fakeruntime.Runtime
-	sandbox string
+	sandboxID string
 }
 
-func onBench(t *testing.T, story func(*bench)) {
+func run(t *testing.T, test func(*harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{T: t, Runtime: fakeruntime.New()}
+		h := &harness{T: t, Runtime: fakeruntime.New()}
 		var err error
-		if b.sandbox, err = b.StartSandbox(b.Context(), web, 0); err != nil {
-			b.Fatal(err)
+		if h.sandboxID, err = h.StartSandbox(h.Context(), web, 0); err != nil {
+			h.Fatal(err)
 		}
-		story(b)
+		test(h)
 	})
 }
 
-func (b *bench) start(ctx context.Context, restarts int) error {
-	return b.StartContainer(ctx, web, b.sandbox, plan.Start{
-		Container: &web.Spec.Containers[0], Kind: derive.RegularContainer, RestartCount: restarts,
+func (h *harness) start(ctx context.Context, restartCount int) error {
+	return h.StartContainer(ctx, web, h.sandboxID, plan.Start{
+		Container: &web.Spec.Containers[0], Kind: derive.RegularContainer, RestartCount: restartCount,
 	})
 }
 
-func (b *bench) mustStart(restarts int) observed.Container {
-	b.Helper()
-	if err := b.start(b.Context(), restarts); err != nil {
-		b.Fatal(err)
+func (h *harness) mustStart(restartCount int) observed.Container {
+	h.Helper()
+	if err := h.start(h.Context(), restartCount); err != nil {
+		h.Fatal(err)
 	}
-	return b.newest()
+	return h.newest()
 }
 
-func (b *bench) newest() observed.Container {
-	b.Helper()
-	seen, err := b.InspectPod(b.Context(), uid)
-	if err != nil || len(seen.Containers) == 0 {
-		b.Fatalf("%v, %v", seen, err)
+func (h *harness) newest() observed.Container {
+	h.Helper()
+	pod, err := h.InspectPod(h.Context(), uid)
+	if err != nil || len(pod.Containers) == 0 {
+		h.Fatalf("got pod %v, err %v, want a container", pod, err)
 	}
-	return seen.Containers[0]
+	return pod.Containers[0]
 }
 
-func TestAContainerDoesWhatItsScriptSays(t *testing.T) {
+func TestRuntime_Script(t *testing.T) {
 	tests := map[string]struct {
-		script fakeruntime.Script
-		after  time.Duration
-		state  observed.State
-		code   int
+		script   fakeruntime.Script
+		after    time.Duration
+		want     observed.State
+		exitCode int
 	}{
-		"it runs until it is stopped":   {fakeruntime.Script{}, time.Hour, observed.Running, 0},
-		"it ends by itself":             {fakeruntime.Script{RunDuration: time.Minute, ExitCode: 3}, time.Minute, observed.Exited, 3},
-		"but not before its time":       {fakeruntime.Script{RunDuration: time.Minute, ExitCode: 3}, 59 * time.Second, observed.Running, 0},
-		"its image takes time to come":  {fakeruntime.Script{PullDuration: time.Minute, RunDuration: time.Minute}, 59 * time.Second, observed.Running, 0},
-		"its hook takes time, it lives": {fakeruntime.Script{PostStartDuration: time.Minute, RunDuration: 90 * time.Second}, 31 * time.Second, observed.Exited, 0},
+		"runs until stopped": {fakeruntime.Script{}, time.Hour, observed.Running, 0},
+		"exits":              {fakeruntime.Script{RunDuration: time.Minute, ExitCode: 3}, time.Minute, observed.Exited, 3},
+		"not before its time": {
+			fakeruntime.Script{RunDuration: time.Minute, ExitCode: 3}, 59 * time.Second, observed.Running, 0,
+		},
+		"pull takes time": {
+			fakeruntime.Script{PullDuration: time.Minute, RunDuration: time.Minute}, 59 * time.Second, observed.Running, 0,
+		},
+		"runs during postStart hook": {
+			fakeruntime.Script{PostStartDuration: time.Minute, RunDuration: 90 * time.Second}, 31 * time.Second, observed.Exited, 0,
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			onBench(t, func(b *bench) {
-				b.SetScript("app", test.script)
-				b.mustStart(0)
+			run(t, func(h *harness) {
+				h.SetScript("main", test.script)
+				h.mustStart(0)
 				time.Sleep(test.after)
 				synctest.Wait()
-				got := b.newest()
-				if got.State != test.state || (got.Exit != nil && got.Exit.Code != test.code) {
-					b.Fatalf("%s, %+v", got.State, got.Exit)
+				got := h.newest()
+				if got.State != test.want || (got.Exit != nil && got.Exit.Code != test.exitCode) {
+					h.Fatalf("got %s, exit %+v, want %s, exit code %d", got.State, got.Exit, test.want, test.exitCode)
 				}
 			})
 		})
 	}
 }
 
-func TestAStopTakesTheHookAndTheGraceIntoAccount(t *testing.T) { // PW-24
+func TestPW24_StopContainer(t *testing.T) {
+	const grace = 30 * time.Second
 	tests := map[string]struct {
-		script fakeruntime.Script
-		grace  time.Duration
-		took   time.Duration
-		code   int
+		script   fakeruntime.Script
+		grace    time.Duration
+		want     time.Duration
+		exitCode int
 	}{
-		"it ends at once":                  {fakeruntime.Script{}, 30 * time.Second, 0, 143},
-		"it takes its time":                {fakeruntime.Script{StopDuration: 5 * time.Second}, 30 * time.Second, 5 * time.Second, 143},
-		"it ignores the signal":            {fakeruntime.Script{StopDuration: fakeruntime.Forever}, 30 * time.Second, 30 * time.Second, 137},
-		"the hook is deducted":             {fakeruntime.Script{PreStopDuration: 20 * time.Second, StopDuration: fakeruntime.Forever}, 30 * time.Second, 30 * time.Second, 137},
-		"2 s are left after a long hook":   {fakeruntime.Script{PreStopDuration: time.Hour, StopDuration: fakeruntime.Forever}, 30 * time.Second, 32 * time.Second, 137},
-		"2 s are left of the least of all": {fakeruntime.Script{StopDuration: fakeruntime.Forever}, time.Second, 2 * time.Second, 137},
+		"exits at once":   {fakeruntime.Script{}, grace, 0, 143},
+		"exits slowly":    {fakeruntime.Script{StopDuration: 5 * time.Second}, grace, 5 * time.Second, 143},
+		"ignores SIGTERM": {fakeruntime.Script{StopDuration: fakeruntime.Forever}, grace, grace, 137},
+		"hook deducted from grace": {
+			fakeruntime.Script{PreStopDuration: 20 * time.Second, StopDuration: fakeruntime.Forever}, grace, grace, 137,
+		},
+		"2s left after long hook": {
+			fakeruntime.Script{PreStopDuration: time.Hour, StopDuration: fakeruntime.Forever}, grace, 32 * time.Second, 137,
+		},
+		"2s minimum": {fakeruntime.Script{StopDuration: fakeruntime.Forever}, time.Second, 2 * time.Second, 137},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			onBench(t, func(b *bench) {
-				b.SetScript("app", test.script)
-				c := b.mustStart(0)
-				began := time.Now()
-				err := b.StopContainer(b.Context(), web, plan.Stop{ID: c.ID, Grace: test.grace})
-				if took, exit := time.Since(began), b.newest().Exit; err != nil || took != test.took || exit.Code != test.code {
-					b.Fatalf("%v after %v, %+v", err, took, exit)
+			run(t, func(h *harness) {
+				h.SetScript("main", test.script)
+				container := h.mustStart(0)
+				start := time.Now()
+				err := h.StopContainer(h.Context(), web, plan.Stop{ID: container.ID, Grace: test.grace})
+				if took, exit := time.Since(start), h.newest().Exit; err != nil || took != test.want || exit.Code != test.exitCode {
+					h.Fatalf("got %v after %v, exit %+v, want exit code %d after %v", err, took, exit, test.exitCode, test.want)
 				}
 			})
 		})
 	}
 }
 
-func TestEveryCallEndsWithItsContext(t *testing.T) {
-	onBench(t, func(b *bench) {
-		c := b.mustStart(0)
-		b.Inject(func(fakeruntime.Call) bool { return true }, fakeruntime.Fault{Delay: fakeruntime.Forever})
+func TestRuntime_ContextDeadline(t *testing.T) {
+	run(t, func(h *harness) {
+		container := h.mustStart(0)
+		h.Inject(func(fakeruntime.Call) bool { return true }, fakeruntime.Fault{Delay: fakeruntime.Forever})
 		calls := map[string]func(context.Context) error{
-			"StartSandbox":   func(ctx context.Context) error { _, err := b.StartSandbox(ctx, web, 1); return err },
-			"StartContainer": func(ctx context.Context) error { return b.start(ctx, 1) },
-			"StopContainer":  func(ctx context.Context) error { return b.StopContainer(ctx, web, plan.Stop{ID: c.ID}) },
-			"StopSandbox":    func(ctx context.Context) error { return b.StopSandbox(ctx, b.sandbox) },
-			"RemovePod":      func(ctx context.Context) error { return b.RemovePod(ctx, uid) },
-			"ListPods":       func(ctx context.Context) error { _, err := b.ListPods(ctx); return err },
-			"InspectPod":     func(ctx context.Context) error { _, err := b.InspectPod(ctx, uid); return err },
+			"StartSandbox":   func(ctx context.Context) error { _, err := h.StartSandbox(ctx, web, 1); return err },
+			"StartContainer": func(ctx context.Context) error { return h.start(ctx, 1) },
+			"StopContainer":  func(ctx context.Context) error { return h.StopContainer(ctx, web, plan.Stop{ID: container.ID}) },
+			"StopSandbox":    func(ctx context.Context) error { return h.StopSandbox(ctx, h.sandboxID) },
+			"RemovePod":      func(ctx context.Context) error { return h.RemovePod(ctx, uid) },
+			"ListPods":       func(ctx context.Context) error { _, err := h.ListPods(ctx); return err },
+			"InspectPod":     func(ctx context.Context) error { _, err := h.InspectPod(ctx, uid); return err },
 		}
 		for name, call := range calls {
-			ctx, cancel := context.WithTimeout(b.Context(), time.Second)
-			began := time.Now()
-			if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
-				b.Errorf("%s: %v after %v", name, err, time.Since(began))
+			ctx, cancel := context.WithTimeout(h.Context(), time.Second)
+			start := time.Now()
+			if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
+				h.Errorf("%s: got %v after %v, want deadline exceeded after 1s", name, err, time.Since(start))
 			}
 			cancel()
 		}
 	})
 }
 
-func TestALostAnswerHidesWorkThatWasDoneAndARepetitionFindsIt(t *testing.T) {
-	lost := errors.New("the connection broke")
-	onBench(t, func(b *bench) {
-		heal := b.Inject(fakeruntime.Method("StartContainer"), fakeruntime.Fault{LostResponse: true, Err: lost})
-		if err := b.start(b.Context(), 0); !errors.Is(err, lost) {
-			b.Fatal(err)
+func TestFault_LostResponse(t *testing.T) {
+	errLost := errors.New("connection lost")
+	run(t, func(h *harness) {
+		remove := h.Inject(fakeruntime.Method("StartContainer"), fakeruntime.Fault{LostResponse: true, Err: errLost})
+		if err := h.start(h.Context(), 0); !errors.Is(err, errLost) {
+			h.Fatalf("got %v, want %v", err, errLost)
 		}
-		heal()
-		b.mustStart(0)
-		if again, err := b.StartSandbox(b.Context(), web, 0); err != nil || again != b.sandbox {
-			b.Fatalf("%s, %v", again, err)
+		remove()
+		h.mustStart(0)
+		if again, err := h.StartSandbox(h.Context(), web, 0); err != nil || again != h.sandboxID {
+			h.Fatalf("got sandbox %s, err %v, want %s", again, err, h.sandboxID)
 		}
-		if diff := cmp.Diff([]string{"sandbox web_shop #0", "start web_shop/app #0"}, b.Transcript()); diff != "" {
-			b.Fatal(diff)
-		}
-	})
-}
-
-func TestMisuseIsRemembered(t *testing.T) {
-	onBench(t, func(b *bench) {
-		b.mustStart(0)
-		b.mustStart(1)
-		if err := b.RemovePod(b.Context(), uid); err == nil {
-			b.Error("what runs was removed")
-		}
-		b.Reboot()
-		b.mustStart(2)
-		got := strings.Join(b.Violations(), "\n")
-		for _, want := range []string{"while it ran", "while app ran", "not ready"} {
-			if !strings.Contains(got, want) {
-				b.Errorf("%q is not in:\n%s", want, got)
-			}
+		if diff := cmp.Diff([]string{"sandbox web_default #0", "start web_default/main #0"}, h.Transcript()); diff != "" {
+			h.Fatalf("transcript (-want +got):\n%s", diff)
 		}
 	})
 }
 
-func TestAWatcherHearsOfEveryPodThatChanges(t *testing.T) {
-	onBench(t, func(b *bench) {
-		heard := make(chan podid.UID, 10)
-		ctx, cancel := context.WithCancel(b.Context())
-		done := make(chan error, 1)
-		go func() { done <- b.WatchPods(ctx, func(uid podid.UID) { heard <- uid }) }()
-		synctest.Wait()
-		b.mustStart(0)
-		if got := <-heard; got != uid {
-			b.Fatalf("heard of %s", got)
-		}
-		b.ExitContainer(uid, "app", 1)
-		if got := <-heard; got != uid {
-			b.Fatalf("heard of %s", got)
-		}
-		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			b.Fatal(err)
+func TestFault_Skip(t *testing.T) {
+	run(t, func(h *harness) {
+		container := h.mustStart(0)
+		h.Inject(fakeruntime.Method("StopContainer"), fakeruntime.Fault{Skip: true})
+		err := h.StopContainer(h.Context(), web, plan.Stop{ID: container.ID})
+		if got := h.newest().State; err != nil || got != observed.Running {
+			h.Fatalf("got %v, container %s, want a running container", err, got)
 		}
 	})
 }
 
-func TestACallThatHangsGoesOnWhenTheFaultIsHealed(t *testing.T) {
+func TestFault_Remove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := fakeruntime.New()
-		heal := e.Inject(func(fakeruntime.Call) bool { return true }, fakeruntime.Fault{Delay: fakeruntime.Forever})
-		answers := make(chan error, 1)
+		r := fakeruntime.New()
+		remove := r.Inject(func(fakeruntime.Call) bool { return true }, fakeruntime.Fault{Delay: fakeruntime.Forever})
+		results := make(chan error, 1)
 		go func() {
-			runtime, network := e.Ready(t.Context())
-			answers <- errors.Join(runtime, network)
+			runtime, network := r.Ready(t.Context())
+			results <- errors.Join(runtime, network)
 		}()
 		time.Sleep(time.Hour)
-		if len(answers) > 0 {
-			t.Fatal("it answered")
+		if len(results) > 0 {
+			t.Fatal("call returned while the fault was in effect")
 		}
-		heal()
-		heal() // once more changes nothing
-		if err := <-answers; err != nil {
+		remove()
+		remove() // has no effect
+		if err := <-results; err != nil {
 			t.Fatal(err)
 		}
 	})
 }
 
-func TestARuntimeThatFailsIsReadyForNothing(t *testing.T) {
-	e, broken := fakeruntime.New(), errors.New("out of order")
-	e.Inject(fakeruntime.Method("Ready"), fakeruntime.Fault{Err: broken})
-	if runtime, network := e.Ready(t.Context()); !errors.Is(runtime, broken) || !errors.Is(network, broken) {
-		t.Fatalf("got %v and %v", runtime, network)
+func TestRuntime_ReadyFails(t *testing.T) {
+	r, errBroken := fakeruntime.New(), errors.New("out of order")
+	r.Inject(fakeruntime.Method("Ready"), fakeruntime.Fault{Err: errBroken})
+	if runtime, network := r.Ready(t.Context()); !errors.Is(runtime, errBroken) || !errors.Is(network, errBroken) {
+		t.Fatalf("got %v and %v, want %v", runtime, network, errBroken)
 	}
+}
+
+func TestRuntime_Violations(t *testing.T) {
+	run(t, func(h *harness) {
+		h.mustStart(0)
+		h.mustStart(1)
+		if err := h.RemovePod(h.Context(), uid); err == nil {
+			h.Error("a running pod was removed")
+		}
+		h.Reboot()
+		h.mustStart(2)
+		got := strings.Join(h.Violations(), "\n")
+		for _, want := range []string{"while it was running", "while main was running", "not ready"} {
+			if !strings.Contains(got, want) {
+				h.Errorf("got violations:\n%s\nwant %q", got, want)
+			}
+		}
+	})
+}
+
+func TestRuntime_WatchPods(t *testing.T) {
+	run(t, func(h *harness) {
+		changed := make(chan podid.UID, 10)
+		ctx, cancel := context.WithCancel(h.Context())
+		done := make(chan error, 1)
+		go func() { done <- h.WatchPods(ctx, func(uid podid.UID) { changed <- uid }) }()
+		synctest.Wait()
+		h.mustStart(0)
+		if got := <-changed; got != uid {
+			h.Fatalf("start: got a change of %s, want %s", got, uid)
+		}
+		h.ExitContainer(uid, "main", 1)
+		if got := <-changed; got != uid {
+			h.Fatalf("exit: got a change of %s, want %s", got, uid)
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			h.Fatalf("got %v, want %v", err, context.Canceled)
+		}
+	})
 }

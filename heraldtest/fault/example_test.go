@@ -8,13 +8,13 @@ import (
 	"github.com/heraldnode/herald/heraldtest/fault"
 )
 
-// A server that is too busy for two requests, and the client's trace of it.
+// The server rejects two requests with 429. The trace shows what the client and the server saw.
 func ExampleInjector() {
 	faults := fault.NewInjector()
-	client := &http.Client{Transport: faults.Wrap(&server{})}
+	client := &http.Client{Transport: faults.Wrap(&fakeServer{})}
 
-	busy := fault.On("PATCH", `/pods/.*/status`).Times(2).Reply(http.StatusTooManyRequests, fault.RetryAfter(2*time.Second))
-	faults.Add(busy)
+	rule := fault.On("PATCH", `/pods/.*/status`).Times(2).Reply(http.StatusTooManyRequests, fault.RetryAfter(2*time.Second))
+	faults.Add(rule)
 
 	for range 3 {
 		req, err := http.NewRequest(http.MethodPatch, "https://api"+status, http.NoBody) //nolint:noctx // an example
@@ -29,12 +29,12 @@ func ExampleInjector() {
 	}
 
 	for _, request := range faults.Requests().Filter("patch", "/status$") {
-		fmt.Println(request.Status, "sent to the server:", len(request.Forwarded))
+		fmt.Println(request.Status, "forwarded:", len(request.Forwarded))
 	}
-	fmt.Println("fired:", busy.Fired())
+	fmt.Println("faults:", rule.Fired())
 	// Output:
-	// 429 sent to the server: 0
-	// 429 sent to the server: 0
-	// 200 sent to the server: 1
-	// fired: 2
+	// 429 forwarded: 0
+	// 429 forwarded: 0
+	// 200 forwarded: 1
+	// faults: 2
 }

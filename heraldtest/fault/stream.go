@@ -8,61 +8,60 @@ import (
 	"sync"
 )
 
-// Cut breaks the connection under a response: one that is open now ends at once, one that begins later ends right after its
-// header. A client sees io.ErrUnexpectedEOF.
+// Cut breaks the connection under a response: a response that is open ends at once, a later one ends after its header. The
+// client gets io.ErrUnexpectedEOF.
 func (s Selector) Cut() *Rule { return s.CutAfter(0) }
 
-// CutAfter breaks the connection under a response once n bytes of its body were delivered. A response that is already
-// longer ends at once.
+// CutAfter breaks the connection under a response after n bytes of its body. A response that has delivered more ends at
+// once.
 func (s Selector) CutAfter(n int64) *Rule {
-	return s.stream(func(stream *stream, _ *rule) { stream.cutAfter(n) })
+	return s.streamRule(func(body *stream, _ *activeRule) { body.cutAfter(n) })
 }
 
-// Stall stops a response without closing it: its client gets no further byte, no end and no error until the rule is
-// removed, the request's context ends or the client closes the body.
-func (s Selector) Stall() *Rule { return s.stream((*stream).stall) }
+// Stall stops a response without closing it: the client gets no data and no error until the rule is removed, the request's
+// context ends or the client closes the body.
+func (s Selector) Stall() *Rule { return s.streamRule((*stream).stall) }
 
-// stream is the body of a response, read by the client and disturbed by rules.
-//
-// Read and Close are the client's, as usual for a body; cutAfter and stall may be called by any goroutine at any time.
+// stream is a response body that stream rules act on. Read and Close belong to the client, as for any body. The other
+// methods are safe for concurrent use.
 type stream struct {
-	x      *exchange
-	req    *http.Request
-	body   io.ReadCloser
-	shut   func() error  // closes body, once
-	leave  func()        // closes closed, once
-	closed chan struct{} // the client is done with the body
-	snap   func()        // closes cut, once
-	cut    chan struct{} // as many bytes as limit were delivered
-	opened int64         // the request's place among all
+	x          *exchange
+	req        *http.Request
+	body       io.ReadCloser
+	closeBody  func() error  // closes body, once
+	markClosed func()        // closes closed, once
+	closed     chan struct{} // closed when the client closes the stream
+	markCut    func()        // closes cut, once
+	cut        chan struct{} // closed when limit bytes were delivered
+	started    int64         // position of the request's start
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards all fields below
 	delivered int64
-	limit     int64 // negative: none
-	stalls    []*rule
+	limit     int64 // negative: unlimited
+	stalls    []*activeRule
 }
 
 func newStream(x *exchange, req *http.Request, body io.ReadCloser) *stream {
 	closed, cut := make(chan struct{}), make(chan struct{})
 	return &stream{
-		x: x, req: req, body: body, shut: sync.OnceValue(body.Close),
-		leave: sync.OnceFunc(func() { close(closed) }), closed: closed,
-		snap: sync.OnceFunc(func() { close(cut) }), cut: cut,
-		opened: x.entry.began, limit: -1,
+		x: x, req: req, body: body, closeBody: sync.OnceValue(body.Close),
+		markClosed: sync.OnceFunc(func() { close(closed) }), closed: closed,
+		markCut: sync.OnceFunc(func() { close(cut) }), cut: cut,
+		started: x.record.startSeq, limit: -1,
 	}
 }
 
-// meet lets a rule disturb the stream, if it selects its request.
-func (s *stream) meet(r *rule) {
-	if r.claim(s.req) {
-		r.disturb(s, r)
+// apply applies the rule if it selects the stream's request.
+func (s *stream) apply(rule *activeRule) {
+	if rule.claim(s.req) {
+		rule.onStream(s, rule)
 	}
 }
 
-func (s *stream) stall(by *rule) {
+func (s *stream) stall(rule *activeRule) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stalls = append(s.stalls, by)
+	s.stalls = append(s.stalls, rule)
 }
 
 func (s *stream) cutAfter(n int64) {
@@ -70,23 +69,23 @@ func (s *stream) cutAfter(n int64) {
 	if s.limit < 0 || n < s.limit {
 		s.limit = n
 	}
-	broken := s.brokenLocked()
+	cut := s.checkCutLocked()
 	s.mu.Unlock()
-	if broken {
-		_ = s.shut() // wakes a reader
+	if cut {
+		_ = s.closeBody() // unblocks Read
 	}
 }
 
-// brokenLocked says, and makes known, whether the limit is reached.
-func (s *stream) brokenLocked() bool {
+// checkCutLocked reports whether the limit is reached, and closes cut if so.
+func (s *stream) checkCutLocked() bool {
 	if s.limit < 0 || s.delivered < s.limit {
 		return false
 	}
-	s.snap()
+	s.markCut()
 	return true
 }
 
-// Read delivers what the server sent, as far as the rules let it.
+// Read implements [io.Reader].
 func (s *stream) Read(p []byte) (int, error) {
 	n, err := s.read(p)
 	if err != nil {
@@ -100,13 +99,19 @@ func (s *stream) read(p []byte) (int, error) {
 		return 0, io.ErrUnexpectedEOF
 	}
 	n, err := s.body.Read(p)
-	if failed := s.waitForStalls(); failed != nil {
-		return 0, failed
+	if stallErr := s.waitForStalls(); stallErr != nil {
+		return 0, stallErr
 	}
-	return s.admit(n, err)
+	return s.deliver(n, err)
 }
 
-// waitForStalls returns when no rule stalls the stream, or with the error that ends the waiting.
+func (s *stream) isCut() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.checkCutLocked()
+}
+
+// waitForStalls returns nil when no rule stalls the stream, or the error that ends the wait.
 func (s *stream) waitForStalls() error {
 	for {
 		stall := s.firstStall()
@@ -115,7 +120,7 @@ func (s *stream) waitForStalls() error {
 		}
 		select {
 		case <-stall.removed:
-			s.forgetStall()
+			s.removeFirstStall()
 		case <-s.cut:
 			return io.ErrUnexpectedEOF
 		case <-s.closed:
@@ -126,7 +131,7 @@ func (s *stream) waitForStalls() error {
 	}
 }
 
-func (s *stream) firstStall() *rule {
+func (s *stream) firstStall() *activeRule {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.stalls) == 0 {
@@ -135,14 +140,14 @@ func (s *stream) firstStall() *rule {
 	return s.stalls[0]
 }
 
-func (s *stream) forgetStall() {
+func (s *stream) removeFirstStall() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stalls = s.stalls[1:]
 }
 
-// admit counts n bytes as delivered, or as many as a cut allows.
-func (s *stream) admit(n int, err error) (int, error) {
+// deliver counts n bytes, or as many as the limit allows, as delivered and returns the result of Read.
+func (s *stream) deliver(n int, err error) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.limit >= 0 && s.delivered+int64(n) >= s.limit {
@@ -150,29 +155,23 @@ func (s *stream) admit(n int, err error) (int, error) {
 		err = io.ErrUnexpectedEOF
 	}
 	s.delivered += int64(n)
-	s.brokenLocked()
+	s.checkCutLocked()
 	return n, err
 }
 
-func (s *stream) isCut() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.brokenLocked()
-}
-
-// Close ends the stream for the client.
+// Close implements [io.Closer].
 func (s *stream) Close() error {
-	s.leave()
-	err := s.shut()
+	s.markClosed()
+	err := s.closeBody()
 	s.end(nil)
 	return err
 }
 
-// end notes the outcome that the client saw.
+// end records the outcome that the client got.
 func (s *stream) end(err error) {
-	s.x.script.closed(s)
+	s.x.injector.closeStream(s)
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	s.x.script.trace.end(s.x.entry, err)
+	s.x.injector.recorder.end(s.x.record, err)
 }

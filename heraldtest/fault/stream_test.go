@@ -13,10 +13,10 @@ import (
 	"github.com/heraldnode/herald/heraldtest/fault"
 )
 
-// reader collects what a stream delivers, in a goroutine of its own.
+// reader reads a stream in its own goroutine.
 type reader struct {
 	lines chan string
-	done  chan error // nil at a clean end
+	done  chan error // the error that ended the stream
 }
 
 func follow(stream io.ReadCloser) *reader {
@@ -38,8 +38,8 @@ func follow(stream io.ReadCloser) *reader {
 	return r
 }
 
-// now is what has arrived and whether it ended, once nothing moves any more.
-func (r *reader) now() (lines []string, ended error) {
+// read returns the lines received since the last call, and the error that ended the stream, if any.
+func (r *reader) read() (lines []string, ended error) {
 	synctest.Wait()
 	for {
 		select {
@@ -55,146 +55,146 @@ func (r *reader) now() (lines []string, ended error) {
 	}
 }
 
-func TestF11ARunningWatchIsCut(t *testing.T) {
+func TestF11_CutOpenWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		first, second := follow(w.watch(t.Context(), pods)), follow(w.watch(t.Context(), pods))
-		w.server.send(t, 0, "added")
-		if lines, ended := first.now(); len(lines) != 1 || ended != nil {
-			t.Fatalf("before: %q, %v", lines, ended)
+		h := newHarness(t)
+		first, second := follow(h.watch(t.Context(), pods)), follow(h.watch(t.Context(), pods))
+		h.server.send(t, 0, "added")
+		if lines, ended := first.read(); len(lines) != 1 || ended != nil {
+			t.Fatalf("before the cut: got %q, %v, want one line", lines, ended)
 		}
 
 		rule := fault.On("watch", "/pods").Times(1).Cut()
-		w.faults.Add(rule)
-		if lines, ended := first.now(); len(lines) != 0 || !errors.Is(ended, io.ErrUnexpectedEOF) {
-			t.Fatalf("cut: %q, %v", lines, ended)
+		h.faults.Add(rule)
+		if lines, ended := first.read(); len(lines) != 0 || !errors.Is(ended, io.ErrUnexpectedEOF) {
+			t.Fatalf("after the cut: got %q, %v, want unexpected EOF", lines, ended)
 		}
-		w.server.send(t, 1, "added")
-		if lines, ended := second.now(); len(lines) != 1 || ended != nil || rule.Fired() != 1 {
-			t.Fatalf("the other watch: %q, %v; fired %d times", lines, ended, rule.Fired())
+		h.server.send(t, 1, "added")
+		if lines, ended := second.read(); len(lines) != 1 || ended != nil || rule.Fired() != 1 {
+			t.Fatalf("second watch: got %q, %v, %d faults, want one line, 1 fault", lines, ended, rule.Fired())
 		}
 
-		w.faults.Add(fault.On("watch", "/pods").Cut())
-		if _, ended := second.now(); !errors.Is(ended, io.ErrUnexpectedEOF) {
-			t.Fatalf("the other watch: %v", ended)
+		h.faults.Add(fault.On("watch", "/pods").Cut())
+		if _, ended := second.read(); !errors.Is(ended, io.ErrUnexpectedEOF) {
+			t.Fatalf("second watch: got %v, want unexpected EOF", ended)
 		}
-		for i, request := range w.faults.Requests() {
+		for i, request := range h.faults.Requests() {
 			if request.End.IsZero() || !errors.Is(request.Err, io.ErrUnexpectedEOF) || request.Status != http.StatusOK {
-				t.Errorf("trace %d: %+v", i, request)
+				t.Errorf("request %d: got %+v, want an end with unexpected EOF", i, request)
 			}
 		}
 	})
 }
 
-func TestF11AWatchThatBeginsUnderACutEndsAfterItsHeader(t *testing.T) {
+func TestF11_CutNewWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.faults.Add(fault.On("watch", "/pods").Cut())
-		if lines, ended := follow(w.watch(t.Context(), pods)).now(); len(lines) != 0 || !errors.Is(ended, io.ErrUnexpectedEOF) {
-			t.Fatalf("%q, %v", lines, ended)
+		h := newHarness(t)
+		h.faults.Add(fault.On("watch", "/pods").Cut())
+		if lines, ended := follow(h.watch(t.Context(), pods)).read(); len(lines) != 0 || !errors.Is(ended, io.ErrUnexpectedEOF) {
+			t.Fatalf("got %q, %v, want unexpected EOF", lines, ended)
 		}
 	})
 }
 
-func TestF10AResponseIsCutAtEveryByte(t *testing.T) {
-	const whole = "answer 1"
+func TestF10_CutAfter(t *testing.T) {
+	const whole = "response 1"
 	for n := range int64(len(whole) + 2) {
-		w := newWorld(t)
-		w.faults.Add(fault.On("GET", "").CutAfter(n))
-		got, err := w.get(pod)
+		h := newHarness(t)
+		h.faults.Add(fault.On("GET", "").CutAfter(n))
+		got, err := h.get(pod)
 		if n > int64(len(whole)) {
 			if got != whole || err != nil {
-				t.Fatalf("a cut beyond the end: %q, %v", got, err)
+				t.Fatalf("cut beyond the end: got %q, %v", got, err)
 			}
 			continue
 		}
 		if got != whole[:n] || !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Fatalf("cut after %d: %q, %v", n, got, err)
+			t.Fatalf("cut after %d bytes: got %q, %v", n, got, err)
 		}
 	}
 }
 
-func TestF11AStalledWatchDeliversNothingUntilItsRuleIsRemoved(t *testing.T) {
+func TestF11_Stall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		watch := follow(w.watch(t.Context(), pods))
-		heal := w.faults.Add(fault.On("watch", "").Stall())
-		w.server.send(t, 0, "late")
+		h := newHarness(t)
+		watch := follow(h.watch(t.Context(), pods))
+		remove := h.faults.Add(fault.On("watch", "").Stall())
+		h.server.send(t, 0, "late")
 		time.Sleep(time.Hour)
-		if lines, ended := watch.now(); len(lines) != 0 || ended != nil {
-			t.Fatalf("stalled: %q, %v", lines, ended)
+		if lines, ended := watch.read(); len(lines) != 0 || ended != nil {
+			t.Fatalf("stalled: got %q, %v, want nothing", lines, ended)
 		}
-		heal()
-		if lines, ended := watch.now(); len(lines) != 1 || lines[0] != "late" || ended != nil {
-			t.Fatalf("healed: %q, %v", lines, ended)
+		remove()
+		if lines, ended := watch.read(); len(lines) != 1 || lines[0] != "late" || ended != nil {
+			t.Fatalf("after removal: got %q, %v, want the line", lines, ended)
 		}
-		w.server.watchers[0].Close()
-		if _, ended := watch.now(); !errors.Is(ended, io.EOF) || w.faults.Requests()[0].Err != nil {
-			t.Fatalf("the end: %v; %+v", ended, w.faults.Requests())
+		h.server.watchers[0].Close()
+		if _, ended := watch.read(); !errors.Is(ended, io.EOF) || h.faults.Requests()[0].Err != nil {
+			t.Fatalf("end: got %v, trace %+v, want EOF", ended, h.faults.Requests())
 		}
 	})
 }
 
-func TestF11AStalledWatchEndsWhenItsClientWantsItTo(t *testing.T) {
+func TestF11_StallEnds(t *testing.T) {
 	tests := map[string]struct {
-		end  func(w *world, cancel func(), stream io.Closer)
+		end  func(h *harness, cancel func(), stream io.Closer)
 		want error
 	}{
-		"by its context":  {func(_ *world, cancel func(), _ io.Closer) { cancel() }, context.Canceled},
-		"by closing":      {func(_ *world, _ func(), stream io.Closer) { stream.Close() }, http.ErrBodyReadAfterClose},
-		"or by a cut too": {func(w *world, _ func(), _ io.Closer) { w.faults.Add(fault.On("watch", "").Cut()) }, io.ErrUnexpectedEOF},
+		"context": {func(_ *harness, cancel func(), _ io.Closer) { cancel() }, context.Canceled},
+		"close":   {func(_ *harness, _ func(), stream io.Closer) { stream.Close() }, http.ErrBodyReadAfterClose},
+		"cut":     {func(h *harness, _ func(), _ io.Closer) { h.faults.Add(fault.On("watch", "").Cut()) }, io.ErrUnexpectedEOF},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.faults.Add(fault.On("watch", "").Stall())
+				h := newHarness(t)
+				h.faults.Add(fault.On("watch", "").Stall())
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				stream := w.watch(ctx, pods)
+				stream := h.watch(ctx, pods)
 				watch := follow(stream)
-				w.server.send(t, 0, "never seen")
-				test.end(w, cancel, stream)
-				if lines, ended := watch.now(); len(lines) != 0 || !errors.Is(ended, test.want) {
-					t.Fatalf("%q, %v; want %v", lines, ended, test.want)
+				h.server.send(t, 0, "not delivered")
+				test.end(h, cancel, stream)
+				if lines, ended := watch.read(); len(lines) != 0 || !errors.Is(ended, test.want) {
+					t.Fatalf("got %q, %v, want %v", lines, ended, test.want)
 				}
 			})
 		})
 	}
 }
 
-func TestStreamFaultsApplyToInjectedRepliesToo(t *testing.T) {
-	w := newWorld(t)
-	w.faults.Add(fault.On("GET", "").Reply(http.StatusServiceUnavailable, fault.Body("text/plain", []byte("sorry"))))
-	w.faults.Add(fault.On("GET", "").CutAfter(2))
-	if got, err := w.get(pod); got != "so" || !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Fatalf("%q, %v", got, err)
+func TestSelector_CutReply(t *testing.T) {
+	h := newHarness(t)
+	h.faults.Add(fault.On("GET", "").Reply(http.StatusServiceUnavailable, fault.Body("text/plain", []byte("sorry"))))
+	h.faults.Add(fault.On("GET", "").CutAfter(2))
+	if got, err := h.get(pod); got != "so" || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Fatalf("got %q, %v, want 2 bytes and unexpected EOF", got, err)
 	}
 }
 
-// upgraded answers as a server does that goes on to speak another protocol.
-type upgraded struct{ io.ReadWriteCloser }
+// upgradeServer upgrades all connections to another protocol.
+type upgradeServer struct{ io.ReadWriteCloser }
 
-func (u upgraded) RoundTrip(*http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: u}, nil
+func (s upgradeServer) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: s}, nil
 }
 
-func TestAnUpgradedConnectionStaysWritable(t *testing.T) {
+func TestInjector_UpgradedConnection(t *testing.T) {
 	faults := fault.NewInjector()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api"+pod+"/exec", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
 	connection, _ := net.Pipe()
-	resp, err := faults.Wrap(upgraded{connection}).RoundTrip(req)
+	resp, err := faults.Wrap(upgradeServer{connection}).RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	if _, writable := resp.Body.(io.Writer); !writable {
-		t.Fatal("the connection can no longer be written to")
+		t.Fatal("upgraded connection is not writable")
 	}
 	if faults.Requests()[0].End.IsZero() {
-		t.Fatal("the request counts as open for ever")
+		t.Fatal("upgraded request has no end")
 	}
 }

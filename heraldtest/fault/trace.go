@@ -2,76 +2,143 @@ package fault
 
 import (
 	"cmp"
+	"net/http"
 	"slices"
+	"sync"
 	"time"
 )
 
-// Request is one request as the client made it, and what came of it.
+// Request is a recorded client request and its outcome.
 type Request struct {
 	Method    string
-	Verb      string // as Kubernetes' authorization names it: get, list, watch, create, ...
+	Verb      string // Kubernetes API verb: get, list, watch, create, ...
 	Path      string
-	Query     string // as in the URL, without the "?"
+	Query     string // raw query, without "?"
 	Start     time.Time
-	End       time.Time   // when the client knew the outcome: the answer's last byte, or the error; zero until then
-	Status    int         // what the client was told; 0 if it had no answer
-	Err       error       // what broke the request or its answer; nil if nothing did
-	Forwarded []Forwarded // what the server got of it: nothing, the request, or the request twice
+	End       time.Time   // when the client got the last byte or the error; zero while the request is in progress
+	Status    int         // status code that the client got; 0 without a response
+	Err       error       // error of the request or its response body; nil if it succeeded
+	Forwarded []Forwarded // what the server received: usually one request, none if a fault replaced it
 
-	began, ended int64 // places in the order of all beginnings and ends; ended is 0 until then
+	startSeq, endSeq int64 // positions among all starts and ends; endSeq is 0 while the request is in progress
 }
 
-// Forwarded is a request on the server's side of the script.
+// Forwarded is a request that the injector forwarded to the server.
 type Forwarded struct {
 	Start  time.Time
-	End    time.Time // when the answer's header came, or the error
-	Status int       // 0 if there was no answer
+	End    time.Time // when the response header or the error arrived
+	Status int       // status code of the server's response; 0 without a response
 	Err    error
 }
 
-// Trace is requests in the order in which they began.
+// Trace is a list of requests, ordered by start.
 type Trace []Request
 
-// Of keeps the requests that [On] would select with the same arguments.
+// Filter returns the requests that [On] selects with the same arguments.
 func (t Trace) Filter(verb, path string) Trace {
-	wanted := newMatcher(verb, path)
-	var kept Trace
-	for _, r := range t {
-		if wanted.matches(r.Method, r.Verb, r.Path) {
-			kept = append(kept, r)
+	matcher := newMatcher(verb, path)
+	var filtered Trace
+	for _, request := range t {
+		if matcher.matches(request.Method, request.Verb, request.Path) {
+			filtered = append(filtered, request)
 		}
 	}
-	return kept
+	return filtered
 }
 
-// ByPath sorts the requests by what they were about.
+// ByPath groups the requests by path.
 func (t Trace) ByPath() map[string]Trace {
-	paths := map[string]Trace{}
-	for _, r := range t {
-		paths[r.Path] = append(paths[r.Path], r)
+	groups := map[string]Trace{}
+	for _, request := range t {
+		groups[request.Path] = append(groups[request.Path], request)
 	}
-	return paths
+	return groups
 }
 
-// MaxInFlight is the largest number of these requests that were open at one time. It goes by the order of events and not
-// by the clock, so that requests of no duration count as well.
+// MaxInFlight returns the maximum number of requests in progress at the same time. It goes by the order of starts and ends,
+// not by the clock, so requests of zero duration count too.
 func (t Trace) MaxInFlight() int {
 	type event struct {
-		place int64
-		step  int
+		seq   int64
+		delta int
 	}
 	var events []event
-	for _, r := range t {
-		events = append(events, event{r.began, +1})
-		if r.ended > 0 {
-			events = append(events, event{r.ended, -1})
+	for _, request := range t {
+		events = append(events, event{request.startSeq, +1})
+		if request.endSeq > 0 {
+			events = append(events, event{request.endSeq, -1})
 		}
 	}
-	slices.SortFunc(events, func(a, b event) int { return cmp.Compare(a.place, b.place) })
-	open, most := 0, 0
-	for _, e := range events {
-		open += e.step
-		most = max(most, open)
+	slices.SortFunc(events, func(a, b event) int { return cmp.Compare(a.seq, b.seq) })
+	inFlight, most := 0, 0
+	for _, event := range events {
+		inFlight += event.delta
+		most = max(most, inFlight)
 	}
 	return most
+}
+
+// maxRecorded bounds the memory of long test runs.
+const maxRecorded = 1 << 16
+
+// recorder owns the recorded requests. They are accessed under its lock only.
+type recorder struct {
+	mu      sync.Mutex // guards all fields below
+	records []*Request
+	seq     int64 // starts and ends so far
+}
+
+func (r *recorder) requests() Trace {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	trace := make(Trace, len(r.records))
+	for i, record := range r.records {
+		trace[i] = *record
+		trace[i].Forwarded = slices.Clone(record.Forwarded)
+	}
+	return trace
+}
+
+func (r *recorder) clear() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.records = nil
+}
+
+func (r *recorder) start(req *http.Request) *Request {
+	record := &Request{
+		Method: req.Method, Verb: verbOf(req), Path: req.URL.Path, Query: req.URL.RawQuery, Start: time.Now(),
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seq++
+	record.startSeq = r.seq
+	r.records = append(r.records, record)
+	if surplus := len(r.records) - maxRecorded; surplus > 0 {
+		r.records = r.records[surplus:]
+	}
+	return record
+}
+
+func (r *recorder) setStatus(record *Request, status int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	record.Status = status
+}
+
+// end is idempotent: after an error, the close of the body has no effect.
+func (r *recorder) end(record *Request, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if record.endSeq > 0 {
+		return
+	}
+	r.seq++
+	record.endSeq, record.End, record.Err = r.seq, time.Now(), err
+}
+
+func (r *recorder) addForwarded(record *Request, forwarded Forwarded) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	record.Forwarded = append(record.Forwarded, forwarded)
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/heraldnode/herald/heraldtest/fault"
 )
 
-func TestTheTraceTellsWhatWasAskedAndWhatCameOfIt(t *testing.T) {
+func TestInjector_Requests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.faults.Add(fault.On("GET", "").Delay(time.Second))
-		w.faults.Add(fault.On("PATCH", "").Reply(http.StatusConflict))
-		w.faults.Add(fault.On("DELETE", "").LoseReply())
+		h := newHarness(t)
+		h.faults.Add(fault.On("GET", "").Delay(time.Second))
+		h.faults.Add(fault.On("PATCH", "").Reply(http.StatusConflict))
+		h.faults.Add(fault.On("DELETE", "").LoseReply())
 		start := time.Now()
-		w.try(http.MethodGet, pods+"?limit=5")
-		w.try(http.MethodPatch, status)
-		w.try(http.MethodDelete, pod)
+		h.try(http.MethodGet, pods+"?limit=5")
+		h.try(http.MethodPatch, status)
+		h.try(http.MethodDelete, pod)
 
 		later := start.Add(time.Second)
 		want := fault.Trace{
@@ -38,17 +38,17 @@ func TestTheTraceTellsWhatWasAskedAndWhatCameOfIt(t *testing.T) {
 				Forwarded: []fault.Forwarded{{Start: later, End: later, Status: 200}},
 			},
 		}
-		if diff := cmp.Diff(want, w.faults.Requests(), cmpopts.IgnoreUnexported(fault.Request{}), cmpopts.EquateErrors()); diff != "" {
-			t.Fatal(diff)
+		if diff := cmp.Diff(want, h.faults.Requests(), cmpopts.IgnoreUnexported(fault.Request{}), cmpopts.EquateErrors()); diff != "" {
+			t.Fatalf("requests (-want +got):\n%s", diff)
 		}
 	})
 }
 
-func TestI8TheTraceShowsHowManyRequestsWereOpenAtOnce(t *testing.T) {
+func TestI8_MaxInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.faults.Add(fault.On("PATCH", "/pods/slow/").Delay(time.Second))
-		patch := func(name string) { w.try(http.MethodPatch, pods+"/"+name+"/status") }
+		h := newHarness(t)
+		h.faults.Add(fault.On("PATCH", "/pods/slow/").Delay(time.Second))
+		patch := func(name string) { h.try(http.MethodPatch, pods+"/"+name+"/status") }
 
 		var clients sync.WaitGroup
 		clients.Go(func() { patch("slow") })
@@ -58,11 +58,11 @@ func TestI8TheTraceShowsHowManyRequestsWereOpenAtOnce(t *testing.T) {
 			patch("quick")
 		}
 		clients.Wait()
-		w.try(http.MethodGet, pod)
+		h.try(http.MethodGet, pod)
 
-		patches := w.faults.Requests().Filter("patch", "/status$")
+		patches := h.faults.Requests().Filter("patch", "/status$")
 		if len(patches) != 5 || patches.MaxInFlight() != 3 {
-			t.Fatalf("%d patches, %d at once; want 5 and 3", len(patches), patches.MaxInFlight())
+			t.Fatalf("got %d patches, %d in flight, want 5, 3", len(patches), patches.MaxInFlight())
 		}
 		most := map[string]int{}
 		for path, requests := range patches.ByPath() {
@@ -70,72 +70,72 @@ func TestI8TheTraceShowsHowManyRequestsWereOpenAtOnce(t *testing.T) {
 		}
 		want := map[string]int{pods + "/slow/status": 2, pods + "/quick/status": 1}
 		if diff := cmp.Diff(want, most); diff != "" {
-			t.Fatal(diff)
+			t.Fatalf("in flight by path (-want +got):\n%s", diff)
 		}
 	})
 }
 
-func TestAnOpenWatchIsARequestWithoutAnEnd(t *testing.T) {
+func TestTrace_OpenWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		stream := w.watch(t.Context(), pods)
-		watch := w.faults.Requests().Filter("watch", "")
+		h := newHarness(t)
+		stream := h.watch(t.Context(), pods)
+		watch := h.faults.Requests().Filter("watch", "")
 		if len(watch) != 1 || !watch[0].End.IsZero() || watch[0].Status != http.StatusOK || watch.MaxInFlight() != 1 {
-			t.Fatalf("open: %+v", watch)
+			t.Fatalf("open watch: got %+v", watch)
 		}
 		stream.Close()
-		if watch := w.faults.Requests(); watch[0].End.IsZero() || watch[0].Err != nil {
-			t.Fatalf("closed: %+v", watch)
+		if watch := h.faults.Requests(); watch[0].End.IsZero() || watch[0].Err != nil {
+			t.Fatalf("closed watch: got %+v", watch)
 		}
 	})
 }
 
-func TestTheTraceIsBoundedAndCanBeForgotten(t *testing.T) {
-	w := newWorld(t)
-	w.faults.Add(fault.On("*", "").Reset())
+func TestInjector_ClearRequests(t *testing.T) {
+	h := newHarness(t)
+	h.faults.Add(fault.On("*", "").Reset())
 	for i := range 1<<16 + 3 {
-		if _, err := w.get(fmt.Sprintf("/%d", i)); err == nil {
-			t.Fatal("not reset")
+		if _, err := h.get(fmt.Sprintf("/%d", i)); err == nil {
+			t.Fatal("request was not reset")
 		}
 	}
-	requests := w.faults.Requests()
+	requests := h.faults.Requests()
 	if len(requests) != 1<<16 || requests[0].Path != "/3" {
-		t.Fatalf("%d requests, the oldest %s", len(requests), requests[0].Path)
+		t.Fatalf("got %d requests, the oldest %s", len(requests), requests[0].Path)
 	}
-	w.faults.ClearRequests()
-	if requests := w.faults.Requests(); len(requests) != 0 {
-		t.Fatalf("%d requests after forgetting", len(requests))
+	h.faults.ClearRequests()
+	if requests := h.faults.Requests(); len(requests) != 0 {
+		t.Fatalf("got %d requests after ClearRequests, want 0", len(requests))
 	}
 }
 
-func TestRulesComeAndGoWhileRequestsPass(t *testing.T) {
+func TestInjector_ConcurrentRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		h := newHarness(t)
 		var clients sync.WaitGroup
 		for i := range 10 {
 			clients.Go(func() {
 				for range 20 {
-					w.try(http.MethodGet, fmt.Sprintf("%s/%d", pods, i))
+					h.try(http.MethodGet, fmt.Sprintf("%s/%d", pods, i))
 				}
 			})
 			clients.Go(func() {
 				for range 20 {
-					w.watch(t.Context(), pods).Close()
+					h.watch(t.Context(), pods).Close()
 				}
 			})
 		}
 		for range 50 {
-			remove := w.faults.Add(fault.On("GET", "").Probability(0.5, 1).Delay(time.Millisecond))
-			heal := w.faults.Add(fault.On("GET", "").Probability(0.5, 1).Stall())
-			w.faults.Add(fault.On("watch", "").Times(1).Cut())
+			removeDelay := h.faults.Add(fault.On("GET", "").Probability(0.5, 1).Delay(time.Millisecond))
+			removeStall := h.faults.Add(fault.On("GET", "").Probability(0.5, 1).Stall())
+			h.faults.Add(fault.On("watch", "").Times(1).Cut())
 			time.Sleep(time.Millisecond)
-			remove()
-			heal()
+			removeDelay()
+			removeStall()
 		}
 		clients.Wait()
-		for _, request := range w.faults.Requests() {
+		for _, request := range h.faults.Requests() {
 			if request.End.IsZero() {
-				t.Fatalf("still open: %+v", request)
+				t.Fatalf("request is still open: %+v", request)
 			}
 		}
 	})
