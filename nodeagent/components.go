@@ -139,7 +139,7 @@ func (n *NodeAgent) newProcessServer() (err error) {
 func (n *NodeAgent) newRuntime() (err error) {
 	config := cri.Config{
 		Endpoint: n.config.ContainerRuntimeEndpoint, ImageEndpoint: n.config.ImageServiceEndpoint,
-		Provisioner: n.volumes, Events: n.Events, Root: n.path("pods"), LogDir: n.config.PodLogsDir,
+		Provisioner: n.volumes, Events: n.Events, Root: n.path("pods"), LogDir: n.config.PodLogsDir, ContainerLogDir: n.config.ContainerLogsDir,
 		ClusterDNS: n.config.ClusterDNS, ClusterDomain: n.config.ClusterDomain, NodeIPs: n.Node.HostIPs,
 		ContainerLogMaxSize: n.config.ContainerLogMaxSize, ContainerLogMaxFiles: n.config.ContainerLogMaxFiles,
 		ResolvConf: n.config.ResolvConf, SeccompDefault: n.config.SeccompDefault, AllowedUnsafeSysctls: n.config.AllowedUnsafeSysctls,

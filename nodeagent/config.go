@@ -70,6 +70,9 @@ type Config struct {
 
 	// PodLogsDir is the directory of container logs. Defaults to /var/log/pods, and to logs in DataDir for RuntimeProcess.
 	PodLogsDir string
+	// ContainerLogsDir is the directory of a link to each container log, which log shippers look for. Defaults to
+	// /var/log/containers for RuntimeCRI, or to containers next to PodLogsDir if that is set.
+	ContainerLogsDir string
 	// ContainerLogMaxSize is the size in bytes at which a log is rotated; a negative size disables rotation.
 	// ContainerLogMaxFiles is the number of files per container, at least 2. They default to 10 MiB and 5.
 	ContainerLogMaxSize  int64
@@ -131,6 +134,7 @@ func (c Config) withDefaults() (Config, error) {
 	case RuntimeCRI:
 		c.ContainerRuntimeEndpoint = cmp.Or(c.ContainerRuntimeEndpoint, defaultEndpoint)
 		c.PodLogsDir = cmp.Or(c.PodLogsDir, "/var/log/pods")
+		c.ContainerLogsDir = cmp.Or(c.ContainerLogsDir, filepath.Join(filepath.Dir(c.PodLogsDir), "containers"))
 	case RuntimeProcess:
 		if c.ContainerRuntimeEndpoint != "" {
 			fail("ContainerRuntimeEndpoint must be empty with Runtime %s", RuntimeProcess)

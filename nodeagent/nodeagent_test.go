@@ -194,6 +194,33 @@ func TestNodeAgent_DownwardAPIWithoutLimits(t *testing.T) {
 	})
 }
 
+// TestNodeAgent_ContainerLogLinks checks that log shippers find a link for each container log next to the pod logs.
+func TestNodeAgent_ContainerLogLinks(t *testing.T) {
+	config := newConfig(t, job)
+	socket := filepath.Join(config.DataDir, "runtime.sock")
+	runtime, err := process.New(process.Config{Root: filepath.Join(config.DataDir, "runtime"), Socket: socket, Shim: []string{"/proc/self/exe"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- runtime.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	logs := t.TempDir()
+	config.Runtime, config.ContainerRuntimeEndpoint, config.PodLogsDir = nodeagent.RuntimeCRI, "unix://"+socket, filepath.Join(logs, "pods")
+	run(t, config, func(*nodeagent.NodeAgent) {
+		eventually(t, "a link to the log", func() bool {
+			links, err := filepath.Glob(filepath.Join(logs, "containers", "job-n1_default_main-*.log"))
+			return err == nil && len(links) == 1
+		})
+	})
+}
+
 func TestNodeAgent_MaxPods(t *testing.T) {
 	longRunning := strings.NewReplacer(`["true"]`, `["sleep", "1000"]`, "hostNetwork: true", "hostNetwork: true\n  terminationGracePeriodSeconds: 1")
 	config := newConfig(t, longRunning.Replace(job), strings.Replace(longRunning.Replace(job), "name: job", "name: more", 1))
