@@ -39,18 +39,18 @@ func bindSubPath(volume, subPath, target string) error {
 
 // openSubPath opens the subPath of the volume and creates missing directories. Links are followed as long as they stay in the
 // volume.
-func openSubPath(volume, subPath string) (*os.File, error) {
+func openSubPath(volumePath, subPath string) (*os.File, error) {
 	if !filepath.IsLocal(subPath) {
 		return nil, errors.New("escapes the volume")
 	}
-	root, err := os.OpenRoot(volume)
+	volume, err := os.Open(volumePath)
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
+	defer volume.Close()
 	file, err := openBeneath(volume, subPath)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := root.MkdirAll(subPath, 0o750); err != nil {
+		if err := createDirs(volume, filepath.Clean(subPath)); err != nil {
 			return nil, err
 		}
 		return openBeneath(volume, subPath)
@@ -60,19 +60,63 @@ func openSubPath(volume, subPath string) (*os.File, error) {
 
 // openBeneath lets the kernel resolve the path in one step, which no other process can interfere with. O_PATH opens the file
 // without reading it: opening has no effect on a device or a pipe.
-func openBeneath(volume, subPath string) (*os.File, error) {
-	dir, err := os.Open(volume)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	fd, err := unix.Openat2(int(dir.Fd()), subPath, &unix.OpenHow{
+func openBeneath(volume *os.File, subPath string) (*os.File, error) {
+	path := filepath.Join(volume.Name(), subPath)
+	fd, err := unix.Openat2(int(volume.Fd()), subPath, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
-		return nil, &fs.PathError{Op: "openat2", Path: filepath.Join(volume, subPath), Err: err}
+		return nil, &fs.PathError{Op: "openat2", Path: path, Err: err}
 	}
-	return os.NewFile(uintptr(fd), filepath.Join(volume, subPath)), nil
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// createDirs creates the missing directories of the subPath. They get the mode of the volume, as the kubelet's do: containers
+// of other users and of the volume's group can use them as they can use the volume.
+func createDirs(volume *os.File, subPath string) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(volume.Fd()), &stat); err != nil {
+		return &fs.PathError{Op: "fstat", Path: volume.Name(), Err: err}
+	}
+	for i := range len(subPath) + 1 {
+		if i < len(subPath) && subPath[i] != '/' {
+			continue
+		}
+		dir, err := openBeneath(volume, subPath[:i])
+		if errors.Is(err, fs.ErrNotExist) {
+			err = createDir(volume, subPath[:i], stat.Mode&0o7777)
+		} else if err == nil {
+			err = dir.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// createDir creates one directory and sets its mode independent of the umask. It does not follow a link that takes the place
+// of the new directory.
+func createDir(volume *os.File, subPath string, mode uint32) error {
+	parent, err := openBeneath(volume, filepath.Dir(subPath))
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	path, name := filepath.Join(volume.Name(), subPath), filepath.Base(subPath)
+	if err := unix.Mkdirat(int(parent.Fd()), name, mode); err != nil {
+		return &fs.PathError{Op: "mkdirat", Path: path, Err: err}
+	}
+	fd, err := unix.Openat(int(parent.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "openat", Path: path, Err: err}
+	}
+	dir := os.NewFile(uintptr(fd), path)
+	defer dir.Close()
+	if err := unix.Fchmod(fd, mode); err != nil {
+		return &fs.PathError{Op: "fchmod", Path: path, Err: err}
+	}
+	return nil
 }
 
 func createMountPoint(target string, isDir bool) error {

@@ -1,0 +1,81 @@
+package cri_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const mountNamespaceEnv = "HERALD_TEST_MOUNT_NAMESPACE"
+
+// inMountNamespace runs the calling test again in a child process with its own mount namespace, where it runs test. Nothing
+// that the child mounts is visible elsewhere, and nothing has to be unmounted.
+func inMountNamespace(t *testing.T, test func()) {
+	t.Helper()
+	if os.Getenv(mountNamespaceEnv) != "" {
+		test()
+		return
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs a mount namespace; run as root")
+	}
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	child.Env = append(os.Environ(), mountNamespaceEnv+"=1")
+	child.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // Go makes all its mounts private
+	if output, err := child.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+}
+
+// podWithSubPath returns a pod that mounts the subPath of the volume data.
+func podWithSubPath(subPath string) *v1.Pod {
+	return newPod(func(pod *v1.Pod) {
+		pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{}}}}
+		pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/d", SubPath: subPath}}
+	})
+}
+
+// A container of any user must be able to use a directory that is created for its subPath, as far as it may use the volume.
+func TestSubPath_ModeOfVolume(t *testing.T) {
+	inMountNamespace(t, func() {
+		inBubble(t, func(h *harness) {
+			defer unix.Umask(unix.Umask(0o077))
+			volume := filepath.Join(h.root, "data")
+			h.mkdir(volume + "/existing")
+			if err := errors.Join(os.Chown(volume, 0, 2000), os.Chmod(volume, 0o777|os.ModeSetgid), os.Chmod(volume+"/existing", 0o700)); err != nil {
+				h.Fatal(err)
+			}
+			for uid, subPath := range map[types.UID]string{"uid-1": "created/below", "uid-2": "existing/below"} {
+				pod := podWithSubPath(subPath)
+				withUID(uid)(pod)
+				if err := h.startFirst(h.Context(), pod); err != nil {
+					h.Fatal(err)
+				}
+			}
+			for name, want := range map[string]struct {
+				mode  os.FileMode
+				group uint32
+			}{
+				"created":        {0o777 | os.ModeSetgid, 2000},
+				"created/below":  {0o777 | os.ModeSetgid, 2000},
+				"existing":       {0o700, 0},
+				"existing/below": {0o777 | os.ModeSetgid, 0},
+			} {
+				info, err := os.Stat(filepath.Join(volume, name))
+				if err != nil {
+					h.Fatal(err)
+				}
+				if mode, group := info.Mode()&^os.ModeDir, info.Sys().(*syscall.Stat_t).Gid; mode != want.mode || group != want.group {
+					h.Errorf("%s: got mode %v and group %d, want %v and %d", name, mode, group, want.mode, want.group)
+				}
+			}
+		})
+	})
+}
