@@ -43,7 +43,8 @@ func openSubPath(volumePath, subPath string) (*os.File, error) {
 	if !filepath.IsLocal(subPath) {
 		return nil, errors.New("escapes the volume")
 	}
-	volume, err := os.Open(volumePath)
+	// O_PATH: a hostPath volume may be a pipe, which would block, or a device, which must not be opened.
+	volume, err := os.OpenFile(volumePath, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}

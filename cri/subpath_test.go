@@ -5,8 +5,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -78,4 +80,38 @@ func TestSubPath_ModeOfVolume(t *testing.T) {
 			}
 		})
 	})
+}
+
+func TestSubPath_VolumeIsNotDirectory(t *testing.T) {
+	tests := map[string]func(path string) error{
+		"pipe":   func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"device": func(path string) error { return os.Symlink("/dev/tty", path) },
+		"file":   func(path string) error { return os.WriteFile(path, nil, 0o600) },
+	}
+	for name, create := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, t.TempDir()) // a blocking open would hang a bubble
+			volume := filepath.Join(h.root, "data")
+			if err := create(volume); err != nil {
+				t.Fatal(err)
+			}
+			pod := podWithSubPath("below")
+			id := h.startSandbox(pod)
+			done := make(chan error, 1)
+			go func() { done <- h.StartContainer(t.Context(), pod, id, firstStart(pod)) }()
+			select {
+			case err := <-done:
+				const want = "not a directory"
+				if err == nil || !strings.Contains(err.Error(), want) || waitingReason(err) != "CreateContainerConfigError" {
+					t.Errorf("got %s: %v, want %s", waitingReason(err), err, want)
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("StartContainer blocks on the volume")
+				if pipe, err := os.OpenFile(volume, os.O_RDWR, 0); err == nil { // ends the call
+					pipe.Close()
+				}
+				<-done
+			}
+		})
+	}
 }
