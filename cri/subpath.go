@@ -14,7 +14,8 @@ import (
 // once, without ever leaving the volume, and the opened file is bind-mounted to a target that only this package writes to; the
 // runtime mounts that target. The bind mount is needed only until the container runs: a container keeps its mounts.
 
-// bindSubPath bind-mounts the subPath of the volume to target.
+// bindSubPath bind-mounts the subPath of the volume to target. As with the kubelet, what is mounted below the subPath already
+// is not visible in the container; what is mounted later is, if the volumeMount asks for propagation.
 func bindSubPath(volume, subPath, target string) error {
 	file, err := openSubPath(volume, subPath)
 	if err != nil {
@@ -31,7 +32,7 @@ func bindSubPath(volume, subPath, target string) error {
 	if err := createMountPoint(target, info.IsDir()); err != nil {
 		return err
 	}
-	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), target, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind mount %s of %s to %s: %w", subPath, volume, target, err)
 	}
 	return nil
@@ -137,7 +138,12 @@ func createMountPoint(target string, isDir bool) error {
 // unmountSubPath undoes bindSubPath. It returns nil if the target does not exist. It only removes the empty mount point, never
 // content.
 func unmountSubPath(target string) error {
-	err := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	// The target may have received mounts of the host below the volume. Without MS_SLAVE, detaching them would detach the
+	// host's own.
+	err := unix.Mount("", target, "", unix.MS_SLAVE|unix.MS_REC, "")
+	if err == nil {
+		err = unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	}
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("unmount %s: %w", target, err)
 	}

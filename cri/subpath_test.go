@@ -1,15 +1,19 @@
 package cri_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -114,4 +118,64 @@ func TestSubPath_VolumeIsNotDirectory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// With shared mounts, which systemd makes the default, the bind mount of a subPath and the volume are peers: a mount below one
+// appears below the other, and so does its removal.
+func TestSubPath_UnmountSparesVolume(t *testing.T) {
+	inMountNamespace(t, func() {
+		root := t.TempDir()
+		if err := unix.Mount("tmpfs", root, "tmpfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { // the directory is removed next
+			if err := unix.Unmount(root, unix.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := unix.Mount("", root, "", unix.MS_SHARED, ""); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			h := newHarness(t, root)
+			mountAt := func(dir string) {
+				h.mkdir(filepath.Join(root, dir))
+				if err := unix.Mount("tmpfs", filepath.Join(root, dir), "tmpfs", 0, ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			mountAt("data/sub/before")
+			mountAt("data/sub/before/nested")
+			var bound bool
+			h.fake.inject("CreateContainer", func(_ context.Context, execute func() (any, error)) (any, error) {
+				_, err := os.Stat(filepath.Join(root, "pods/uid-1/volume-subpaths/web/0/before"))
+				bound = err == nil
+				mountAt("data/sub/during")
+				mountAt("data/sub/during/nested")
+				return execute()
+			})
+			h.startPod(podWithSubPath("sub"))
+			want := []string{"", "/data/sub/before", "/data/sub/before/nested", "/data/sub/during", "/data/sub/during/nested"}
+			if diff := cmp.Diff(want, mountsBelow(t, root)); diff != "" || !bound {
+				t.Errorf("bound %t, mounts (-want +got):\n%s", bound, diff)
+			}
+		})
+	})
+}
+
+// mountsBelow returns the mount points at and below root, relative to it.
+func mountsBelow(t *testing.T, root string) []string {
+	t.Helper()
+	content, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mounts []string
+	for line := range strings.Lines(string(content)) {
+		if name, ok := strings.CutPrefix(strings.Fields(line)[4], root); ok {
+			mounts = append(mounts, name)
+		}
+	}
+	slices.Sort(mounts)
+	return mounts
 }
