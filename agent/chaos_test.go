@@ -17,6 +17,9 @@ var chaosActions = []string{
 // TestChaos runs random actions. Afterwards exactly the desired pods are running, no container ever ran twice at a time, and
 // the API server shows the node's statuses.
 func TestChaos(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs long random histories")
+	}
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			stateDir := t.TempDir()

@@ -36,6 +36,9 @@ func (h *hangingTransport) RoundTrip(request *http.Request) (*http.Response, err
 }
 
 func TestF16_StopWhileServerHangs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for the flush timeout in real time")
+	}
 	server := heraldtest.NewAPIServer()
 	server.AddNode("n1")
 	transport := &hangingTransport{RoundTripper: server.Transport()}
@@ -94,6 +97,9 @@ func readPID(t *testing.T, file string) (pid int) {
 const constrainedVariable = "HERALD_TEST_CONSTRAINED_AGENT"
 
 func TestF28_ConstrainedAgent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs an agent in real time")
+	}
 	config := newConfig(t, job, strings.NewReplacer("name: job", "name: web", `["true"]`, `["sleep", "1000"]`,
 		"hostNetwork: true", "hostNetwork: true\n  terminationGracePeriodSeconds: 1").Replace(job))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

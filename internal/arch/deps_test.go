@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -102,15 +103,34 @@ func modulesOf(packages []listed) map[string]string {
 
 func weightLines(t *testing.T) string {
 	t.Helper()
+	packages := map[string]listed{}
+	for _, pkg := range goList(t, "-deps", "./...") {
+		packages[pkg.ImportPath] = pkg
+	}
 	var lines strings.Builder
 	for _, entry := range arch.Layout {
 		external := 0
-		for _, pkg := range goList(t, "-deps", "./"+entry.Path) {
-			if _, inside := relative(pkg.ImportPath); !inside && !pkg.Standard {
+		for path := range reachable(packages, path.Join(module, entry.Path)) {
+			if _, inside := relative(path); !inside && !packages[path].Standard {
 				external++
 			}
 		}
 		fmt.Fprintf(&lines, "%s %d\n", entry.Path, external)
 	}
 	return lines.String()
+}
+
+// reachable returns the package and everything that it imports, directly or indirectly.
+func reachable(packages map[string]listed, importPath string) map[string]bool {
+	found, pending := map[string]bool{}, []string{importPath}
+	for len(pending) > 0 {
+		next := pending[len(pending)-1]
+		pending = pending[:len(pending)-1]
+		if _, known := packages[next]; found[next] || !known {
+			continue
+		}
+		found[next] = true
+		pending = append(pending, packages[next].Imports...)
+	}
+	return found
 }
