@@ -1,6 +1,7 @@
 package derive
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -34,9 +35,32 @@ func computePhase(
 // affects the phase one sync later (PH-2).
 func (d *derivation) setPhase(status *v1.PodStatus) {
 	statuses := initAndRegular(status)
-	counts, phase := computePhase(d.Pod, statuses, d.Terminating, d.initialized)
+	counts, phase := computePhase(d.Pod, d.withRestarting(statuses), d.Terminating, d.initialized)
 	explained := d.resolvePhase(phase, &counts, statuses)
 	status.Phase, status.Reason, status.Message = explained.phase, explained.reason, explained.message
+}
+
+// withRestarting marks the containers that stopped because all containers restart, so that they count as restartable, whatever
+// the policy (PH-4). The kubelet removes their records; here they stay.
+func (d *derivation) withRestarting(statuses []v1.ContainerStatus) []v1.ContainerStatus {
+	if !d.restartingAll || d.Terminating {
+		return statuses
+	}
+	exitedAt := restart.LastRestartAll(&d.Pod.Spec, d.runtimePod)
+	statuses = slices.Clone(statuses)
+	for i := range statuses {
+		instance, terminated := d.runtimePod.Newest(statuses[i].Name), statuses[i].State.Terminated
+		if terminated == nil || instance == nil || instance.Exit == nil || exitedAt.IsZero() {
+			continue
+		}
+		isOld := !instance.CreatedAt.After(exitedAt) || !instance.CreatedAt.After(d.RestartAllAt)
+		if isOld && instance.Exit.FinishedAt.After(exitedAt) {
+			restarting := *terminated
+			restarting.Reason = reasonRestartingAll
+			statuses[i].State.Terminated = &restarting
+		}
+	}
+	return statuses
 }
 
 // containerCounts counts containers by their effect on the phase. Ephemeral containers have none (PH-5).

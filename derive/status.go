@@ -30,6 +30,9 @@ type Input struct {
 	Node   NodeInfo
 	// Eviction is set if the pod must fail, whatever its containers do (PH-19).
 	Eviction *Eviction
+	// RestartAllAt is when the agent began to restart all containers because one exited. Zero if it did not, or if only the
+	// exit is known.
+	RestartAllAt time.Time
 	// Terminating reports that the pod's containers were stopped for good: none restarts, whatever the restart policy (PH-9).
 	Terminating bool
 	Now         time.Time

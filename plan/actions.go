@@ -27,6 +27,8 @@ type Input struct {
 	Unhealthy map[observed.ContainerID]string
 	// Backoff is the Backoff of the last Actions, or nil.
 	Backoff Backoff
+	// RestartAll is the RestartAll of the last Actions, or the zero value.
+	RestartAll RestartAll
 	// StartTime is when the pod started; activeDeadlineSeconds counts from it. Zero if the pod has not started.
 	StartTime time.Time
 	Now       time.Time
@@ -54,6 +56,8 @@ type Actions struct {
 	RequeueAt time.Time
 	// Backoff is to be passed to the next call.
 	Backoff Backoff
+	// RestartAll is to be passed to the next call.
+	RestartAll RestartAll
 }
 
 // NewSandbox is a sandbox to create. The attempt numbers of a pod only increase.
@@ -75,7 +79,7 @@ func ComputeActions(in Input) Actions {
 	if p.runtimePod == nil {
 		p.runtimePod = &observed.Pod{}
 	}
-	p.restartAllAt = restart.LastRestartAll(&in.Pod.Spec, p.runtimePod)
+	p.noticeRestartAll()
 	p.sandboxID, p.hasSandbox = usableSandbox(in.Pod, p.runtimePod)
 	p.actions.Backoff = p.updateBackoff()
 	p.compute()
@@ -90,7 +94,7 @@ type planner struct {
 	// sandboxID is the ID of the usable sandbox, if hasSandbox.
 	sandboxID  string
 	hasSandbox bool
-	// restartAllAt is when a container last exited so that all containers restart. Zero if none did.
+	// restartAllAt is when all containers began to restart because of an exit. Zero if they did not.
 	restartAllAt time.Time
 	actions      Actions
 }

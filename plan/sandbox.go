@@ -2,10 +2,12 @@ package plan
 
 import (
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/internal/restart"
 	"github.com/heraldnode/herald/observed"
 )
 
@@ -39,6 +41,36 @@ func (p *planner) replaceSandbox() {
 	}
 }
 
+// RestartAll is the last restart of all containers of a pod. The zero value knows nothing: an agent that starts with it takes
+// the exit as the beginning, so that it does not restart again what an earlier agent restarted.
+type RestartAll struct {
+	// Known is false before the first call.
+	Known bool
+	// ExitedAt is when the container exited that caused the restart. Zero if there was none.
+	ExitedAt time.Time
+	// NoticedAt is when the restart began. Instances that were created between the exit and this time restart too: they were
+	// started by a step that did not know of the exit.
+	NoticedAt time.Time
+}
+
+func (p *planner) noticeRestartAll() {
+	exitedAt := restart.LastRestartAll(&p.Pod.Spec, p.runtimePod)
+	last := p.RestartAll
+	switch {
+	case !last.Known:
+		last = RestartAll{Known: true, ExitedAt: exitedAt, NoticedAt: exitedAt}
+	case exitedAt.After(last.ExitedAt):
+		last.ExitedAt, last.NoticedAt = exitedAt, exitedAt
+		if p.Now.After(exitedAt) {
+			last.NoticedAt = p.Now
+		}
+	}
+	p.actions.RestartAll, p.restartAllAt = last, exitedAt
+	if exitedAt.Equal(last.ExitedAt) {
+		p.restartAllAt = last.NoticedAt
+	}
+}
+
 // isBeforeRestartAll reports whether the instance was created before the last restart of all containers. The kubelet removes
 // such instances. Here they are replaced, not deleted, so that their logs and exit codes survive and a crashed agent can
 // continue.
@@ -47,7 +79,8 @@ func (p *planner) isBeforeRestartAll(instance *observed.Container) bool {
 }
 
 // stopForRestartAll stops the instances from before a restart of all containers, sidecars after all others (PW-25). It
-// reports whether there were any. Nothing starts until they have stopped.
+// reports whether there were any. Nothing starts until they have stopped, without a grace period or a preStop hook, as in the
+// kubelet (A18).
 func (p *planner) stopForRestartAll() bool {
 	for _, sidecars := range []bool{false, true} {
 		for i := range p.runtimePod.Containers {

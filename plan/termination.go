@@ -23,7 +23,8 @@ type Stop struct {
 	ID observed.ContainerID
 	// Container is the instance's spec, or nil if the pod no longer has a container of that name.
 	Container *v1.Container
-	// Grace is the time for the preStop hook and the termination together.
+	// Grace is the time for the preStop hook and the termination together. Zero skips the hook; the runtime still gets
+	// two seconds to stop the instance (PW-24).
 	Grace  time.Duration
 	Reason StopReason
 	// Message is the text of the event.
@@ -117,10 +118,12 @@ func toDuration(seconds int64) time.Duration {
 }
 
 // stopGracePeriod returns the grace period of the failed probe if it has one, else the pod's. The probe's does not apply to a
-// pod that is being deleted (PRB-39).
+// pod that is being deleted (PRB-39). A restart of all containers has none: it is part of the pod's normal work.
 func stopGracePeriod(pod *v1.Pod, container *v1.Container, reason StopReason) time.Duration {
 	var probe *v1.Probe
 	switch {
+	case reason == StopRestartAll:
+		return 0
 	case container == nil:
 	case reason == StopLivenessProbe:
 		probe = container.LivenessProbe

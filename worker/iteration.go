@@ -41,6 +41,7 @@ type syncState struct {
 	// minObserved is when the worker last acted on the pod, or when it was added. Older observations are not used (PW-26).
 	minObserved time.Time
 	backoff     plan.Backoff
+	restartAll  plan.RestartAll
 	// startFailures holds the containers that failed to start, until they start.
 	startFailures map[string]startFailure
 	// consecutiveActions counts the iterations in a row that acted on the pod.

@@ -94,7 +94,8 @@ func (snap *snapshot) computeActions(iter *iteration) plan.Actions {
 	pod.Status = *snap.status()
 	in := plan.Input{
 		Pod: &pod, Observed: snap.runtimePod, Unhealthy: snap.unhealthy, Backoff: iter.state.backoff, Now: iter.now,
-		Started: map[observed.ContainerID]bool{},
+		RestartAll: iter.state.restartAll,
+		Started:    map[observed.ContainerID]bool{},
 	}
 	for id, results := range snap.probes {
 		in.Started[id] = results.Startup == derive.ProbeSuccess
@@ -110,6 +111,7 @@ func (w *Workers) statusInput(iter *iteration, snap *snapshot) derive.Input {
 	return derive.Input{
 		Pod: snap.pod, Previous: snap.previous, Observed: snap.runtimePod, Probes: snap.probes, Waiting: iter.state.waiting(),
 		Resize: w.config.ResizeState(iter.uid), Node: w.config.NodeInfo(), Now: time.Now(),
+		RestartAllAt: iter.state.restartAll.NoticedAt,
 	}
 }
 

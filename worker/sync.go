@@ -33,7 +33,7 @@ func (w *Workers) sync(ctx context.Context, iter *iteration) result {
 		return w.retry(iter, err)
 	}
 	actions := snap.computeActions(iter)
-	iter.state.backoff = actions.Backoff
+	iter.state.backoff, iter.state.restartAll = actions.Backoff, actions.RestartAll
 	status := w.publish(iter, w.syncInput(iter, snap, actions))
 	iter.state.consecutiveRejections = 0
 	w.reportBackoffs(iter, actions.Waiting)

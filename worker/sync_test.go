@@ -454,3 +454,62 @@ func TestB12_PanicRecovered(t *testing.T) {
 		})
 	}
 }
+
+// A18: upstream e2e "should restart all containers on regular container exit", "... on sidecar container exit"
+func TestSync_RestartAllContainers(t *testing.T) {
+	always, never := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever
+	rules := []v1.ContainerRestartRule{{
+		Action:    v1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+	}}
+	hook := &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 20}}}
+	sidecarExits := func(pod *v1.Pod) {
+		pod.Spec.InitContainers = []v1.Container{
+			{Name: "init", Image: "i:1"}, {Name: "sidecar", Image: "s:1", RestartPolicy: &always, Lifecycle: hook},
+			{Name: "source", Image: "s:1", RestartPolicy: &always, RestartPolicyRules: rules},
+		}
+	}
+	ignoresTERM := fakeruntime.Script{StopDuration: fakeruntime.Forever, PreStopDuration: 20 * time.Second}
+	tests := map[string]struct {
+		pod   *v1.Pod
+		runs  time.Duration // until the container "source" exits
+		names string
+	}{
+		"regular container exits": {newAPIPod("web", withContainers("source", "regular"), func(pod *v1.Pod) {
+			pod.Spec.InitContainers = []v1.Container{
+				{Name: "init", Image: "i:1"}, {Name: "sidecar", Image: "s:1", RestartPolicy: &always, Lifecycle: hook},
+			}
+			pod.Spec.Containers[0].RestartPolicy, pod.Spec.Containers[0].RestartPolicyRules = &never, rules
+		}), 10 * time.Millisecond, "init sidecar source regular"},
+		"sidecar exits":               {newAPIPod("web", withContainers("regular"), sidecarExits), 30 * time.Second, "init sidecar source regular"},
+		"sidecar exits during a pull": {newAPIPod("web", withContainers("regular"), sidecarExits), 50 * time.Millisecond, "init sidecar source regular"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(h *harness) {
+				test.pod.Spec.RestartPolicy = v1.RestartPolicyNever
+				h.runtime.SetScript("init", fakeruntime.Script{RunDuration: time.Millisecond})
+				h.runtime.SetScript("sidecar", ignoresTERM)
+				h.runtime.SetScript("source", fakeruntime.Script{RunDuration: test.runs, ExitCode: 42, StopDuration: fakeruntime.Forever})
+				slow := ignoresTERM
+				slow.PullDuration = 100 * time.Millisecond // started after the first exit of source
+				h.runtime.SetScript("regular", slow)
+				h.create(test.pod)
+				h.advance(test.runs)
+				h.runtime.SetScript("source", ignoresTERM)
+				h.advance(10 * time.Second)
+				h.wantPhase(test.pod, v1.PodRunning)
+				status := h.status(test.pod)
+				restarted := map[string]bool{}
+				for _, container := range slices.Concat(status.InitContainerStatuses, status.ContainerStatuses) {
+					restarted[container.Name] = container.RestartCount == 1 && container.LastTerminationState.Terminated != nil
+				}
+				for container := range strings.FieldsSeq(test.names) {
+					if !restarted[container] {
+						h.Errorf("container %s: got no restart after 10s; transcript:\n%s", container, strings.Join(h.runtime.Transcript(), "\n"))
+					}
+				}
+			})
+		})
+	}
+}
