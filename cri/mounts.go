@@ -30,6 +30,10 @@ const (
 
 func (r *Runtime) podDir(uid podid.UID) string { return filepath.Join(r.config.Root, string(uid)) }
 
+func (r *Runtime) messagesDir(uid podid.UID, container string) string {
+	return filepath.Join(r.podDir(uid), messagesDirName, container)
+}
+
 // mountVolumes returns the container's volume mounts with their host paths. The caller calls unmount, which is never nil, once
 // the container runs or has failed to.
 func (r *Runtime) mountVolumes(ctx context.Context, pod *v1.Pod, container *v1.Container, values map[string]string) (
@@ -136,7 +140,7 @@ func (r *Runtime) writeHostsFile(pod *v1.Pod, ips []netip.Addr) (string, error) 
 // createMessageFile creates the empty termination message file of an instance. An existing file belongs to an instance with
 // the same restart count that never ran or that the runtime forgot; it is truncated.
 func (r *Runtime) createMessageFile(pod *v1.Pod, start plan.Start) (string, error) {
-	dir := filepath.Join(r.podDir(podid.UID(pod.UID)), messagesDirName, start.Container.Name)
+	dir := r.messagesDir(podid.UID(pod.UID), start.Container.Name)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", err
 	}

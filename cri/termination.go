@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -44,14 +45,7 @@ func (r *Runtime) observedExit(status *runtimeapi.ContainerStatus) *observed.Exi
 // and its policy allows it, it returns the end of the log.
 func (r *Runtime) terminationMessage(status *runtimeapi.ContainerStatus) string {
 	annotations := status.Annotations
-	message := ""
-	if messagePath := annotations[criconfig.AnnotationTerminationMessagePath]; messagePath != "" {
-		for _, mount := range status.Mounts {
-			if mount.ContainerPath == criconfig.AbsolutePath(messagePath) {
-				message = readMessageFile(mount.HostPath)
-			}
-		}
-	}
+	message := r.fileMessage(status)
 	fallback := annotations[criconfig.AnnotationTerminationMessagePolicy] == string(v1.TerminationMessageFallbackToLogsOnError)
 	if message != "" || !fallback || status.ExitCode == 0 || status.Reason == "ContainerCannotRun" {
 		return message
@@ -61,6 +55,24 @@ func (r *Runtime) terminationMessage(status *runtimeapi.ContainerStatus) string 
 		return "Error on reading termination message from logs: " + err.Error()
 	}
 	return tail
+}
+
+// fileMessage returns the content of the termination message file that createMessageFile created for the container. If the
+// spec mounts something else at the path, nothing is read, unlike in the kubelet: it could be any file of the host, which the
+// agent reads as root.
+func (r *Runtime) fileMessage(status *runtimeapi.ContainerStatus) string {
+	messagePath := status.Annotations[criconfig.AnnotationTerminationMessagePath]
+	uid, _, ok := criconfig.Owner(status.Labels)
+	if messagePath == "" || !ok {
+		return ""
+	}
+	dir := r.messagesDir(uid, status.Labels[criconfig.LabelContainerName])
+	for _, mount := range status.Mounts {
+		if mount.ContainerPath == criconfig.AbsolutePath(messagePath) && filepath.Dir(mount.HostPath) == dir {
+			return readMessageFile(mount.HostPath)
+		}
+	}
+	return ""
 }
 
 // readMessageFile returns the end of a termination message file. The container controls the file: links are not followed,

@@ -138,3 +138,33 @@ func TestTerminationMessage_NoLinksFollowed(t *testing.T) {
 		})
 	}
 }
+
+// The spec may mount any file of the host at the path. The agent reads files as root, and the message is public.
+func TestTerminationMessage_MountedBySpec(t *testing.T) {
+	const secret = "the node's secret"
+	tests := map[string]struct {
+		policy v1.TerminationMessagePolicy
+		want   string
+	}{
+		"file policy":      {v1.TerminationMessageReadFile, ""},
+		"fallback to logs": {v1.TerminationMessageFallbackToLogsOnError, "crash\n"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(h *harness) {
+				pod := newPod(func(pod *v1.Pod) {
+					pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{}}}}
+					container := &pod.Spec.Containers[0]
+					container.VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/dev/termination-log"}}
+					container.TerminationMessagePath, container.TerminationMessagePolicy = "/dev/termination-log", test.policy
+				})
+				h.writeFile(filepath.Join(h.root, "data"), secret)
+				h.writeFile(filepath.Join(h.root, "logs/prod_shop_uid-1/web/0.log"), criLog("F crash"))
+				h.fake.exit(h.startPod(pod).ID.ID, 1)
+				if got := h.onlyContainer(pod).Exit.Message; got != test.want {
+					h.Errorf("got message %q, want %q", got, test.want)
+				}
+			})
+		})
+	}
+}
