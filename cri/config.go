@@ -91,8 +91,8 @@ type Config struct {
 	// to the machine's memory.
 	MemoryCapacity int64
 
-	// RequestTimeout bounds each call to the runtime, in addition to the time that the call itself asks for. Defaults to
-	// 2 minutes.
+	// RequestTimeout bounds each call to the runtime except for image pulls, in addition to the time that the call itself asks
+	// for. Defaults to 2 minutes.
 	RequestTimeout time.Duration
 	// Logger receives errors that are not returned to a caller. Defaults to slog.DiscardHandler.
 	Logger *slog.Logger

@@ -19,12 +19,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-const (
-	// maxResponseSize fits a list of about 10 000 containers with their labels and annotations.
-	maxResponseSize = 64 << 20
-	// pullTimeout ends a pull that the runtime's own progress timeout does not end.
-	pullTimeout = time.Hour
-)
+// maxResponseSize fits a list of about 10 000 containers with their labels and annotations.
+const maxResponseSize = 64 << 20
 
 // connect prepares the connection to a socket. The first call establishes it. After a failure, calls fail at once and gRPC
 // reconnects 0.1 to 3 s later.
@@ -114,7 +110,8 @@ func awaitDeadline(ctx context.Context) {
 	}
 }
 
-// callTimeout returns how long a response may take. 0 is no limit: a command without a timeout ends with its context.
+// callTimeout returns how long a response may take. 0 is no limit: a command without a timeout ends with its context. So does a
+// pull, which the runtime cancels when it makes no progress.
 func callTimeout(request any, requestTimeout time.Duration) time.Duration {
 	switch request := request.(type) {
 	case *runtimeapi.RunPodSandboxRequest:
@@ -127,7 +124,7 @@ func callTimeout(request any, requestTimeout time.Duration) time.Duration {
 		}
 		return time.Duration(request.Timeout)*time.Second + requestTimeout
 	case *runtimeapi.PullImageRequest:
-		return pullTimeout
+		return 0
 	default:
 		return requestTimeout
 	}
