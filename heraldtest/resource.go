@@ -1,38 +1,46 @@
 package heraldtest
 
 import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"time"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// resource is what the server knows of one kind of object. Its functions change the object they are given first, which
-// is a copy, and read the other.
+// resource describes one kind of object. Its functions modify their first argument, a copy, and only read the second.
 type resource struct {
 	name, kind string
-	apiGroup   string // "" for the core group
+	apiGroup   string // "": the core group
 	namespaced bool
-	empty      func() object
-	emptyList  func() runtime.Object
-	// fields are what a field selector can see.
+	newObject  func() object
+	newList    func() runtime.Object
+	// fields returns the fields that field selectors support.
 	fields func(object) fields.Set
-	// onCreate resets what a creator may not set; nil for nothing.
-	onCreate func(created object)
-	// onUpdate and onStatus put back what a write to the object, or to its status, may not touch.
-	onUpdate, onStatus func(updated, old object)
-	// labelsAreFixed tells that a write to the status may not change the labels.
-	labelsAreFixed bool
-	// refuse says what is wrong with a new status; nil if nothing ever is.
-	refuse func(updated, old object) field.ErrorList
-	// gracePeriod is how long a deletion that asks for so many seconds, or for the object's own number, shall wait; nil
-	// if the kind knows no graceful deletion.
-	gracePeriod func(old object, asked *int64) int64
+	// prepareCreate resets the fields that a client cannot set. Nil: there are none.
+	prepareCreate func(created object)
+	// prepareUpdate and prepareStatusUpdate restore the fields that a write to the object, or to its status, cannot change.
+	prepareUpdate, prepareStatusUpdate func(updated, old object)
+	// fixedLabels is true if a status update cannot change the labels.
+	fixedLabels bool
+	// validateStatus validates a status update. Nil: every status is valid.
+	validateStatus func(updated, old object) field.ErrorList
+	// gracePeriod returns the grace period of a deletion. requested is nil if the client did not set one. Nil: the kind has
+	// no graceful deletion.
+	gracePeriod func(old object, requested *int64) int64
 }
 
-func (r *resource) group() schema.GroupResource {
+func (r *resource) groupResource() schema.GroupResource {
 	return schema.GroupResource{Group: r.apiGroup, Resource: r.name}
 }
 
@@ -40,7 +48,7 @@ func (r *resource) groupKind() schema.GroupKind {
 	return schema.GroupKind{Group: r.apiGroup, Kind: r.kind}
 }
 
-// root is what the paths of the resource begin with.
+// root returns the path prefix of the resource's API group.
 func (r *resource) root() string {
 	if r.apiGroup == "" {
 		return "/api/v1/"
@@ -48,71 +56,242 @@ func (r *resource) root() string {
 	return "/apis/" + r.apiGroup + "/v1/"
 }
 
-func podResource() *resource {
+func newPodResource() *resource {
 	return &resource{
-		name: "pods", kind: "Pod", namespaced: true, labelsAreFixed: true,
-		empty:     func() object { return &v1.Pod{} },
-		emptyList: func() runtime.Object { return &v1.PodList{} },
-		fields: func(o object) fields.Set {
-			pod := o.(*v1.Pod)
+		name: "pods", kind: "Pod", namespaced: true, fixedLabels: true,
+		newObject: func() object { return &v1.Pod{} },
+		newList:   func() runtime.Object { return &v1.PodList{} },
+		fields: func(obj object) fields.Set {
+			pod := obj.(*v1.Pod)
 			return fields.Set{
 				"metadata.name": pod.Name, "metadata.namespace": pod.Namespace,
 				"spec.nodeName": pod.Spec.NodeName, "status.phase": string(pod.Status.Phase),
 			}
 		},
-		onCreate:    func(created object) { resetNewPod(created.(*v1.Pod)) },
-		onUpdate:    func(updated, old object) { keepPodStatus(updated.(*v1.Pod), old.(*v1.Pod)) },
-		onStatus:    func(updated, old object) { keepAllButPodStatus(updated.(*v1.Pod), old.(*v1.Pod)) },
-		refuse:      func(updated, old object) field.ErrorList { return refusePodStatus(updated.(*v1.Pod), old.(*v1.Pod)) },
-		gracePeriod: func(old object, asked *int64) int64 { return podGracePeriod(old.(*v1.Pod), asked) },
+		prepareCreate:       func(created object) { preparePodCreate(created.(*v1.Pod)) },
+		prepareUpdate:       func(updated, old object) { preparePodUpdate(updated.(*v1.Pod), old.(*v1.Pod)) },
+		prepareStatusUpdate: func(updated, old object) { preparePodStatusUpdate(updated.(*v1.Pod), old.(*v1.Pod)) },
+		validateStatus:      func(updated, old object) field.ErrorList { return validatePodStatus(updated.(*v1.Pod), old.(*v1.Pod)) },
+		gracePeriod:         func(old object, requested *int64) int64 { return podGracePeriod(old.(*v1.Pod), requested) },
 	}
 }
 
-func nodeResource() *resource {
+func newNodeResource() *resource {
 	return &resource{
 		name: "nodes", kind: "Node",
-		empty:     func() object { return &v1.Node{} },
-		emptyList: func() runtime.Object { return &v1.NodeList{} },
-		fields:    func(o object) fields.Set { return fields.Set{"metadata.name": o.GetName()} },
-		onUpdate:  func(updated, old object) { updated.(*v1.Node).Status = old.(*v1.Node).Status },
-		onStatus:  func(updated, old object) { updated.(*v1.Node).Spec = old.(*v1.Node).Spec },
+		newObject:           func() object { return &v1.Node{} },
+		newList:             func() runtime.Object { return &v1.NodeList{} },
+		fields:              func(obj object) fields.Set { return fields.Set{"metadata.name": obj.GetName()} },
+		prepareUpdate:       func(updated, old object) { updated.(*v1.Node).Status = old.(*v1.Node).Status },
+		prepareStatusUpdate: func(updated, old object) { updated.(*v1.Node).Spec = old.(*v1.Node).Spec },
 	}
 }
 
-// plainResource is a kind that is stored and read, and about which the server has no opinion.
-func plainResource(name, kind string, empty func() object, emptyList func() runtime.Object) *resource {
+// newPlainResource returns a namespaced resource without rules of its own.
+func newPlainResource(name, kind string, newObject func() object, newList func() runtime.Object) *resource {
 	return &resource{
-		name: name, kind: kind, namespaced: true, empty: empty, emptyList: emptyList,
-		fields: func(o object) fields.Set {
-			return fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}
+		name: name, kind: kind, namespaced: true, newObject: newObject, newList: newList,
+		fields: func(obj object) fields.Set {
+			return fields.Set{"metadata.name": obj.GetName(), "metadata.namespace": obj.GetNamespace()}
 		},
-		onUpdate: func(object, object) {}, onStatus: func(object, object) {},
+		prepareUpdate: func(object, object) {}, prepareStatusUpdate: func(object, object) {},
 	}
 }
 
-func configMapResource() *resource {
-	return plainResource("configmaps", "ConfigMap", func() object { return &v1.ConfigMap{} },
+func newConfigMapResource() *resource {
+	return newPlainResource("configmaps", "ConfigMap", func() object { return &v1.ConfigMap{} },
 		func() runtime.Object { return &v1.ConfigMapList{} })
 }
 
-func secretResource() *resource {
-	return plainResource("secrets", "Secret", func() object { return &v1.Secret{} },
+func newSecretResource() *resource {
+	return newPlainResource("secrets", "Secret", func() object { return &v1.Secret{} },
 		func() runtime.Object { return &v1.SecretList{} })
 }
 
-func serviceResource() *resource {
-	return plainResource("services", "Service", func() object { return &v1.Service{} },
+func newServiceResource() *resource {
+	return newPlainResource("services", "Service", func() object { return &v1.Service{} },
 		func() runtime.Object { return &v1.ServiceList{} })
 }
 
-func eventResource() *resource {
-	return plainResource("events", "Event", func() object { return &v1.Event{} },
+func newEventResource() *resource {
+	return newPlainResource("events", "Event", func() object { return &v1.Event{} },
 		func() runtime.Object { return &v1.EventList{} })
 }
 
-func leaseResource() *resource {
-	leases := plainResource("leases", "Lease", func() object { return &coordinationv1.Lease{} },
+func newLeaseResource() *resource {
+	leases := newPlainResource("leases", "Lease", func() object { return &coordinationv1.Lease{} },
 		func() runtime.Object { return &coordinationv1.LeaseList{} })
 	leases.apiGroup = coordinationv1.GroupName
 	return leases
+}
+
+var (
+	// errModified has the API server's message for an optimistic lock failure.
+	errModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
+	// errLabels has the message of the NodeRestriction admission plugin.
+	errLabels = errors.New("a node cannot update labels through status")
+)
+
+// createObject validates and stores a new object of a client.
+func (s *APIServer) createObject(k key, obj object) (object, error) {
+	k.name = obj.GetName()
+	if err := checkName(k, obj); err != nil {
+		return nil, err
+	}
+	if k.name == "" {
+		return nil, apierrors.NewInvalid(k.resource.groupKind(), "", field.ErrorList{
+			field.Required(field.NewPath("metadata", "name"), "name is required"),
+		})
+	}
+	if obj.GetResourceVersion() != "" {
+		return nil, newStatusError(http.StatusInternalServerError, metav1.StatusReasonUnknown,
+			"resourceVersion should not be set on objects to be created")
+	}
+	obj.SetUID(s.storage.newUID())
+	obj.SetCreationTimestamp(metav1.Now())
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	if k.resource.prepareCreate != nil {
+		k.resource.prepareCreate(obj)
+	}
+	return s.storage.create(k, obj)
+}
+
+// checkName fails unless name and namespace match the URL. It sets an empty namespace from the URL.
+func checkName(k key, obj object) error {
+	if obj.GetNamespace() == "" {
+		obj.SetNamespace(k.namespace)
+	}
+	if obj.GetNamespace() != k.namespace || obj.GetName() != k.name {
+		return apierrors.NewBadRequest("the name or namespace of the object does not match the one in the URL")
+	}
+	return nil
+}
+
+func conflict(k key, cause error) error {
+	return apierrors.NewConflict(k.resource.groupResource(), k.name, cause)
+}
+
+// prepareUpdate validates an update and returns the versions to store. It checks the resource version first, as the real
+// server does.
+func prepareUpdate(k key, isStatus bool, updated, old object) ([]object, error) {
+	if err := checkName(k, updated); err != nil {
+		return nil, err
+	}
+	switch updated.GetResourceVersion() {
+	case "", "0", old.GetResourceVersion():
+		updated.SetResourceVersion(old.GetResourceVersion())
+	default:
+		return nil, conflict(k, errModified)
+	}
+	restoreSystemFields(updated, old)
+	prepare := k.resource.prepareUpdate
+	if isStatus {
+		prepare = k.resource.prepareStatusUpdate
+	}
+	prepare(updated, old)
+	errs := validation.ValidateObjectMetaAccessorUpdate(updated, old, field.NewPath("metadata"))
+	if isStatus && k.resource.validateStatus != nil {
+		errs = append(errs, k.resource.validateStatus(updated, old)...)
+	}
+	if len(errs) > 0 {
+		return nil, apierrors.NewInvalid(k.resource.groupKind(), k.name, errs)
+	}
+	if isStatus && k.resource.fixedLabels && !maps.Equal(updated.GetLabels(), old.GetLabels()) {
+		return nil, apierrors.NewForbidden(k.resource.groupResource(), k.name, errLabels)
+	}
+	if isRemovable(updated) {
+		return []object{nil}, nil
+	}
+	return []object{updated}, nil
+}
+
+func restoreSystemFields(updated, old object) {
+	updated.SetGeneration(old.GetGeneration())
+	updated.SetCreationTimestamp(old.GetCreationTimestamp())
+	updated.SetDeletionTimestamp(old.GetDeletionTimestamp())
+	if updated.GetUID() == "" {
+		updated.SetUID(old.GetUID())
+	}
+	if updated.GetDeletionGracePeriodSeconds() == nil {
+		updated.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+	}
+}
+
+// isRemovable reports whether the object is deleted, without a grace period and without finalizers.
+func isRemovable(obj object) bool {
+	grace := obj.GetDeletionGracePeriodSeconds()
+	return obj.GetDeletionTimestamp() != nil && grace != nil && *grace == 0 && len(obj.GetFinalizers()) == 0
+}
+
+// prepareDelete validates a deletion and returns the versions to store. An object that can be removed immediately is marked
+// as deleted first: watchers see both changes.
+func prepareDelete(k key, old object, options *metav1.DeleteOptions) ([]object, error) {
+	if err := checkPreconditions(k, old, options.Preconditions); err != nil {
+		return nil, err
+	}
+	if k.resource.gracePeriod == nil {
+		return []object{nil}, nil
+	}
+	deleted := old.DeepCopyObject().(object)
+	if !markDeleted(k.resource, deleted, options.GracePeriodSeconds, time.Now()) {
+		return nil, nil
+	}
+	if isRemovable(deleted) {
+		return []object{deleted, nil}, nil
+	}
+	return []object{deleted}, nil
+}
+
+func checkPreconditions(k key, old object, preconditions *metav1.Preconditions) error {
+	if preconditions == nil {
+		return nil
+	}
+	if uid := old.GetUID(); preconditions.UID != nil && *preconditions.UID != uid {
+		return conflict(k, fmt.Errorf(
+			"the UID in the precondition (%s) does not match the UID in record (%s)", *preconditions.UID, uid))
+	}
+	if version := old.GetResourceVersion(); preconditions.ResourceVersion != nil && *preconditions.ResourceVersion != version {
+		return conflict(k, fmt.Errorf(
+			"the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s)",
+			*preconditions.ResourceVersion, version))
+	}
+	return nil
+}
+
+// markDeleted sets or shortens the grace period; it never extends it. It reports whether the deletion proceeds.
+func markDeleted(r *resource, obj object, requested *int64, now time.Time) bool {
+	if requested != nil && *requested < 0 {
+		requested = new(int64(1))
+	}
+	deadline := obj.GetDeletionTimestamp()
+	if deadline == nil {
+		setGracePeriod(obj, r.gracePeriod(obj, requested), now, now)
+		obj.SetGeneration(obj.GetGeneration() + 1)
+		return true
+	}
+	var current int64
+	if grace := obj.GetDeletionGracePeriodSeconds(); grace != nil {
+		current = *grace
+	}
+	if current == 0 {
+		obj.SetDeletionGracePeriodSeconds(&current)
+		return true
+	}
+	if requested == nil || *requested >= current {
+		return false
+	}
+	setGracePeriod(obj, *requested, deadline.Add(-time.Duration(current)*time.Second), now)
+	return true
+}
+
+// setGracePeriod sets a grace period that begins at start. A deadline in the past becomes now; a graceful deletion then keeps
+// one second, so that the node still removes the object.
+func setGracePeriod(obj object, seconds int64, start, now time.Time) {
+	deadline := start.Add(time.Duration(seconds) * time.Second)
+	if deadline.Before(now) {
+		deadline, seconds = now, min(seconds, 1)
+	}
+	obj.SetDeletionTimestamp(&metav1.Time{Time: deadline})
+	obj.SetDeletionGracePeriodSeconds(&seconds)
 }

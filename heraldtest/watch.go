@@ -2,27 +2,128 @@ package heraldtest
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	optionsvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-const bookmarkEvery = time.Minute
+const bookmarkInterval = time.Minute
 
-func isWatch(request *http.Request) bool {
-	asked := request.URL.Query().Get("watch")
-	return request.Method == http.MethodGet && request.PathValue("name") == "" && (asked == "true" || asked == "1")
+// filter selects the objects of a list or a watch.
+type filter struct {
+	resource  *resource
+	namespace string // "": all namespaces
+	fields    fields.Selector
+	labels    labels.Selector
 }
 
-// watch streams changes until the client leaves, its time is over, or the connection is cut.
+// matches reports whether the object matches. A nil object does not.
+func (f filter) matches(k key, obj object) bool {
+	return obj != nil && k.resource == f.resource && (f.namespace == "" || k.namespace == f.namespace) &&
+		f.labels.Matches(labels.Set(obj.GetLabels())) && f.fields.Matches(f.resource.fields(obj))
+}
+
+// query holds the parsed options of a list or a watch.
+type query struct {
+	filter
+	internalversion.ListOptions
+	version int64 // requested resource version; 0 if not set
+}
+
+func parseQuery(c call) (query, error) {
+	q := query{filter: filter{
+		resource: c.key.resource, namespace: c.key.namespace, fields: fields.Everything(), labels: labels.Everything(),
+	}}
+	if err := scheme.ParameterCodec.DecodeParameters(c.URL.Query(), metav1.SchemeGroupVersion, &q.ListOptions); err != nil {
+		return query{}, apierrors.NewBadRequest(err.Error())
+	}
+	if errs := optionsvalidation.ValidateListOptions(&q.ListOptions, true); len(errs) > 0 {
+		return query{}, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
+	if q.FieldSelector != nil {
+		q.fields = q.FieldSelector
+	}
+	if q.LabelSelector != nil {
+		q.labels = q.LabelSelector
+	}
+	supported := c.key.resource.fields(c.key.resource.newObject())
+	for _, requirement := range q.fields.Requirements() {
+		if !supported.Has(requirement.Field) {
+			return query{}, apierrors.NewBadRequest("field label not supported: " + requirement.Field)
+		}
+	}
+	if q.ResourceVersion == "" {
+		return q, nil
+	}
+	version, err := strconv.ParseInt(q.ResourceVersion, 10, 64)
+	if err != nil {
+		return query{}, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version %q", q.ResourceVersion))
+	}
+	q.version = version
+	return q, nil
+}
+
+// list returns the current objects in one page; servers may ignore a limit. An exact older version is treated as compacted.
+func (s *APIServer) list(c call) (int, runtime.Object, error) {
+	q, err := parseQuery(c)
+	if err != nil {
+		return 0, nil, err
+	}
+	objects, version := s.storage.list(q.filter)
+	if q.version > version {
+		return 0, nil, newTooLargeVersionError(q.version, version)
+	}
+	if q.ResourceVersionMatch == metav1.ResourceVersionMatchExact && q.version != version {
+		return 0, nil, newExpiredError(q.version, version)
+	}
+	list := c.key.resource.newList()
+	items := make([]runtime.Object, 0, len(objects))
+	for _, obj := range objects {
+		items = append(items, obj)
+	}
+	if err := meta.SetList(list, items); err != nil {
+		return 0, nil, err
+	}
+	accessor, err := meta.ListAccessor(list)
+	if err != nil {
+		return 0, nil, err
+	}
+	accessor.SetResourceVersion(formatVersion(version))
+	return http.StatusOK, list, nil
+}
+
+func newTooLargeVersionError(requested, current int64) error {
+	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", requested, current), 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{
+		Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version",
+	}}
+	return err
+}
+
+func isWatch(req *http.Request) bool {
+	watch := req.URL.Query().Get("watch")
+	return req.Method == http.MethodGet && req.PathValue("name") == "" && (watch == "true" || watch == "1")
+}
+
+// watch streams changes until the client disconnects, the requested timeout ends or the connection is cut.
 func (s *APIServer) watch(w http.ResponseWriter, c call) {
 	q, err := parseQuery(c)
 	if err != nil {
-		c.format.respond(w, 0, nil, err)
+		c.encoding.respond(w, 0, nil, err)
 		return
 	}
 	ctx := c.Context()
@@ -31,88 +132,87 @@ func (s *APIServer) watch(w http.ResponseWriter, c call) {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(*q.TimeoutSeconds)*time.Second)
 		defer cancel()
 	}
-	watcher := &watcher{query: q, store: s.store, cut: s.currentCut()}
-	initial, err := watcher.begin()
-	watcher.events = newEventStream(w, c.format) // from here on the client may count on seeing what happens
+	watcher := &watcher{query: q, storage: s.storage, cut: s.currentCut()}
+	initial, err := watcher.start()
+	watcher.events = newEventWriter(w, c.encoding) // the start version is fixed before the client gets the header
 	if err == nil {
 		watcher.sendInitial(initial)
 		err = watcher.follow(ctx)
 	}
 	if err != nil {
-		watcher.fail(err)
+		watcher.sendError(err)
 	}
 }
 
-// watcher is one watch in progress. It belongs to the goroutine that serves the request.
+// watcher is a watch in progress. The goroutine that serves the request owns it.
 type watcher struct {
 	query
-	store  *store
-	cut    <-chan struct{}
-	events *eventStream
-	seen   int64 // every change up to this version was sent
+	storage *storage
+	cut     <-chan struct{}
+	events  *eventWriter
+	sent    int64 // all changes up to this version were sent
 }
 
-// begin settles from which version on changes follow: where the client said that it is, or now, and then what there is
-// comes first.
-func (w *watcher) begin() ([]object, error) {
-	if w.version > 0 && !w.isStreamedList() {
-		w.seen = w.version
+// start sets the version after which changes are sent, and returns the objects to send first.
+func (w *watcher) start() ([]object, error) {
+	if w.version > 0 && !w.isStreamingList() {
+		w.sent = w.version
 		return nil, nil
 	}
-	items, version := w.store.snapshot(w.filter)
+	objects, version := w.storage.list(w.filter)
 	if w.version > version {
-		return nil, tooLarge(w.version, version)
+		return nil, newTooLargeVersionError(w.version, version)
 	}
-	w.seen = version
+	w.sent = version
 	if w.SendInitialEvents != nil && !*w.SendInitialEvents {
 		return nil, nil
 	}
-	return items, nil
+	return objects, nil
 }
 
-func (w *watcher) isStreamedList() bool { return w.SendInitialEvents != nil && *w.SendInitialEvents }
+func (w *watcher) isStreamingList() bool { return w.SendInitialEvents != nil && *w.SendInitialEvents }
 
-func (w *watcher) sendInitial(items []object) {
-	for _, item := range items {
-		w.events.send(watch.Added, item)
+func (w *watcher) sendInitial(objects []object) {
+	for _, obj := range objects {
+		w.events.send(watch.Added, obj)
 	}
-	if w.isStreamedList() && w.AllowWatchBookmarks {
-		w.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	if w.isStreamingList() && w.AllowWatchBookmarks {
+		w.sendBookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	}
 }
 
-// follow sends what happens from now on.
+// follow sends changes as they happen.
 func (w *watcher) follow(ctx context.Context) error {
 	var bookmarks <-chan time.Time
 	if w.AllowWatchBookmarks {
-		ticker := time.NewTicker(bookmarkEvery)
+		ticker := time.NewTicker(bookmarkInterval)
 		defer ticker.Stop()
 		bookmarks = ticker.C
 	}
 	for {
-		changes, more, err := w.store.since(w.seen)
+		changes, changed, err := w.storage.changesSince(w.sent)
 		if err != nil {
 			return err
 		}
-		for _, step := range changes {
-			w.breakOffIfCut()
-			w.show(step)
-			w.seen = step.version
+		for _, change := range changes {
+			w.abortIfCut()
+			w.sendChange(change)
+			w.sent = change.version
 		}
 		select {
-		case <-more:
+		case <-changed:
 		case <-bookmarks:
-			w.bookmark(nil)
+			w.sendBookmark(nil)
 		case <-w.cut:
-			w.breakOffIfCut()
+			w.abortIfCut()
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// breakOffIfCut comes before every change that is shown: nothing that happens after a cut may pass it.
-func (w *watcher) breakOffIfCut() {
+// abortIfCut breaks the connection if it was cut. It runs before each change: changes after a cut must not be sent.
+func (w *watcher) abortIfCut() {
 	select {
 	case <-w.cut:
 		panic(http.ErrAbortHandler)
@@ -120,58 +220,61 @@ func (w *watcher) breakOffIfCut() {
 	}
 }
 
-// show tells of a change as it looks to somebody who sees only what matches: what stops matching is gone.
-func (w *watcher) show(step change) {
-	was, is := w.matches(step.key, step.before), w.matches(step.key, step.after)
+// sendChange sends a change as the filter shows it: an object that starts to match is added, one that stops to match is
+// deleted.
+func (w *watcher) sendChange(change change) {
+	before, after := w.matches(change.key, change.before), w.matches(change.key, change.after)
 	switch {
-	case was && is:
-		w.events.send(watch.Modified, step.after)
-	case is:
-		w.events.send(watch.Added, step.after)
-	case was:
-		w.events.send(watch.Deleted, tombstone(step.before, step.version))
+	case before && after:
+		w.events.send(watch.Modified, change.after)
+	case after:
+		w.events.send(watch.Added, change.after)
+	case before:
+		w.events.send(watch.Deleted, atVersion(change.before, change.version))
 	}
 }
 
-func (w *watcher) bookmark(annotations map[string]string) {
-	mark := w.resource.empty()
-	mark.SetResourceVersion(formatVersion(w.seen))
-	mark.SetAnnotations(annotations)
-	w.events.send(watch.Bookmark, mark)
+func (w *watcher) sendBookmark(annotations map[string]string) {
+	bookmark := w.resource.newObject()
+	bookmark.SetResourceVersion(formatVersion(w.sent))
+	bookmark.SetAnnotations(annotations)
+	w.events.send(watch.Bookmark, bookmark)
 }
 
-// fail reports an error inside the stream, where the API server reports what it finds out after it began to answer.
-func (w *watcher) fail(err error) { w.events.send(watch.Error, statusOf(err)) }
+// sendError sends an error as a watch event, because the response header was sent already.
+func (w *watcher) sendError(err error) { w.events.send(watch.Error, statusOf(err)) }
 
-// eventStream writes watch events in frames. When the client has gone they lead nowhere; the request's context tells.
-type eventStream struct {
-	format
-	out   io.Writer
-	flush func() error
+// eventWriter writes watch events. It ignores write errors: the request's context ends when the client is gone.
+type eventWriter struct {
+	encoding
+	frames io.Writer
+	flush  func() error
 }
 
-func newEventStream(w http.ResponseWriter, f format) *eventStream {
-	contentType := f.MediaType
+func newEventWriter(w http.ResponseWriter, encoding encoding) *eventWriter {
+	contentType := encoding.MediaType
 	if contentType != runtime.ContentTypeJSON {
 		contentType += ";stream=watch"
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(http.StatusOK)
-	stream := &eventStream{format: f, out: f.StreamSerializer.NewFrameWriter(w), flush: http.NewResponseController(w).Flush}
-	_ = stream.flush()
-	return stream
+	events := &eventWriter{
+		encoding: encoding, frames: encoding.StreamSerializer.NewFrameWriter(w), flush: http.NewResponseController(w).Flush,
+	}
+	_ = events.flush()
+	return events
 }
 
-func (s *eventStream) send(kind watch.EventType, o runtime.Object) {
-	body, err := s.encode(o)
+func (e *eventWriter) send(eventType watch.EventType, obj runtime.Object) {
+	body, err := e.encode(obj)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	event := &metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Raw: body}}
-	frame, err := s.encodeWith(s.StreamSerializer.Serializer, event)
+	event := &metav1.WatchEvent{Type: string(eventType), Object: runtime.RawExtension{Raw: body}}
+	frame, err := e.encodeWith(e.StreamSerializer.Serializer, event)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	_, _ = s.out.Write(frame)
-	_ = s.flush()
+	_, _ = e.frames.Write(frame)
+	_ = e.flush()
 }

@@ -1,11 +1,13 @@
-// Package runtimesuite is what every runtime has to do for pods, as tests: one suite for containerd, for the process
-// runtime, and for whatever else speaks the container runtime interface.
+// Package runtimesuite is a conformance test suite for pod runtimes: containerd, the process runtime, and any other
+// implementation of the container runtime interface.
 //
 // The tests run real containers and take the time that those need.
 package runtimesuite
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -15,100 +17,121 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// Pods makes and ends what pods are made of.
-type Pods interface {
-	// StartSandbox makes the pod's environment, or finds the one of that attempt.
+// Runtime is the runtime under test. *cri.Runtime implements it.
+type Runtime interface {
+	PodStarter
+	PodStopper
+	PodObserver
+	// Exec runs a command in a container and returns its output and exit code.
+	Exec(ctx context.Context, id observed.ContainerID, command []string) (output []byte, exitCode int, err error)
+}
+
+// PodStarter starts sandboxes and containers.
+type PodStarter interface {
+	// StartSandbox starts the sandbox of this attempt and returns its ID. If it exists, StartSandbox returns its ID.
 	StartSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (string, error)
-	// StartContainer makes and starts a container in it, or finds the one of that restart count.
-	StartContainer(ctx context.Context, pod *v1.Pod, sandbox string, start plan.Start) error
-	// StopContainer ends a container within its grace.
+	// StartContainer starts the container with this restart count. If it is running, StartContainer does nothing.
+	StartContainer(ctx context.Context, pod *v1.Pod, sandboxID string, start plan.Start) error
+}
+
+// PodStopper stops and removes sandboxes and containers.
+type PodStopper interface {
+	// StopContainer stops a container within its grace period.
 	StopContainer(ctx context.Context, pod *v1.Pod, stop plan.Stop) error
-	// StopSandbox ends what still runs in it.
+	// StopSandbox stops the sandbox and the containers in it.
 	StopSandbox(ctx context.Context, id string) error
-	// RemovePod leaves nothing of a pod that has ended.
+	// RemovePod removes everything that belongs to a stopped pod.
 	RemovePod(ctx context.Context, uid podid.UID) error
 }
 
-// Observations tell what there is.
-type Observations interface {
-	// ListPods is every pod, without details.
+// PodObserver reports the state of pods.
+type PodObserver interface {
+	// ListPods returns all pods, without details.
 	ListPods(ctx context.Context) ([]*observed.Pod, error)
-	// InspectPod is one pod in full.
+	// InspectPod returns one pod with all details.
 	InspectPod(ctx context.Context, uid podid.UID) (*observed.Pod, error)
-	// WatchPods tells of changes until ctx ends.
+	// WatchPods calls changed for each pod that changes, until ctx ends. It returns errors.ErrUnsupported if it cannot.
 	WatchPods(ctx context.Context, changed func(podid.UID)) error
 }
 
-// Commands run in containers.
-type Commands interface {
-	// Exec runs one and returns what it wrote and its exit code.
-	Exec(ctx context.Context, id observed.ContainerID, command []string) ([]byte, int, error)
-}
-
-// Runtime is what is tested.
-type Runtime interface {
-	Pods
-	Observations
-	Commands
-}
-
-// Programs gives the command lines of programs that are in the fixture's image.
+// Programs returns command lines of programs in the fixture's image.
 type Programs struct {
-	// Wait lives until SIGTERM, then ends with 0.
+	// Wait prints a line, runs until SIGTERM and exits with 0.
 	Wait []string
-	// Stubborn lives on after SIGTERM.
+	// IgnoreTERM prints a line, ignores SIGTERM and runs on.
 	IgnoreTERM []string
-	// Exit ends with the code. A message that is not empty is left as the termination message before.
+	// Exit exits with the code. If message is not empty, it writes message as the termination message first.
 	Exit func(code int, message string) []string
-	// Environment prints the variables, one NAME=value in a line.
+	// PrintEnv prints the environment, one NAME=value per line.
 	PrintEnv []string
-	// Print prints a file; a file that is not there ends it with a code other than 0. Nil: files are not the container's.
+	// PrintFile prints a file. If the file does not exist, it prints an error and exits with a code other than 0. Nil:
+	// containers have no files of their own.
 	PrintFile func(file string) []string
 }
 
-// Fixture is a runtime and what it can do.
+// Fixture describes the runtime under test.
 type Fixture struct {
-	// Runtime is under test. It uses Provisioner for variables and volumes.
+	// Runtime must use Provisioner for variables and volumes.
 	Runtime Runtime
-	// Name is what container IDs begin with.
+	// Name is the runtime name in container IDs, such as "containerd".
 	Name string
-	// Image is there, and has the Programs.
+	// Image is an image with the Programs. It must be present: the suite does not pull it.
 	Image    string
 	Programs Programs
-	// HostNetwork tells that pods can only be in the machine's network.
+	// HostNetwork is true if the runtime supports host-network pods only.
 	HostNetwork bool
-	// LogDir is where logs go.
+	// LogDir is the root directory of pod logs.
 	LogDir string
-	// Restart makes the runtime's server end and start again. Nil: it cannot.
+	// Restart restarts the runtime's server. Nil: tests that need a restart are skipped.
 	Restart func() error
 }
 
 // Run runs the suite.
 func Run(t *testing.T, fixture Fixture) {
 	t.Helper()
-	tests := map[string]func(*scene){
-		"a pod lives from its sandbox to its removal":           life,
-		"F22 a sandbox that is asked for twice is made once":    sandboxTwice,
-		"F22 a container that is asked for twice starts once":   containerTwice,
-		"an exit has its code and its message":                  exitMessage,
-		"an exit without a message may show the end of its log": exitLog,
-		"variables reach the program and its arguments":         variables,
-		"PW-24 who ignores SIGTERM is killed after the grace":   stubborn,
-		"BUG-27 a stop ends with its context":                   stopCancelled,
-		"PW-24 the preStop hook runs before the end":            preStop,
-		"a failed postStart hook ends the container":            postStart,
-		"an image that may not be pulled is not":                neverPull,
-		"a program that does not exist fails alone":             noProgram,
-		"a command ends with its context":                       execCancelled,
-		"what changes is told, or said to be unsupported":       watch,
+	tests := map[string]func(*harness){
+		"pod lifecycle":                    testLifecycle,
+		"F22 StartSandbox is idempotent":   testStartSandboxTwice,
+		"F22 StartContainer is idempotent": testStartContainerTwice,
+		"exit code and message":            testExitMessage,
+		"environment and exit code":        testExec,
+		"PW-24 SIGTERM ignored":            testStopIgnoredTERM,
+		"BUG-27 stop canceled":             testStopCanceled,
+		"PW-24 preStop hook":               testPreStop,
+		"failed postStart hook":            testPostStartFails,
+		"image never pulled":               testNeverPull,
+		"program not found":                testProgramNotFound,
+		"exec canceled":                    testExecCanceled,
+		"watch":                            testWatch,
 	}
 	if fixture.Restart != nil {
-		tests["F22 a runtime that restarts is found again"] = restart
+		tests["F22 server restart"] = testServerRestart
 	}
-	if fixture.Programs.PrintFile != nil && !fixture.HostNetwork { // else containers see the machine's files, wherever they are
-		tests["volumes are seen at their place"] = volumes
+	if fixture.Programs.PrintFile != nil {
+		tests["message falls back to log"] = testExitMessageFromLog
+	}
+	if fixture.Programs.PrintFile != nil && !fixture.HostNetwork { // otherwise containers see the host's files
+		tests["volumes"] = testVolumes
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) { test(newScene(t, fixture)) })
+		t.Run(name, func(t *testing.T) { test(newHarness(t, fixture)) })
 	}
+}
+
+// Provisioner resolves literal environment variables and hostPath volumes. It implements cri.Provisioner.
+type Provisioner struct{}
+
+// Path returns the path of a hostPath volume.
+func (Provisioner) Path(pod *v1.Pod, volumeName string) (string, error) {
+	for _, volume := range pod.Spec.Volumes {
+		if volume.Name == volumeName && volume.HostPath != nil {
+			return volume.HostPath.Path, nil
+		}
+	}
+	return "", fmt.Errorf("volume %s of pod %s has no hostPath", volumeName, pod.Name)
+}
+
+// Environment returns the container's variables unchanged.
+func (Provisioner) Environment(_ context.Context, _ *v1.Pod, container *v1.Container, _ []netip.Addr) ([]v1.EnvVar, error) {
+	return container.Env, nil
 }
