@@ -15,23 +15,23 @@ import (
 	"github.com/heraldnode/herald/parity/controlplane"
 )
 
-func TestBuildSaysNothingWhenThereIsNothingToDo(t *testing.T) {
+func TestBuild_UpToDate(t *testing.T) {
 	var progress bytes.Buffer
-	binaries, err := controlplane.Build(soon(t), &progress)
+	binaries, err := controlplane.Build(testContext(t), &progress)
 	if err != nil || progress.Len() != 0 {
-		t.Fatalf("%v, %q", err, progress.String())
+		t.Fatalf("got %v and progress %q, want neither", err, progress.String())
 	}
 	if !strings.Contains(binaries.APIServer, "v1.36.3") {
-		t.Errorf("the version is not in the path %s", binaries.APIServer)
+		t.Errorf("got path %s, want the version in it", binaries.APIServer)
 	}
 }
 
-func TestBuildMakesEverythingInAnEmptyCacheAndSaysHowLongItTakes(t *testing.T) {
-	compiled, err := exec.CommandContext(soon(t), "go", "env", "GOCACHE").Output()
+func TestBuild_EmptyCache(t *testing.T) {
+	compiled, err := exec.CommandContext(testContext(t), "go", "env", "GOCACHE").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("GOCACHE", strings.TrimSpace(string(compiled))) // else it would be in the folder of the next line
+	t.Setenv("GOCACHE", strings.TrimSpace(string(compiled))) // it defaults to a directory below XDG_CACHE_HOME
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	var progress bytes.Buffer
 	binaries, err := controlplane.Build(t.Context(), &progress)
@@ -40,28 +40,28 @@ func TestBuildMakesEverythingInAnEmptyCacheAndSaysHowLongItTakes(t *testing.T) {
 	}
 	for _, words := range []string{"kube-apiserver v1.36.3", "etcd v3.6.8", "6 minutes", "built in"} {
 		if !strings.Contains(progress.String(), words) {
-			t.Errorf("the progress has no %q:\n%s", words, progress.String())
+			t.Errorf("got progress %q, want %q in it", progress.String(), words)
 		}
 	}
-	version, err := exec.CommandContext(soon(t), binaries.APIServer, "--version").CombinedOutput()
+	version, err := exec.CommandContext(testContext(t), binaries.APIServer, "--version").CombinedOutput()
 	if err != nil || string(version) != "Kubernetes v1.36.3\n" {
-		t.Errorf("%q, %v", version, err)
+		t.Errorf("kube-apiserver --version: got %q, %v", version, err)
 	}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(binaries.Supervisor), "new")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("left over: %v", err)
+		t.Errorf("temporary directory exists: %v", err)
 	}
 }
 
-func TestBuildSaysFromWhereItCanBeCalled(t *testing.T) {
+func TestBuild_OutsideModule(t *testing.T) {
 	t.Chdir(t.TempDir())
-	_, err := controlplane.Build(soon(t), os.Stderr)
+	_, err := controlplane.Build(testContext(t), os.Stderr)
 	if err == nil || !strings.Contains(err.Error(), "inside") {
-		t.Fatalf("have %v", err)
+		t.Fatalf("got %v, want an error that names the module", err)
 	}
 }
 
-func TestBuildWaitsForAnotherProcessThatBuilds(t *testing.T) {
-	binaries, err := controlplane.Build(soon(t), os.Stderr)
+func TestBuild_ConcurrentProcess(t *testing.T) {
+	binaries, err := controlplane.Build(testContext(t), os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +78,6 @@ func TestBuildWaitsForAnotherProcessThatBuilds(t *testing.T) {
 	var progress bytes.Buffer
 	_, err = controlplane.Build(ctx, &progress)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(progress.String(), "waiting for another process") {
-		t.Fatalf("%v, %q", err, progress.String())
+		t.Fatalf("got %v, progress %q; want DeadlineExceeded and a message", err, progress.String())
 	}
 }

@@ -7,27 +7,26 @@
 //		...
 //		cp.APIServer.Kill()
 //
-// Both servers are built from their Go modules ([Build]) and run as child processes on loopback, with TLS everywhere and
-// the authorization of a production cluster: Node and RBAC authorizers, the NodeRestriction admission plugin, no anonymous
-// requests. A test that talks to it as [ControlPlane.NodeConfig] may do exactly what a kubelet may do.
+// [Build] builds both servers from their Go modules. They run as child processes on loopback, with TLS everywhere and the
+// authorization of a production cluster: Node and RBAC authorizers, the NodeRestriction admission plugin, no anonymous
+// requests. A client with [ControlPlane.NodeConfig] has exactly the permissions of a kubelet.
 //
-// There is no controller manager and no scheduler: nobody deletes pods of lost nodes, binds pods or makes service accounts.
-// This is why the ServiceAccount admission plugin is off. It refuses every pod whose service account does not exist, and
-// the "default" one of each namespace is the controller manager's work.
+// There is no controller manager and no scheduler. Pods of lost nodes are not deleted, pods are not bound, and service accounts
+// are not created. The ServiceAccount admission plugin is off for this reason: it rejects pods whose service account does not
+// exist, and the controller manager creates the "default" account of each namespace.
 //
-// Agents of nodes that are programs of their own run beside it as companions ([ControlPlane.NewServer]). [BuildKubelet]
-// builds the one that everybody knows.
+// [ControlPlane.NewServer] runs other programs beside the control plane, such as node agents. [BuildKubelet] builds the kubelet.
 //
-// # Breaking things
+// # Fault injection
 //
-// [ControlPlane.Etcd] and [ControlPlane.APIServer] can be stopped, killed, frozen and started again with their data and on
-// their port. [ControlPlane.NewProxy] puts a fault.Injector between the API server and clients in any process.
+// [ControlPlane.Etcd] and [ControlPlane.APIServer] can be stopped, killed, frozen and restarted with their data and on their
+// port. [ControlPlane.NewProxy] puts a fault.Injector between the API server and clients in any process.
 //
-// # Leaving nothing behind
+// # Cleanup
 //
-// A third process, the leash, holds one end of a pipe whose other end only the process that called [Start] has. However
-// that process ends (Stop, a panic, SIGINT, SIGKILL), the kernel closes the pipe, and the leash kills the servers and
-// removes their folder. [ControlPlane.Stop] closes the pipe too: there is one way to clean up, and every run takes it.
+// A supervisor process holds one end of a pipe. Only the process that called [Start] has the other end. However that process
+// ends (Stop, a panic, SIGINT, SIGKILL), the kernel closes the pipe; the supervisor then kills the servers and removes their
+// directory. [ControlPlane.Stop] closes the pipe too, so every run uses the same cleanup.
 //
-// The package needs Linux (/proc) and the Go command.
+// The package requires Linux (/proc) and the go command.
 package controlplane

@@ -13,15 +13,16 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/parity/controlplane"
 )
 
-// shared is the control plane of all tests that leave one in good order.
+// shared is the control plane of all tests that leave it running.
 var shared *controlplane.ControlPlane
 
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(victimDir); dir != "" {
-		beVictim(dir)
+	if dir := os.Getenv(ownerDir); dir != "" {
+		runOwner(dir)
 	}
 	os.Exit(run(m))
 }
@@ -44,7 +45,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	if err := goleak.Find(); err != nil {
-		fmt.Fprintln(os.Stderr, "after all is stopped:", err)
+		fmt.Fprintln(os.Stderr, "after Stop:", err)
 		return 1
 	}
 	return code
@@ -59,37 +60,34 @@ func newClient(t *testing.T, config *rest.Config) kubernetes.Interface {
 	return client
 }
 
-// soon bounds what has to work.
-func soon(t *testing.T) context.Context {
+// testContext returns a context with a deadline that only ends a hang.
+func testContext(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// createPod creates a pod that is bound to a node, as the administrator.
+// createPod creates a pod that is bound to a node, as administrator.
 func createPod(t *testing.T, node string) *v1.Pod {
 	t.Helper()
-	if _, err := shared.CreateNode(soon(t), node); err != nil {
+	if _, err := shared.CreateNode(testContext(t), node); err != nil {
 		t.Fatal(err)
 	}
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-"},
-		Spec:       v1.PodSpec{NodeName: node, Containers: []v1.Container{{Name: "main", Image: "none"}}},
-	}
+	pod := heraldtest.NewPod("", heraldtest.OnNode(node), func(pod *v1.Pod) { pod.GenerateName = "pod-" })
 	pods := newClient(t, shared.AdminConfig()).CoreV1().Pods(v1.NamespaceDefault)
-	created, err := pods.Create(soon(t), pod, metav1.CreateOptions{})
+	created, err := pods.Create(testContext(t), pod, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return created
 }
 
-// createConfigMap creates an object of no meaning, as the administrator.
+// createConfigMap creates an arbitrary object, as administrator.
 func createConfigMap(t *testing.T) *v1.ConfigMap {
 	t.Helper()
 	configMaps := newClient(t, shared.AdminConfig()).CoreV1().ConfigMaps(v1.NamespaceDefault)
-	created, err := configMaps.Create(soon(t), newConfigMap(), metav1.CreateOptions{})
+	created, err := configMaps.Create(testContext(t), newConfigMap(), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,13 +23,13 @@ import (
 func requireUser(t *testing.T, client kubernetes.Interface, want string) {
 	t.Helper()
 	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(
-		soon(t), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		testContext(t), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil || review.Status.UserInfo.Username != want {
-		t.Fatalf("the API server takes the client for %+v, %v; want %s", review.Status.UserInfo, err, want)
+		t.Fatalf("got user %+v, %v; want %s", review.Status.UserInfo, err, want)
 	}
 }
 
-// newProxy returns a proxy, its faults and a client of the administrator that goes through it.
+// newProxy returns a proxy, its fault injector and an administrator's client that uses it.
 func newProxy(t *testing.T) (*controlplane.Proxy, *fault.Injector, kubernetes.Interface) {
 	t.Helper()
 	faults := fault.NewInjector()
@@ -50,10 +50,10 @@ func create(ctx context.Context, client kubernetes.Interface) error {
 	return err
 }
 
-func TestTheProxyKeepsTheCallersIdentity(t *testing.T) {
+func TestProxy_KeepsIdentity(t *testing.T) {
 	proxy, faults, admin := newProxy(t)
 	requireUser(t, admin, "herald-test-admin")
-	mine, other := createPod(t, "a"), createPod(t, "b")
+	own, other := createPod(t, "a"), createPod(t, "b")
 	path, err := proxy.NodeKubeconfig("a")
 	if err != nil {
 		t.Fatal(err)
@@ -64,25 +64,25 @@ func TestTheProxyKeepsTheCallersIdentity(t *testing.T) {
 	}
 	node := newClient(t, config)
 	requireUser(t, node, "system:node:a")
-	if err := patchStatus(soon(t), node, mine); err != nil {
-		t.Errorf("its own pod: %v", err)
+	if err := patchStatus(testContext(t), node, own); err != nil {
+		t.Errorf("own pod: %v", err)
 	}
-	if err := patchStatus(soon(t), node, other); !apierrors.IsForbidden(err) {
-		t.Errorf("another node's pod: %v", err)
+	if err := patchStatus(testContext(t), node, other); !apierrors.IsForbidden(err) {
+		t.Errorf("pod of another node: got %v, want Forbidden", err)
 	}
 	patches := faults.Requests().Filter("patch", "/pods/.*/status$")
 	if len(patches) != 2 || patches[0].Status != http.StatusOK || patches[1].Status != http.StatusForbidden {
-		t.Errorf("trace: %+v", patches)
+		t.Errorf("got patches %+v, want one OK and one Forbidden", patches)
 	}
 }
 
-func TestTheProxySpeaksHTTP2AsTheAPIServerDoes(t *testing.T) {
+func TestProxy_HTTP2(t *testing.T) {
 	proxy, _, _ := newProxy(t)
 	client, err := rest.HTTPClientFor(proxy.AdminConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(soon(t), http.MethodGet, proxy.URL()+"/readyz", http.NoBody)
+	req, err := http.NewRequestWithContext(testContext(t), http.MethodGet, proxy.URL()+"/readyz", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,27 +92,28 @@ func TestTheProxySpeaksHTTP2AsTheAPIServerDoes(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK || resp.ProtoMajor != 2 {
-		t.Fatalf("%s over %s", resp.Status, resp.Proto)
+		t.Fatalf("got %s over %s, want OK over HTTP/2", resp.Status, resp.Proto)
 	}
 }
 
-func TestF4TheProxysClientSeesTooManyRequestsAndWhenToComeBack(t *testing.T) {
+func TestF4_ProxyRetryAfter(t *testing.T) {
 	_, faults, client := newProxy(t)
 	rule := fault.On("GET", "/namespaces/default$").Times(1).Reply(http.StatusTooManyRequests, fault.RetryAfter(7*time.Second))
 	faults.Add(rule)
 	get := func() error {
-		return client.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/default").MaxRetries(0).Do(soon(t)).Error()
+		return client.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/default").MaxRetries(0).Do(testContext(t)).Error()
 	}
 	err := get()
 	if seconds, _ := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || seconds != 7 {
-		t.Fatalf("have %v, %d s", err, seconds)
+		t.Fatalf("got %v, delay %d s; want TooManyRequests, 7 s", err, seconds)
 	}
 	if err := get(); err != nil || rule.Fired() != 1 {
-		t.Fatalf("after it: %v, fired %d times", err, rule.Fired())
+		t.Fatalf("second request: %v, rule fired %d times", err, rule.Fired())
 	}
 }
 
-func TestF9F10TheProxysClientCannotTellAResetBeforeFromOneAfterExecution(t *testing.T) {
+// The client cannot distinguish a reset before the execution from one after it.
+func TestF9_F10_ProxyReset(t *testing.T) {
 	_, faults, client := newProxy(t)
 	for name, test := range map[string]struct {
 		rule     *fault.Rule
@@ -124,14 +125,14 @@ func TestF9F10TheProxysClientCannotTellAResetBeforeFromOneAfterExecution(t *test
 		t.Run(name, func(t *testing.T) {
 			before := countConfigMaps(t)
 			faults.Add(test.rule)
-			if err := create(soon(t), client); err == nil || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
-				t.Fatalf("the client has an answer: %v", err)
+			if err := create(testContext(t), client); err == nil || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+				t.Fatalf("got %v, want no response", err)
 			}
 			if executed := countConfigMaps(t) > before; executed != test.executed {
-				t.Fatalf("executed: %v, want %v", executed, test.executed)
+				t.Fatalf("executed: got %v, want %v", executed, test.executed)
 			}
-			if err := create(soon(t), client); err != nil {
-				t.Fatalf("after it: %v", err)
+			if err := create(testContext(t), client); err != nil {
+				t.Fatalf("without fault: %v", err)
 			}
 		})
 	}
@@ -139,37 +140,37 @@ func TestF9F10TheProxysClientCannotTellAResetBeforeFromOneAfterExecution(t *test
 
 func countConfigMaps(t *testing.T) int {
 	t.Helper()
-	list, err := newClient(t, shared.AdminConfig()).CoreV1().ConfigMaps(v1.NamespaceDefault).List(soon(t), metav1.ListOptions{})
+	list, err := newClient(t, shared.AdminConfig()).CoreV1().ConfigMaps(v1.NamespaceDefault).List(testContext(t), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return len(list.Items)
 }
 
-func TestF2F3TheProxysClientWaitsForADelayAndGivesUpOnAHang(t *testing.T) {
+func TestF2_F3_ProxyDelayAndHang(t *testing.T) {
 	_, faults, client := newProxy(t)
 	remove := faults.Add(fault.On("create", "/configmaps").Delay(300 * time.Millisecond))
 	start := time.Now()
-	if err := create(soon(t), client); err != nil || time.Since(start) < 300*time.Millisecond {
-		t.Fatalf("delayed: %v after %v", err, time.Since(start))
+	if err := create(testContext(t), client); err != nil || time.Since(start) < 300*time.Millisecond {
+		t.Fatalf("delayed: got %v after %v", err, time.Since(start))
 	}
 	remove()
 	faults.Add(fault.On("create", "/configmaps").Times(1).Hang())
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if err := create(ctx, client); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("hanging: %v", err)
+		t.Fatalf("hanging: got %v, want DeadlineExceeded", err)
 	}
-	if err := create(soon(t), client); err != nil {
-		t.Fatalf("after it: %v", err)
+	if err := create(testContext(t), client); err != nil {
+		t.Fatalf("without fault: %v", err)
 	}
 }
 
-// watchConfigMaps starts a watch from now on.
+// watchConfigMaps starts a watch at the current version.
 func watchConfigMaps(t *testing.T, client kubernetes.Interface) watch.Interface {
 	t.Helper()
 	configMaps := client.CoreV1().ConfigMaps(v1.NamespaceDefault)
-	list, err := configMaps.List(soon(t), metav1.ListOptions{})
+	list, err := configMaps.List(testContext(t), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,10 +188,10 @@ func requireAdded(t *testing.T, stream watch.Interface, want *v1.ConfigMap) {
 	case event := <-stream.ResultChan():
 		got, isConfigMap := event.Object.(*v1.ConfigMap)
 		if event.Type != watch.Added || !isConfigMap || got.UID != want.UID {
-			t.Fatalf("have %+v, want the creation of %s", event, want.Name)
+			t.Fatalf("got %+v, want the creation of %s", event, want.Name)
 		}
-	case <-soon(t).Done():
-		t.Fatal("the event does not come")
+	case <-testContext(t).Done():
+		t.Fatal("got no event")
 	}
 }
 
@@ -203,15 +204,15 @@ func requireEnded(t *testing.T, stream watch.Interface) {
 				return
 			}
 			if event.Type != watch.Error {
-				t.Fatalf("have %+v, want the end", event)
+				t.Fatalf("got %+v, want the end of the watch", event)
 			}
-		case <-soon(t).Done():
-			t.Fatal("the watch does not end")
+		case <-testContext(t).Done():
+			t.Fatal("the watch did not end")
 		}
 	}
 }
 
-func TestF11TheProxyPassesEventsAtOnceAndCutsARunningWatch(t *testing.T) {
+func TestF11_ProxyCutsWatch(t *testing.T) {
 	_, faults, client := newProxy(t)
 	stream := watchConfigMaps(t, client)
 	requireAdded(t, stream, createConfigMap(t))
@@ -222,7 +223,7 @@ func TestF11TheProxyPassesEventsAtOnceAndCutsARunningWatch(t *testing.T) {
 	requireAdded(t, next, createConfigMap(t))
 }
 
-func TestF11TheProxyStallsARunningWatch(t *testing.T) {
+func TestF11_ProxyStallsWatch(t *testing.T) {
 	_, faults, client := newProxy(t)
 	healthy, stalled := watchConfigMaps(t, newClient(t, shared.AdminConfig())), watchConfigMaps(t, client)
 	heal := faults.Add(fault.On("watch", "/configmaps").Stall())
@@ -230,14 +231,14 @@ func TestF11TheProxyStallsARunningWatch(t *testing.T) {
 	requireAdded(t, healthy, created)
 	select {
 	case event, open := <-stalled.ResultChan():
-		t.Fatalf("the stalled watch has %+v, open: %v", event, open)
+		t.Fatalf("stalled watch: got %+v, open: %v", event, open)
 	default:
 	}
 	heal()
 	requireAdded(t, stalled, created)
 }
 
-func TestResetConnectionsEndsEveryWatchAndHealsByItself(t *testing.T) {
+func TestProxy_ResetConnections(t *testing.T) {
 	proxy, _, client := newProxy(t)
 	one, two := watchConfigMaps(t, client), watchConfigMaps(t, client)
 	proxy.ResetConnections()
@@ -246,18 +247,18 @@ func TestResetConnectionsEndsEveryWatchAndHealsByItself(t *testing.T) {
 	requireAdded(t, watchConfigMaps(t, client), createConfigMap(t))
 }
 
-func TestF1TheProxyOutlivesTheAPIServer(t *testing.T) {
+func TestF1_ProxyOutlivesAPIServer(t *testing.T) {
 	_, _, client := newProxy(t)
 	if err := shared.APIServer.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := create(soon(t), client); err == nil || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
-		t.Errorf("the client has an answer from nobody: %v", err)
+	if err := create(testContext(t), client); err == nil || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+		t.Errorf("API server down: got %v, want no response", err)
 	}
-	if err := shared.APIServer.Start(soon(t)); err != nil {
+	if err := shared.APIServer.Start(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	if err := create(soon(t), client); err != nil {
-		t.Errorf("after it: %v", err)
+	if err := create(testContext(t), client); err != nil {
+		t.Errorf("API server restarted: %v", err)
 	}
 }

@@ -2,47 +2,75 @@ package controlplane
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 )
 
 const (
-	// startTimeout is how long a server may take to become ready; about 3 s is usual.
+	// startTimeout bounds the time until a server is ready; about 3 s is usual.
 	startTimeout = 5 * time.Minute
-	// stopTimeout is how long a server may take to end after SIGTERM.
+	// stopTimeout is how long a server may take to exit after SIGTERM.
 	stopTimeout = 30 * time.Second
-	// attemptTimeout bounds one question after a server's readiness, pollInterval is the time between two.
-	attemptTimeout = 5 * time.Second
-	pollInterval   = 50 * time.Millisecond
+	// probeTimeout bounds one readiness check, probeInterval is the pause between two.
+	probeTimeout  = 5 * time.Second
+	probeInterval = 50 * time.Millisecond
+
+	// LogTail returns at most this much.
+	tailBytes = 16 << 10
+	tailLines = 30
 )
 
-// Server is one of the control plane's processes. It keeps its data and its port over all that is done to it.
+// ServerConfig configures a program that runs beside the control plane, such as a node agent.
+type ServerConfig struct {
+	// Name appears in errors and names the log file in Dir. It must be unique.
+	Name string
+	// Command is the path of the program, followed by its arguments.
+	Command []string
+	// Env is the whole environment of the program.
+	Env []string
+	// Ready returns nil if the program is ready.
+	Ready func(context.Context) error
+}
+
+// Server is a process of the control plane. It keeps its data and its port across restarts.
 //
-// Its methods may be called by any goroutine; two that start or end it at the same time have no defined order.
+// All methods are safe for concurrent use. Concurrent calls that start or stop the process have no defined order.
 type Server struct {
 	name   string
 	binary string
 	args   []string
 	env    []string
 	log    string
-	ready  func(context.Context) error // asks once
+	ready  func(context.Context) error
 
 	mu      sync.Mutex // guards process
 	process *process   // nil before the first start
 }
 
-// process is one life of a server.
-type process struct {
-	cmd    *exec.Cmd
-	exited chan struct{} // closed when it has ended and was waited for
+// NewServer returns a server that is not started yet. It stops with the control plane at the latest.
+func (cp *ControlPlane) NewServer(config ServerConfig) *Server {
+	return &Server{
+		name: config.Name, binary: config.Command[0], args: config.Command[1:],
+		env: append([]string{environmentMark(cp.dir)}, config.Env...), log: cp.path(config.Name + ".log"), ready: config.Ready,
+	}
 }
 
-func (p *process) running() bool {
+// process is one run of a server.
+type process struct {
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when the process has exited and was waited for
+}
+
+func (p *process) isRunning() bool {
 	if p == nil {
 		return false
 	}
@@ -54,8 +82,8 @@ func (p *process) running() bool {
 	}
 }
 
-// Start starts the server, for the first time or again, and returns when it is ready. It waits for at most five minutes; the
-// error has the end of the server's log.
+// Start starts the server and returns when it is ready. It waits at most five minutes; the error contains the end of the
+// server's log.
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.launch(ctx); err != nil {
 		return err
@@ -63,19 +91,19 @@ func (s *Server) Start(ctx context.Context) error {
 	return s.WaitReady(ctx)
 }
 
-// launch runs the process in a group of its own, so that a terminal's Ctrl-C does not reach it, and with an environment of
-// its own: etcd reads its flags from there too.
+// launch runs the process in its own process group, so that a terminal's Ctrl-C does not reach it. The environment is not
+// inherited, because etcd also reads its flags from there.
 func (s *Server) launch(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.process.running() {
-		return fmt.Errorf("start %s: it is running", s.name)
+	if s.process.isRunning() {
+		return fmt.Errorf("start %s: already running", s.name)
 	}
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", s.name, err)
 	}
-	defer log.Close() // the process has its own
+	defer log.Close() // the process has its own descriptor
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.binary, s.args...)
 	cmd.Env = s.env
 	cmd.Stdout, cmd.Stderr = log, log
@@ -86,14 +114,14 @@ func (s *Server) launch(ctx context.Context) error {
 	p := &process{cmd: cmd, exited: make(chan struct{})}
 	go func() {
 		defer close(p.exited)
-		_ = cmd.Wait() // its end is the news; why it ended is in its log
+		_ = cmd.Wait() // the log has the reason
 	}()
 	s.process = p
 	return nil
 }
 
-// WaitReady returns when the server answers that it is ready. It waits for at most five minutes; the error has what the server
-// said last and the end of its log.
+// WaitReady returns when the server is ready. It waits at most five minutes; the error contains the server's last response and
+// the end of its log.
 func (s *Server) WaitReady(ctx context.Context) error {
 	p, err := s.current()
 	if err != nil {
@@ -102,44 +130,44 @@ func (s *Server) WaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
-		err := s.ask(ctx)
+		err := s.probe(ctx)
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-p.exited:
-			return fmt.Errorf("%s ended by itself (%v); the end of %s:\n%s", s.name, p.cmd.ProcessState, s.log, s.LogTail())
+			return fmt.Errorf("%s exited (%v); end of %s:\n%s", s.name, p.cmd.ProcessState, s.log, s.LogTail())
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready: %w: %w; the end of %s:\n%s",
+			return fmt.Errorf("%s is not ready: %w: %w; end of %s:\n%s",
 				s.name, context.Cause(ctx), err, s.log, s.LogTail())
-		case <-time.After(pollInterval):
+		case <-time.After(probeInterval):
 		}
 	}
 }
 
-func (s *Server) ask(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+func (s *Server) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	return s.ready(ctx)
 }
 
-// Stop ends the server in good order, with SIGTERM, and returns when it has ended: etcd waits about 7 s for an API server
-// that is still connected. One that takes longer than 30 s is killed, which is an error.
+// Stop sends SIGTERM and returns when the server has exited. etcd waits about 7 s for a connected API server. A server that
+// takes longer than 30 s is killed, which is an error.
 func (s *Server) Stop() error {
 	p, err := s.signal(syscall.SIGTERM)
 	if err != nil {
 		return err
 	}
-	_ = p.cmd.Process.Signal(syscall.SIGCONT) // a frozen process would not see SIGTERM
+	_ = p.cmd.Process.Signal(syscall.SIGCONT) // a frozen process does not handle SIGTERM
 	select {
 	case <-p.exited:
 		return nil
 	case <-time.After(stopTimeout):
-		return errors.Join(fmt.Errorf("%s did not end within %v of SIGTERM", s.name, stopTimeout), s.Kill())
+		return errors.Join(fmt.Errorf("%s did not exit within %v of SIGTERM", s.name, stopTimeout), s.Kill())
 	}
 }
 
-// Kill ends the server as a crash does, with SIGKILL, and returns when it has ended.
+// Kill simulates a crash: it sends SIGKILL and returns when the server has exited.
 func (s *Server) Kill() error {
 	p, err := s.signal(syscall.SIGKILL)
 	if err != nil {
@@ -149,19 +177,19 @@ func (s *Server) Kill() error {
 	return nil
 }
 
-// Freeze stops the server where it stands: connections stay open and get no answer.
+// Freeze suspends the server: connections stay open without responses.
 func (s *Server) Freeze() error {
 	_, err := s.signal(syscall.SIGSTOP)
 	return err
 }
 
-// Continue ends a Freeze.
+// Continue resumes a frozen server.
 func (s *Server) Continue() error {
 	_, err := s.signal(syscall.SIGCONT)
 	return err
 }
 
-// Restart is Stop and Start.
+// Restart calls Stop and Start.
 func (s *Server) Restart(ctx context.Context) error {
 	if err := s.Stop(); err != nil {
 		return err
@@ -169,7 +197,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	return s.Start(ctx)
 }
 
-// PID is the number of the server's process, the last one if it has ended.
+// PID returns the ID of the server's process, or of its last one. It is 0 before the first start.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,9 +206,6 @@ func (s *Server) PID() int {
 	}
 	return s.process.cmd.Process.Pid
 }
-
-// LogTail is the end of the server's log.
-func (s *Server) LogTail() string { return tail(s.log) }
 
 func (s *Server) signal(signal syscall.Signal) (*process, error) {
 	p, err := s.current()
@@ -193,20 +218,65 @@ func (s *Server) signal(signal syscall.Signal) (*process, error) {
 	return p, nil
 }
 
-// current is the running process.
+// current returns the running process.
 func (s *Server) current() (*process, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.process.running() {
-		return nil, fmt.Errorf("%s: it is not running", s.name)
+	if !s.process.isRunning() {
+		return nil, fmt.Errorf("%s: not running", s.name)
 	}
 	return s.process, nil
 }
 
-// end returns when no process is left, even if the leash has failed.
-func (s *Server) end() {
+// ensureStopped returns when no process is left, even if the supervisor has failed.
+func (s *Server) ensureStopped() {
 	if p, err := s.current(); err == nil {
-		_ = p.cmd.Process.Kill() // it may have ended meanwhile
+		_ = p.cmd.Process.Kill() // it may have exited
 		<-p.exited
+	}
+}
+
+// LogTail returns the last lines of the server's log, or the error if it cannot be read.
+func (s *Server) LogTail() string {
+	file, err := os.Open(s.log)
+	if err != nil {
+		return err.Error()
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err == nil && info.Size() > tailBytes {
+		if _, err := file.Seek(-tailBytes, io.SeekEnd); err != nil {
+			return err.Error()
+		}
+	}
+	content, err := io.ReadAll(io.LimitReader(file, tailBytes))
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	if surplus := len(lines) - tailLines; surplus > 0 {
+		lines = append([]string{fmt.Sprintf("(last %d lines)", tailLines)}, lines[surplus:]...)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// readyz returns a readiness check that asks the server's /readyz. Each check opens a new connection, because an old one may
+// belong to a killed process.
+func readyz(url string, config *tls.Config) func(context.Context) error {
+	return func(ctx context.Context) error {
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz", http.NoBody)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			return nil
+		}
+		body, _ := io.ReadAll(resp.Body) // a part is better than nothing
+		return fmt.Errorf("%s/readyz: %s: %s", url, resp.Status, body)
 	}
 }

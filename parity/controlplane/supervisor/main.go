@@ -1,7 +1,7 @@
-// Command leash cleans up after a control plane whose owner has gone.
+// Command supervisor cleans up after a control plane when its owner has ended.
 //
-// It is started by the owner with a pipe as its standard input. When the pipe closes, and it closes however the owner ends,
-// leash kills every process that has the given entry in its environment, removes the folder and exits.
+// The owner starts it with a pipe as standard input. When the pipe closes, and it closes however the owner ends, supervisor kills
+// every process that has the given variable in its environment, removes the directory and exits.
 package main
 
 import (
@@ -18,57 +18,57 @@ import (
 )
 
 const (
-	pause    = 20 * time.Millisecond
-	patience = 30 * time.Second
+	interval = 20 * time.Millisecond
+	timeout  = 30 * time.Second
 )
 
 func main() {
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: leash ENVIRONMENT_ENTRY FOLDER <pipe\n(started by the control plane itself, not by people)")
+		fmt.Fprintln(os.Stderr, "usage: supervisor ENVIRONMENT_VARIABLE DIRECTORY <pipe\n(internal, started by the control plane)")
 		os.Exit(2)
 	}
-	_, _ = io.Copy(io.Discard, os.Stdin) // an error ends the owner's hold as well
+	_, _ = io.Copy(io.Discard, os.Stdin) // an error means that the owner has ended, too
 	if err := cleanUp(os.Args[1], os.Args[2]); err != nil {
-		fmt.Fprintln(os.Stderr, "leash:", err)
+		fmt.Fprintln(os.Stderr, "supervisor:", err)
 		os.Exit(1)
 	}
 }
 
-// cleanUp wants two clean rounds in a row: an owner that was killed while it started a server leaves a process that gets
-// its environment a moment later.
-func cleanUp(entry, folder string) error {
+// cleanUp requires two clean passes in a row: if the owner was killed while it started a server, the new process gets its
+// environment a moment later.
+func cleanUp(variable, dir string) error {
 	var err error
-	deadline := time.Now().Add(patience)
-	for clean := 0; clean < 2; time.Sleep(pause) {
-		killed := killAll(entry)
-		if err = os.RemoveAll(folder); err == nil && killed == 0 {
+	deadline := time.Now().Add(timeout)
+	for clean := 0; clean < 2; time.Sleep(interval) {
+		killed := killAll(variable)
+		if err = os.RemoveAll(dir); err == nil && killed == 0 {
 			clean++
 			continue
 		}
 		clean = 0
 		if time.Now().After(deadline) {
-			return errors.Join(err, fmt.Errorf("%d processes with %s are still there after %v", killed, entry, patience))
+			return errors.Join(err, fmt.Errorf("%d processes with %s still run after %v", killed, variable, timeout))
 		}
 	}
 	return nil
 }
 
-// killAll kills the processes that have the entry in their environment, and says how many there were.
-func killAll(entry string) (killed int) {
-	environments, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is well-formed
+// killAll kills the processes that have the variable in their environment, and returns their number.
+func killAll(variable string) (killed int) {
+	environments, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is valid
 	for _, path := range environments {
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		if err != nil {
 			continue
 		}
-		// The process is opened before its environment is read: a number that is used again in between kills nobody.
+		// The process is opened before its environment is read, so that a reused PID is never killed.
 		process, err := os.FindProcess(pid)
 		if err != nil {
 			continue
 		}
-		if environment, err := os.ReadFile(path); err == nil && has(environment, entry) {
-			_ = process.Kill() // it may have ended by itself; the next round sees
+		if environment, err := os.ReadFile(path); err == nil && contains(environment, variable) {
+			_ = process.Kill() // the next pass shows whether it worked
 			killed++
 		}
 		_ = process.Release()
@@ -76,10 +76,10 @@ func killAll(entry string) (killed int) {
 	return killed
 }
 
-// has looks for a whole entry in an environment as /proc writes it.
-func has(environment []byte, entry string) bool {
-	for _, e := range bytes.Split(environment, []byte{0}) {
-		if string(e) == entry {
+// contains reports whether an environment in the format of /proc contains the variable.
+func contains(environment []byte, variable string) bool {
+	for entry := range bytes.SplitSeq(environment, []byte{0}) {
+		if string(entry) == variable {
 			return true
 		}
 	}

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// validity is longer than any control plane of a test lives.
+// validity is longer than any test runs.
 const validity = 365 * 24 * time.Hour
 
-// authority signs certificates. Its key is never written to a file. It is immutable.
+// authority is a certificate authority. Its key is never written to a file. It is immutable.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -41,8 +41,8 @@ func newAuthority(name string) *authority {
 	return &authority{certificate: certificate, key: key, pem: encode("CERTIFICATE", der)}
 }
 
-// forServer certifies a server on loopback. It may be a client too: etcd's parts call each other with their own.
-func (a *authority) forServer(name string) keyPair {
+// issueServer issues a certificate for a server on loopback. It is valid for clients too: etcd's parts call each other with it.
+func (a *authority) issueServer(name string) keyPair {
 	return a.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
@@ -52,10 +52,10 @@ func (a *authority) forServer(name string) keyPair {
 	})
 }
 
-// forUser certifies what the API server reads as a user and its groups.
-func (a *authority) forUser(name string, groups ...string) keyPair {
+// issueClient issues a certificate that the API server maps to a user and its groups.
+func (a *authority) issueClient(user string, groups ...string) keyPair {
 	return a.issue(&x509.Certificate{
-		Subject:     pkix.Name{CommonName: name, Organization: groups},
+		Subject:     pkix.Name{CommonName: user, Organization: groups},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
@@ -72,12 +72,13 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
-// clientTLS speaks as the pair's owner to servers of this authority.
+// clientTLS returns the configuration of a client with this certificate for servers of this authority.
 func (a *authority) clientTLS(pair keyPair) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: a.pool(), Certificates: []tls.Certificate{pair.tls()}}
 }
 
-// serverTLS serves as the pair's owner, and takes clients of this authority or without a certificate.
+// serverTLS returns the configuration of a server with this certificate. It accepts clients of this authority and clients without
+// a certificate.
 func (a *authority) serverTLS(pair keyPair) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair.tls()},
@@ -95,7 +96,7 @@ func sign(template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) 
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	must(err)
 	template.SerialNumber = serial
-	template.NotBefore = time.Now().Add(-time.Hour) // clocks of other processes may be behind
+	template.NotBefore = time.Now().Add(-time.Hour) // tolerate clock skew
 	template.NotAfter = time.Now().Add(validity)
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
 	must(err)
@@ -108,7 +109,7 @@ func newKey() *ecdsa.PrivateKey {
 	return key
 }
 
-// encodeKey writes the form from which kube-apiserver can also take the public half.
+// encodeKey uses the format from which kube-apiserver can also read the public key.
 func encodeKey(key *ecdsa.PrivateKey) []byte {
 	der, err := x509.MarshalECPrivateKey(key)
 	must(err)
@@ -119,7 +120,7 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// must is for cryptography on inputs that are all ours: it fails only if this file is wrong.
+// must panics on an error. All inputs are generated in this file, so an error is a bug.
 func must(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("controlplane: certificates: %v", err))
