@@ -1,19 +1,24 @@
-// Package containerd starts a real containerd for a test: its own root, state, socket, bridge network and images,
-// nothing of the system's. It runs pods that the host reaches at their addresses, can be killed, frozen and restarted,
-// and leaves nothing behind, also when the test's process is killed.
+// Package containerd starts a real containerd for a test, with its own root, state, socket, bridge network and images. It does
+// not touch the system's containerd. Its pods are reachable from the host. It can be killed, frozen and restarted, and leaves
+// nothing behind, even if the test's process is killed.
 //
-// It needs what needs.Containers checks, and works with containerd 1.6, 1.7 and 2.x from PATH: all of them read
-// version 2 of the configuration. There is no registry; images are made from static programs (see Image). There is no
-// masquerading and no port mapping either: pods reach each other and the host, and hostPorts do nothing.
+// It requires what needs.Containers checks, and works with containerd 1.6, 1.7 and 2.x from PATH: all of them read version 2 of
+// the configuration. There is no registry; images are created from static programs (see ImportImage). There is no masquerading
+// and no port mapping: pods reach each other and the host, and hostPorts have no effect.
 package containerd
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"text/template"
 	"time"
 
 	"github.com/heraldnode/herald/parity/internal/needs"
@@ -23,53 +28,56 @@ const (
 	// SandboxImage is the image of every pod sandbox.
 	SandboxImage = "herald.test/pause:1"
 
-	// TestpodImage has the command testpod as its entrypoint; `testpod` alone prints what it can do.
+	// TestpodImage has the command testpod as its entrypoint; `testpod` without arguments prints its usage.
 	TestpodImage = "herald.test/testpod:1"
 )
 
-// longestFolder leaves room for "/containerd.sock.ttrpc" in the 107 characters of a socket's path.
-const longestFolder = 107 - len("/containerd.sock.ttrpc")
+// startTimeout bounds Start and Restart. It only ends a hang, so it is generous.
+const startTimeout = 5 * time.Minute
 
-// Config says how Start makes a containerd.
+// maxDirLength leaves room for "/containerd.sock.ttrpc" in the 107 characters of a socket path.
+const maxDirLength = 107 - len("/containerd.sock.ttrpc")
+
+// Config configures a containerd.
 type Config struct {
-	// Dir is where the containerd's folder is made. Its path must be short, for it becomes part of a socket's, and its
-	// file system must carry an overlay. Default: os.TempDir().
+	// ParentDir is where the containerd's directory is created. Its path must be short, because it becomes part of a socket path,
+	// and its file system must support overlayfs. Defaults to os.TempDir().
 	ParentDir string
-	// Folder is the containerd's folder itself, which must be empty or not exist. Default: a new one in Dir.
+	// Dir is the containerd's directory itself. It must be empty or not exist. Defaults to a new directory in ParentDir.
 	Dir string
 }
 
-// Containerd is one containerd and all that belongs to it.
+// Containerd is a containerd with everything that belongs to it.
 //
-// One goroutine owns it: Stop, Kill, Freeze, Continue, Restart and Close must not be called at the same time. Anybody
-// may call Endpoint, Folder and, while the containerd runs, Image.
+// One goroutine owns it: Stop, Kill, Freeze, Continue, Restart and Close must not be called concurrently. Endpoint, Dir and, while
+// containerd runs, ImportImage are safe for concurrent use.
 type Containerd struct {
-	folder  string
-	leash   *leash
-	process *process // nil while none runs
-	closed  bool
+	dir        string
+	supervisor *supervisor
+	process    *process // nil while none runs
+	closed     bool
 }
 
-// Start starts a containerd with SandboxImage and TestpodImage in it and returns when it can run pods. ctx bounds the
-// start, not the containerd's life. The working directory must be in this module: testpod is built with the go command.
+// Start starts a containerd with SandboxImage and TestpodImage and returns when it can run pods. ctx bounds the start only. The
+// working directory must be in this module: testpod is built with the go command.
 func Start(ctx context.Context, config Config) (*Containerd, error) {
-	folder, err := config.makeFolder()
+	dir, err := config.createDir()
 	if err != nil {
-		return nil, fmt.Errorf("containerd: making its folder: %w", err)
+		return nil, fmt.Errorf("containerd: create directory: %w", err)
 	}
-	// Whatever is made after the leash is undone by it.
-	leash, err := startLeash(folder)
+	// The supervisor cleans up everything that is created from here on.
+	supervisor, err := startSupervisor(dir)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("containerd: starting its leash: %w", err), os.RemoveAll(folder))
+		return nil, errors.Join(fmt.Errorf("containerd: start supervisor: %w", err), os.RemoveAll(dir))
 	}
-	c := &Containerd{folder: folder, leash: leash}
+	c := &Containerd{dir: dir, supervisor: supervisor}
 	if err := c.start(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("containerd: starting it in %s: %w", folder, err), c.destroy())
+		return nil, errors.Join(fmt.Errorf("containerd: start in %s: %w", dir, err), c.destroy())
 	}
 	return c, nil
 }
 
-// ForTest starts a containerd that ends with the test; the test is skipped where none can run.
+// ForTest starts a containerd that stops with the test. It skips the test where containers cannot run.
 func ForTest(tb testing.TB) *Containerd {
 	tb.Helper()
 	needs.Containers(tb)
@@ -79,7 +87,7 @@ func ForTest(tb testing.TB) *Containerd {
 	}
 	tb.Cleanup(func() {
 		if tb.Failed() {
-			tb.Logf("the end of containerd's log:\n%s", c.logTail())
+			tb.Logf("end of the containerd log:\n%s", c.logTail())
 		}
 		if err := c.Close(); err != nil {
 			tb.Error(err)
@@ -88,13 +96,13 @@ func ForTest(tb testing.TB) *Containerd {
 	return c
 }
 
-// Endpoint returns the address of the CRI, "unix:///...". It stays the same across restarts.
+// Endpoint returns the address of the CRI, "unix:///...". It does not change on a restart.
 func (c *Containerd) Endpoint() string { return "unix://" + c.socket() }
 
-// Dir returns the directory that holds all that this containerd keeps; Close removes it.
-func (c *Containerd) Dir() string { return c.folder }
+// Dir returns the directory with all files of this containerd. Close removes it.
+func (c *Containerd) Dir() string { return c.dir }
 
-// Close removes every pod and everything else that this containerd has made. Calling it again does nothing.
+// Close removes every pod and everything else that this containerd has created. Further calls have no effect.
 func (c *Containerd) Close() error {
 	if c.closed {
 		return nil
@@ -104,18 +112,18 @@ func (c *Containerd) Close() error {
 }
 
 func (c *Containerd) start(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := makeNetwork(ctx, c.folder); err != nil {
+	if err := createNetwork(ctx, c.dir); err != nil {
 		return err
 	}
-	if err := writeConfig(c.folder); err != nil {
+	if err := writeConfig(c.dir); err != nil {
 		return err
 	}
 	if err := c.launch(ctx); err != nil {
 		return err
 	}
-	testpod, err := buildTestpod(ctx, c.folder)
+	testpod, err := buildTestpod(ctx, c.dir)
 	if err != nil {
 		return err
 	}
@@ -125,36 +133,36 @@ func (c *Containerd) start(ctx context.Context) error {
 	return c.ImportImage(ctx, TestpodImage, testpod)
 }
 
-// destroy removes all by force: what removePods could not do in order, and what only Start has made.
+// destroy removes by force what removePods has left, and everything that Start has created.
 func (c *Containerd) destroy() error {
-	err := c.leash.release()
+	err := c.supervisor.cleanUp()
 	if c.process != nil {
-		<-c.process.done
+		<-c.process.exited
 		c.process = nil
 	}
 	return err
 }
 
-func (c *Containerd) socket() string { return filepath.Join(c.folder, "containerd.sock") }
+func (c *Containerd) socket() string { return filepath.Join(c.dir, "containerd.sock") }
 
-// makeFolder resolves links: the kernel's list of mounts, which the leash reads, has them resolved.
-func (c Config) makeFolder() (string, error) {
-	folder, err := c.newFolder()
+// createDir resolves symbolic links: the supervisor reads the kernel's mount table, which has resolved paths.
+func (c Config) createDir() (string, error) {
+	dir, err := c.newDir()
 	if err != nil {
 		return "", err
 	}
-	resolved, err := filepath.EvalSymlinks(folder)
-	if err == nil && len(resolved) > longestFolder {
-		err = fmt.Errorf("%s is longer than %d characters and leaves no room for a socket's name; set a shorter Config.ParentDir",
-			resolved, longestFolder)
+	resolved, err := filepath.EvalSymlinks(dir)
+	if err == nil && len(resolved) > maxDirLength {
+		err = fmt.Errorf("%s is longer than %d characters, too long for a socket path; set a shorter Config.ParentDir",
+			resolved, maxDirLength)
 	}
 	if err != nil {
-		return "", errors.Join(err, os.Remove(folder))
+		return "", errors.Join(err, os.Remove(dir))
 	}
 	return resolved, nil
 }
 
-func (c Config) newFolder() (string, error) {
+func (c Config) newDir() (string, error) {
 	if c.Dir == "" {
 		return os.MkdirTemp(c.ParentDir, "herald-containerd-")
 	}
@@ -163,7 +171,68 @@ func (c Config) newFolder() (string, error) {
 	}
 	entries, err := os.ReadDir(c.Dir)
 	if err == nil && len(entries) > 0 {
-		err = fmt.Errorf("%s is not empty; name another, or remove what is in it", c.Dir)
+		err = fmt.Errorf("directory %s is not empty: use another one or empty it", c.Dir)
 	}
 	return c.Dir, err
+}
+
+const configFile = "config.toml"
+
+//go:embed config.toml.tmpl
+var configTemplate string
+
+func writeConfig(dir string) error {
+	plugins, err := needs.CNIPlugins()
+	if err != nil {
+		return err
+	}
+	parsed, err := template.New(configFile).Parse(configTemplate)
+	if err != nil {
+		return err
+	}
+	file, err := os.Create(filepath.Join(dir, configFile))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return parsed.Execute(file, map[string]string{
+		"Dir":          dir,
+		"CNIPlugins":   plugins,
+		"SandboxImage": SandboxImage,
+	})
+}
+
+//go:embed cleanup.sh
+var cleanupScript string
+
+// supervisor is a shell that waits on a pipe for the end of this process, or for cleanUp, and then removes everything that
+// belongs to a containerd's directory. The kernel closes the pipe however this process ends.
+type supervisor struct {
+	dir   string
+	shell *exec.Cmd
+	pipe  io.Closer
+}
+
+func startSupervisor(dir string) (*supervisor, error) {
+	shell := exec.CommandContext(context.Background(), "/bin/sh", "-c", cleanupScript, "herald-supervisor", dir)
+	pipe, err := shell.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	// The supervisor must survive a signal to the process group of the test.
+	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := shell.Start(); err != nil {
+		return nil, err
+	}
+	return &supervisor{dir: dir, shell: shell, pipe: pipe}, nil
+}
+
+// cleanUp makes the supervisor remove everything, and returns an error if something is left.
+func (s *supervisor) cleanUp() error {
+	closeErr := s.pipe.Close()
+	if err := s.shell.Wait(); err != nil {
+		log, _ := os.ReadFile(filepath.Join(s.dir, "cleanup.log"))
+		return fmt.Errorf("containerd: remove %s: %w\n%s", s.dir, err, log)
+	}
+	return closeErr
 }

@@ -13,24 +13,27 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/parity/containerd"
 	"github.com/heraldnode/herald/parity/internal/needs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestAPodIsReachedFromTheHostAtItsAddress(t *testing.T) {
-	n := newNode(t, containerd.ForTest(t))
+func TestPod_ReachableFromHost(t *testing.T) {
+	n := newClient(t, containerd.ForTest(t))
 	pod := n.runPod("web")
 	if !netip.MustParsePrefix("10.231.0.0/16").Contains(pod.address) {
-		t.Fatalf("the pod has address %v, want one of the bridge's", pod.address)
+		t.Fatalf("got pod address %v, want one in 10.231.0.0/16", pod.address)
 	}
 	n.runContainer(pod, "serve", "serve", "--port", "8080")
 	ready := fmt.Sprintf("http://%s/readyz", netip.AddrPortFrom(pod.address, 8080))
 
-	eventually(t, func() error { return wantStatus(t.Context(), http.MethodGet, ready, http.StatusOK) })
+	heraldtest.Eventually(t, func() error { return checkStatus(t.Context(), http.MethodGet, ready, http.StatusOK) })
 	steps := []struct {
 		method, query string
 		want          int
@@ -42,89 +45,89 @@ func TestAPodIsReachedFromTheHostAtItsAddress(t *testing.T) {
 		{http.MethodPost, "?code=none", http.StatusBadRequest},
 	}
 	for _, step := range steps {
-		if err := wantStatus(t.Context(), step.method, ready+step.query, step.want); err != nil {
+		if err := checkStatus(t.Context(), step.method, ready+step.query, step.want); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func TestAContainersOutputIsLoggedInTheFormOfTheCRI(t *testing.T) {
-	n := newNode(t, containerd.ForTest(t))
+func TestContainer_LogFormat(t *testing.T) {
+	n := newClient(t, containerd.ForTest(t))
 	pod := n.runPod("logging")
 	n.runContainer(pod, "serve", "serve", "--port", "8080")
 	log := n.awaitOutput(pod, "serve")
 	match := regexp.MustCompile(`^(\S+) stdout F serving on port 8080\n$`).FindStringSubmatch(log)
 	if match == nil {
-		t.Fatalf("the log is %q", log)
+		t.Fatalf("got log %q, want a line in the CRI format", log)
 	}
 	if _, err := time.Parse(time.RFC3339Nano, match[1]); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestTheTestpodDoesWhatAContainersTestNeeds(t *testing.T) {
+func TestTestpod_Commands(t *testing.T) {
 	c := containerd.ForTest(t)
-	pod := newNode(t, c).runPod("behaviours")
+	pod := newClient(t, c).runPod("behaviours")
 
 	cases := map[string]struct {
 		args []string
 		code int32
-		// stop asks the container to end, with this many seconds of grace.
+		// stop is the grace period in seconds with which the container is stopped. nil: the container exits by itself.
 		stop *int64
 	}{
-		"exit-3":       {args: []string{"exit", "3", "--message", "why", "--after", "10ms"}, code: 3},
-		"sleep-ends":   {args: []string{"sleep", "10ms"}, code: 0},
-		"sleep-obeys":  {args: []string{"sleep", "1h"}, code: 0, stop: new(int64(30))},
-		"sleep-lasts":  {args: []string{"sleep", "1h", "--ignore-term"}, code: 137, stop: new(int64(1))},
-		"serve-obeys":  {args: []string{"serve", "--port", "9090"}, code: 0, stop: new(int64(30))},
-		"pause-obeys":  {args: []string{"pause"}, code: 0, stop: new(int64(30))},
-		"cat-nothing":  {args: []string{"cat", "/nothing"}, code: 1},
-		"no-command":   {args: []string{"dance"}, code: 2},
-		"no-exit-code": {args: []string{"exit"}, code: 2},
+		"exit-3":           {args: []string{"exit", "3", "--message", "why", "--after", "10ms"}, code: 3},
+		"sleep-ends":       {args: []string{"sleep", "10ms"}, code: 0},
+		"sleep-stopped":    {args: []string{"sleep", "1h"}, code: 0, stop: new(int64(30))},
+		"sleep-killed":     {args: []string{"sleep", "1h", "--ignore-term"}, code: 137, stop: new(int64(1))},
+		"serve-stopped":    {args: []string{"serve", "--port", "9090"}, code: 0, stop: new(int64(30))},
+		"pause-stopped":    {args: []string{"pause"}, code: 0, stop: new(int64(30))},
+		"cat-missing-file": {args: []string{"cat", "/nothing"}, code: 1},
+		"unknown-command":  {args: []string{"unknown"}, code: 2},
+		"no-exit-code":     {args: []string{"exit"}, code: 2},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t, c)
+			n := newClient(t, c)
 			id := n.runContainer(pod, name, tc.args...)
 			if tc.stop != nil {
 				n.awaitOutput(pod, name)
 				n.stopContainer(id, *tc.stop)
 			}
 			if got := n.awaitExit(id); got.ExitCode != tc.code {
-				t.Errorf("exit code %d, want %d (%s: %s)", got.ExitCode, tc.code, got.Reason, got.Message)
+				t.Errorf("got exit code %d (%s: %s), want %d", got.ExitCode, got.Reason, got.Message, tc.code)
 			}
 		})
 	}
 }
 
-func TestTheInsideOfAContainerIsShown(t *testing.T) {
+func TestTestpod_Exec(t *testing.T) {
 	c := containerd.ForTest(t)
-	n := newNode(t, c)
+	n := newClient(t, c)
 	pod := n.runPod("inside")
 	id := n.runContainer(pod, "sleeper", "sleep", "1h")
 	cases := map[string]struct {
 		args []string
 		want string
 	}{
-		"env":                     {args: []string{"env"}, want: "INSIDE=sleeper\n"},
-		"a file":                  {args: []string{"cat", "/proc/sys/kernel/hostname"}, want: "inside\n"},
-		"the termination message": {args: []string{"cat", "/dev/termination-log"}, want: "bye"},
+		"environment":         {args: []string{"env"}, want: "INSIDE=sleeper\n"},
+		"file":                {args: []string{"cat", "/proc/sys/kernel/hostname"}, want: "inside\n"},
+		"termination message": {args: []string{"cat", "/dev/termination-log"}, want: "bye"},
 	}
 	if code, out := n.exec(id, "exit", "4", "--message", "bye"); code != 4 {
-		t.Fatalf("exit 4 ended with %d: %s", code, out)
+		t.Fatalf("exit 4: got code %d: %s", code, out)
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			code, out := newNode(t, c).exec(id, tc.args...)
+			code, out := newClient(t, c).exec(id, tc.args...)
 			if code != 0 || !strings.Contains(out, tc.want) {
-				t.Errorf("code %d, output %q, want %q in it", code, out, tc.want)
+				t.Errorf("got code %d, output %q; want 0 and %q", code, out, tc.want)
 			}
 		})
 	}
 }
 
-func TestAStoppedAndRemovedPodIsNotListed(t *testing.T) {
-	n := newNode(t, containerd.ForTest(t))
+func TestPod_Remove(t *testing.T) {
+	n := newClient(t, containerd.ForTest(t))
 	pod := n.runPod("short")
 	n.runContainer(pod, "serve", "serve", "--port", "8080")
 	n.removePod(pod)
@@ -137,26 +140,26 @@ func TestAStoppedAndRemovedPodIsNotListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(pods.Items) != 0 || len(containers.Containers) != 0 {
-		t.Errorf("still listed: %v %v", pods.Items, containers.Containers)
+		t.Errorf("got pods %v and containers %v, want none", pods.Items, containers.Containers)
 	}
 }
 
-func TestTwoContainerdsDoNotMeet(t *testing.T) {
-	first, second := newNode(t, containerd.ForTest(t)), newNode(t, containerd.ForTest(t))
+func TestStart_TwoInstances(t *testing.T) {
+	first, second := newClient(t, containerd.ForTest(t)), newClient(t, containerd.ForTest(t))
 	one, two := first.runPod("pod"), second.runPod("pod")
 	if one.address == two.address {
-		t.Errorf("both pods have address %v", one.address)
+		t.Errorf("got address %v for both pods", one.address)
 	}
 	pods, err := second.runtime.ListPodSandbox(t.Context(), &cri.ListPodSandboxRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(pods.Items) != 1 || pods.Items[0].Id != two.id {
-		t.Errorf("the second lists %v, want its own pod %s alone", pods.Items, two.id)
+		t.Errorf("second instance: got pods %v, want only %s", pods.Items, two.id)
 	}
 }
 
-func TestAnImageNeedsAProgramAndATag(t *testing.T) {
+func TestImportImage_Errors(t *testing.T) {
 	c := containerd.ForTest(t)
 	cases := map[string]struct{ reference, program, want string }{
 		"no program": {"herald.test/none:1", "/nothing", "/nothing: no such file"},
@@ -166,13 +169,13 @@ func TestAnImageNeedsAProgramAndATag(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := c.ImportImage(t.Context(), tc.reference, tc.program)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("error %v, want %q in it", err, tc.want)
+				t.Errorf("got error %v, want %q", err, tc.want)
 			}
 		})
 	}
 }
 
-func TestAFolderTooDeepForASocketIsRefused(t *testing.T) {
+func TestStart_PathTooLong(t *testing.T) {
 	needs.Containers(t)
 	deep := filepath.Join(t.TempDir(), strings.Repeat("d", 100))
 	if err := os.Mkdir(deep, 0o700); err != nil {
@@ -180,9 +183,100 @@ func TestAFolderTooDeepForASocketIsRefused(t *testing.T) {
 	}
 	_, err := containerd.Start(context.Background(), containerd.Config{ParentDir: deep})
 	if err == nil || !strings.Contains(err.Error(), "Config.ParentDir") {
-		t.Errorf("error %v, want one that names Config.ParentDir", err)
+		t.Errorf("got error %v, want Config.ParentDir in it", err)
 	}
 	if left, _ := os.ReadDir(deep); len(left) != 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("got %v after a failed start, want nothing", left)
+	}
+}
+
+func TestRestart_ContainersSurvive(t *testing.T) {
+	cases := map[string]func(*containerd.Containerd) error{
+		"killed":  (*containerd.Containerd).Kill,
+		"stopped": func(c *containerd.Containerd) error { return c.Stop(t.Context()) },
+		"frozen and stopped": func(c *containerd.Containerd) error {
+			if err := c.Freeze(); err != nil {
+				return err
+			}
+			return c.Stop(t.Context())
+		},
+		"running": func(*containerd.Containerd) error { return nil },
+	}
+	c := containerd.ForTest(t)
+	for name, stop := range cases {
+		t.Run(name, func(t *testing.T) {
+			before := newClient(t, c)
+			pod := before.runPod("survivor")
+			id := before.runContainer(pod, "serve", "serve", "--port", "8080")
+			started := before.containerStatus(id).StartedAt
+
+			if err := stop(c); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+
+			after := newClient(t, c)
+			got := after.containerStatus(id)
+			if got.State != cri.ContainerState_CONTAINER_RUNNING || got.StartedAt != started {
+				t.Errorf("got container %v since %d, want running since %d", got.State, got.StartedAt, started)
+			}
+			list, err := after.runtime.ListContainers(t.Context(), &cri.ListContainersRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(list.Containers) != 1 || list.Containers[0].Id != id {
+				t.Errorf("got containers %v, want only %s", list.Containers, id)
+			}
+			after.removePod(pod)
+		})
+	}
+}
+
+func TestFreeze_Continue(t *testing.T) {
+	c := containerd.ForTest(t)
+	n := newClient(t, c)
+	version := func(timeout time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		defer cancel()
+		_, err := n.runtime.Version(ctx, &cri.VersionRequest{})
+		return err
+	}
+	if err := version(3 * time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	if err := version(300 * time.Millisecond); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("frozen: got %v, want DeadlineExceeded", err)
+	}
+	if err := c.Continue(); err != nil {
+		t.Fatal(err)
+	}
+	if err := version(3 * time.Minute); err != nil {
+		t.Errorf("resumed: %v", err)
+	}
+}
+
+func TestContainerd_NotRunning(t *testing.T) {
+	c := containerd.ForTest(t)
+	if err := c.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	actions := map[string]func() error{
+		"Stop":        func() error { return c.Stop(t.Context()) },
+		"Kill":        c.Kill,
+		"Freeze":      c.Freeze,
+		"Continue":    c.Continue,
+		"ImportImage": func() error { return c.ImportImage(t.Context(), containerd.TestpodImage, os.Args[0]) },
+	}
+	for name, act := range actions {
+		t.Run(name, func(t *testing.T) {
+			if err := act(); err == nil {
+				t.Error("got no error")
+			}
+		})
 	}
 }

@@ -21,14 +21,14 @@ import (
 
 const testpodPackage = "github.com/heraldnode/herald/parity/containerd/testpod"
 
-// Image puts an image into containerd: one static program, which is its entrypoint, with args as its default arguments.
-// It is there when Image returns, so pods can use it with imagePullPolicy Never or IfNotPresent.
+// ImportImage imports an image of one static program, which is its entrypoint, with args as its default arguments. When it
+// returns, pods can use the image with imagePullPolicy Never or IfNotPresent.
 func (c *Containerd) ImportImage(ctx context.Context, reference, program string, args ...string) error {
 	if c.process == nil {
 		return errNotRunning
 	}
 	if err := c.importImage(ctx, reference, program, args); err != nil {
-		return fmt.Errorf("containerd: image %s from %s: %w", reference, program, err)
+		return fmt.Errorf("containerd: import image %s from %s: %w", reference, program, err)
 	}
 	return nil
 }
@@ -38,11 +38,11 @@ func (c *Containerd) importImage(ctx context.Context, reference, program string,
 	if err != nil {
 		return err
 	}
-	image, err := singleProgram(program, args)
+	image, err := newImage(program, args)
 	if err != nil {
 		return err
 	}
-	archive, err := os.CreateTemp(c.folder, "image-*.tar")
+	archive, err := os.CreateTemp(c.dir, "image-*.tar")
 	if err != nil {
 		return err
 	}
@@ -58,13 +58,13 @@ func (c *Containerd) importImage(ctx context.Context, reference, program string,
 	return c.awaitImage(ctx, tag.Name())
 }
 
-func singleProgram(program string, args []string) (v1.Image, error) {
-	inside := "/" + filepath.Base(program)
+func newImage(program string, args []string) (v1.Image, error) {
+	path := "/" + filepath.Base(program)
 	content, err := os.ReadFile(program)
 	if err != nil {
 		return nil, err
 	}
-	layer, err := layerOf(inside, content)
+	layer, err := newLayer(path, content)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func singleProgram(program string, args []string) (v1.Image, error) {
 		OS:           "linux",
 		Architecture: goruntime.GOARCH,
 		RootFS:       v1.RootFS{Type: "layers"},
-		Config:       v1.Config{Entrypoint: []string{inside}, Cmd: args},
+		Config:       v1.Config{Entrypoint: []string{path}, Cmd: args},
 	})
 	if err != nil {
 		return nil, err
@@ -80,10 +80,10 @@ func singleProgram(program string, args []string) (v1.Image, error) {
 	return mutate.AppendLayers(image, layer)
 }
 
-func layerOf(inside string, content []byte) (v1.Layer, error) {
+func newLayer(path string, content []byte) (v1.Layer, error) {
 	var buffer bytes.Buffer
 	archive := tar.NewWriter(&buffer)
-	header := &tar.Header{Name: inside, Mode: 0o755, Size: int64(len(content))}
+	header := &tar.Header{Name: path, Mode: 0o755, Size: int64(len(content))}
 	if err := archive.WriteHeader(header); err != nil {
 		return nil, err
 	}
@@ -96,9 +96,9 @@ func layerOf(inside string, content []byte) (v1.Layer, error) {
 	return static.NewLayer(buffer.Bytes(), types.DockerUncompressedLayer), nil
 }
 
-// buildTestpod builds testpod into folder. Go's build cache makes this a mere link after the first time.
-func buildTestpod(ctx context.Context, folder string) (string, error) {
-	program := filepath.Join(folder, "testpod")
+// buildTestpod builds testpod into dir. Go's build cache makes this fast after the first time.
+func buildTestpod(ctx context.Context, dir string) (string, error) {
+	program := filepath.Join(dir, "testpod")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, testpodPackage)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {

@@ -12,14 +12,14 @@ import (
 	"path/filepath"
 )
 
-// bridgeFile names the bridge, for the leash.
+// bridgeFile contains the name of the bridge, for the supervisor.
 const bridgeFile = "bridge"
 
-// bridges is how many bridges, each with its own subnet, one machine can have.
-const bridges = 256
+// maxBridges is the number of bridges, each with its own subnet, that one machine can have.
+const maxBridges = 256
 
-// conflist connects pods to the bridge. The bridge has its address already: the plugin would also switch the machine's
-// IP forwarding on. Without masquerading and port mapping, no iptables rule is ever made.
+// conflist connects pods to the bridge. The address of the bridge is set beforehand: the plugin would also enable the machine's IP
+// forwarding. Without masquerading and port mapping, no iptables rule is created.
 const conflist = `{
   "cniVersion": "0.4.0",
   "name": %[1]q,
@@ -36,13 +36,13 @@ const conflist = `{
 }
 `
 
-// makeNetwork makes a bridge with a subnet of its own and writes the CNI configuration that puts pods on it.
-func makeNetwork(ctx context.Context, folder string) error {
-	bridge, subnet, err := claimBridge(ctx)
+// createNetwork creates a bridge with its own subnet and writes the CNI configuration that connects pods to it.
+func createNetwork(ctx context.Context, dir string) error {
+	bridge, subnet, err := createBridge(ctx)
 	if err != nil {
-		return fmt.Errorf("making a bridge: %w", err)
+		return fmt.Errorf("create bridge: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, bridgeFile), []byte(bridge), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, bridgeFile), []byte(bridge), 0o600); err != nil {
 		return err
 	}
 	gateway := subnet.Addr().Next()
@@ -53,22 +53,22 @@ func makeNetwork(ctx context.Context, folder string) error {
 	if err := ip(ctx, "link", "set", bridge, "up"); err != nil {
 		return err
 	}
-	configs := filepath.Join(folder, "cni")
+	configs := filepath.Join(dir, "cni")
 	if err := os.Mkdir(configs, 0o700); err != nil {
 		return err
 	}
-	content := fmt.Sprintf(conflist, bridge, filepath.Join(folder, "addresses"), subnet, gateway)
+	content := fmt.Sprintf(conflist, bridge, filepath.Join(dir, "addresses"), subnet, gateway)
 	return os.WriteFile(filepath.Join(configs, "bridge.conflist"), []byte(content), 0o600)
 }
 
-// claimBridge makes a bridge that nobody else has. Its name stands for its subnet and the kernel gives a name only
+// createBridge creates a bridge that no other process uses. Its name determines its subnet and the kernel accepts a name only
 // once, so two processes cannot get the same subnet.
-func claimBridge(ctx context.Context) (string, netip.Prefix, error) {
+func createBridge(ctx context.Context) (string, netip.Prefix, error) {
 	inUse, err := machineNetworks()
 	if err != nil {
 		return "", netip.Prefix{}, err
 	}
-	for _, n := range rand.Perm(bridges) {
+	for _, n := range rand.Perm(maxBridges) {
 		subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 231, byte(n), 0}), 24)
 		if overlaps(subnet, inUse) {
 			continue
@@ -85,7 +85,7 @@ func claimBridge(ctx context.Context) (string, netip.Prefix, error) {
 	return "", netip.Prefix{}, errors.New("no free subnet in 10.231.0.0/16; remove unused bridges herald0 to herald255")
 }
 
-// machineNetworks returns the networks that the machine has addresses in.
+// machineNetworks returns the networks of the machine's addresses.
 func machineNetworks() ([]netip.Prefix, error) {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {

@@ -7,68 +7,68 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-var errNotRunning = errors.New("containerd: it is not running")
+var errNotRunning = errors.New("containerd: not running")
 
-// process is one life of the program containerd.
+// process is one run of the program containerd.
 type process struct {
 	*os.Process
-	done chan struct{} // closed when it has ended and is waited for
+	exited chan struct{} // closed when the process has exited and was waited for
 }
 
-// Stop asks containerd to end and waits for it. Its state stays and its containers run on.
+// Stop asks containerd to exit and waits for it. Its state persists and its containers keep running.
 func (c *Containerd) Stop(ctx context.Context) error {
-	if err := c.Continue(); err != nil { // frozen, it would not see the next signal
+	if err := c.Continue(); err != nil { // a frozen process does not handle SIGTERM
 		return err
 	}
 	if err := c.signal(unix.SIGTERM); err != nil {
 		return err
 	}
 	select {
-	case <-c.process.done:
+	case <-c.process.exited:
 		c.process = nil
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("containerd: waiting for its end: %w", ctx.Err())
+		return fmt.Errorf("containerd: wait for exit: %w", ctx.Err())
 	}
 }
 
-// Kill ends containerd at once, as kill -9 does. Its state stays and its containers run on.
+// Kill kills containerd with SIGKILL. Its state persists and its containers keep running.
 func (c *Containerd) Kill() error {
 	if err := c.signal(unix.SIGKILL); err != nil {
 		return err
 	}
-	<-c.process.done
+	<-c.process.exited
 	c.process = nil
 	return nil
 }
 
-// Freeze makes containerd stand still: from its return on, requests are accepted by nobody and answered by nobody.
+// Freeze suspends containerd. When it returns, requests are neither accepted nor answered.
 func (c *Containerd) Freeze() error {
 	if err := c.signal(unix.SIGSTOP); err != nil {
 		return err
 	}
-	// Its threads stop one after the other; the kernel reports the last one.
+	// Threads stop one after the other; the kernel reports the last one.
 	var err error = unix.EINTR
 	for err == unix.EINTR {
 		err = unix.Waitid(unix.P_PID, c.process.Pid, nil, unix.WSTOPPED, nil)
 	}
 	if err != nil {
-		return fmt.Errorf("containerd: waiting until it stands still: %w", err)
+		return fmt.Errorf("containerd: wait until frozen: %w", err)
 	}
 	return nil
 }
 
-// Continue ends a Freeze.
+// Continue resumes a frozen containerd.
 func (c *Containerd) Continue() error { return c.signal(unix.SIGCONT) }
 
-// Restart starts containerd again on the state it had, stopping it first where it runs, and returns when it can run
-// pods.
+// Restart stops containerd if it runs, starts it again on its state, and returns when it can run pods.
 func (c *Containerd) Restart(ctx context.Context) error {
 	if c.process != nil {
 		if err := c.Stop(ctx); err != nil {
@@ -78,47 +78,72 @@ func (c *Containerd) Restart(ctx context.Context) error {
 	return c.launch(ctx)
 }
 
-// signal takes a containerd that has crashed for a running one, so that Kill and Restart work as if it had not.
+// KillShim kills the shim of one sandbox, found by its command line. containerd then sees that the containers have ended, but not
+// how.
+func (c *Containerd) KillShim(sandboxID string) error {
+	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return err
+	}
+	for _, file := range commands {
+		command, _ := os.ReadFile(file) // the process may have exited
+		if !isShim(string(command), sandboxID, c.dir) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			return err
+		}
+		return unix.Kill(pid, unix.SIGKILL)
+	}
+	return fmt.Errorf("containerd: no shim of sandbox %s", sandboxID)
+}
+
+func isShim(command, sandboxID, dir string) bool {
+	return strings.Contains(command, "shim") && strings.Contains(command, sandboxID) && strings.Contains(command, dir)
+}
+
+// signal treats a crashed containerd like a running one, so that Kill and Restart work after a crash.
 func (c *Containerd) signal(signal unix.Signal) error {
 	if c.process == nil {
 		return errNotRunning
 	}
 	if err := c.process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("containerd: sending it %v: %w", signal, err)
+		return fmt.Errorf("containerd: send %v: %w", signal, err)
 	}
 	return nil
 }
 
 func (c *Containerd) launch(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	log, err := os.OpenFile(c.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	config := filepath.Join(c.folder, configFile)
+	config := filepath.Join(c.dir, configFile)
 	command := exec.CommandContext(context.WithoutCancel(ctx), "containerd", "--config", config)
 	command.Stdout, command.Stderr = log, log
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for who stops it in good order
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must not reach it; Close stops it
 	if err := command.Start(); err != nil {
 		return err
 	}
-	launched := &process{Process: command.Process, done: make(chan struct{})}
+	launched := &process{Process: command.Process, exited: make(chan struct{})}
 	go func() {
-		defer close(launched.done)
-		_ = command.Wait() // how it ended is in its log
+		defer close(launched.exited)
+		_ = command.Wait() // the log has the reason
 	}()
 	c.process = launched
 	if err := c.awaitReady(ctx); err != nil {
-		return fmt.Errorf("waiting until it can run pods: %w; the end of its log:\n%s", err, c.logTail())
+		return fmt.Errorf("wait until ready: %w; end of the log:\n%s", err, c.logTail())
 	}
 	return nil
 }
 
-func (c *Containerd) logFile() string { return filepath.Join(c.folder, "containerd.log") }
+func (c *Containerd) logFile() string { return filepath.Join(c.dir, "containerd.log") }
 
-// logTail returns the last lines that containerd has logged.
+// logTail returns the end of containerd's log.
 func (c *Containerd) logTail() string {
 	const size = 8 << 10
 	content, err := os.ReadFile(c.logFile())

@@ -1,9 +1,10 @@
-// Command testpod is the one program in the containers of the tests: each subcommand is a behaviour that a test needs
-// of a container. It is static and alone in its image, so it also stands in for the shell tools that images usually
-// have. A command that waits prints a line once it handles signals.
+// Command testpod runs in the containers of the tests. Each subcommand is a behavior that tests need of a container. The program
+// is static and alone in its image, so it also replaces the usual shell tools. A command that waits prints a line when its signal
+// handlers are installed.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -19,14 +20,14 @@ const usage = `usage: testpod COMMAND
   pause                                    wait for SIGTERM
   sleep DURATION [--ignore-term]           wait, or until SIGTERM
   exit CODE [--after D] [--message TEXT] [--print TEXT]
-                                           end with CODE, TEXT in /dev/termination-log or on standard output
+                                           exit with CODE; write TEXT to /dev/termination-log or standard output
   work FILE NAME [--exit CODE] [--after D] [--on-term D] [--ignore-term]
-                                           append "NAME started" and "NAME ended" to FILE; end after D, or D after SIGTERM
+                                           append "NAME started" and "NAME ended" to FILE; exit after D, or D after SIGTERM
   note FILE TEXT                           append TEXT to FILE
-  flip FILE                                fail and make FILE; succeed if it is there
+  flip FILE                                fail and create FILE; succeed if it exists
   serve [--port N] [--tls N] [--tcp N] [--grpc N]
-                                           HTTP: /healthz and /readyz answer 200, or what POST ?code=N asked for; over TLS
-                                           the same; the TCP port is open, and gRPC's health SERVING, while /readyz is well
+                                           HTTP and TLS: /healthz and /readyz return 200, or the code of the last POST
+                                           ?code=N; the TCP port is open and gRPC health SERVING while /readyz succeeds
   cat FILE                                 print a file
   env                                      print the environment`
 
@@ -38,7 +39,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run returns the exit code; 2 is for a wrong command line, 1 for what did not work.
+// run returns the exit code: 2 for an invalid command line, 1 for other errors.
 func run(args []string) (int, error) {
 	commands := map[string]func(args []string) (int, error){
 		"pause": pause,
@@ -52,12 +53,12 @@ func run(args []string) (int, error) {
 		"flip":  flip,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
-		return 2, fmt.Errorf("no such command\n%s", usage)
+		return 2, fmt.Errorf("unknown command\n%s", usage)
 	}
 	return commands[args[0]](args[1:])
 }
 
-// pause holds a sandbox's namespaces. Where they include the processes', the kernel gives it the orphans to bury.
+// pause holds the namespaces of a sandbox. In a shared process namespace it also reaps orphaned processes.
 func pause([]string) (int, error) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGCHLD)
@@ -79,7 +80,7 @@ func sleep(args []string) (int, error) {
 		return 2, err
 	}
 	flags := flag.NewFlagSet("sleep", flag.ContinueOnError)
-	ignore := flags.Bool("ignore-term", false, "live on after SIGTERM")
+	ignore := flags.Bool("ignore-term", false, "ignore SIGTERM")
 	if err := flags.Parse(args[1:]); err != nil {
 		return 2, err
 	}
@@ -100,18 +101,18 @@ func sleep(args []string) (int, error) {
 func exit(args []string) (int, error) {
 	code, err := strconv.Atoi(first(args))
 	if err != nil {
-		return 2, fmt.Errorf("the exit code: %w", err)
+		return 2, fmt.Errorf("parse exit code: %w", err)
 	}
 	flags := flag.NewFlagSet("exit", flag.ContinueOnError)
-	after := flags.Duration("after", 0, "how long to run before")
-	message := flags.String("message", "", "what to leave in /dev/termination-log")
-	words := flags.String("print", "", "what to print")
+	after := flags.Duration("after", 0, "run time before the exit")
+	message := flags.String("message", "", "text to write to /dev/termination-log")
+	output := flags.String("print", "", "text to print")
 	if err := flags.Parse(args[1:]); err != nil {
 		return 2, err
 	}
 	time.Sleep(*after)
-	if *words != "" {
-		fmt.Println(*words)
+	if *output != "" {
+		fmt.Println(*output)
 	}
 	if *message != "" {
 		if err := os.WriteFile("/dev/termination-log", []byte(*message), 0o644); err != nil {
@@ -148,4 +149,70 @@ func env([]string) (int, error) {
 		fmt.Println(variable)
 	}
 	return 0, nil
+}
+
+// work logs its start and its end to a file that outlives the container. The file shows how often and in which order containers
+// were started and stopped, independent of the agent.
+func work(args []string) (int, error) {
+	if len(args) < 2 {
+		return 2, fmt.Errorf("work takes a file and a name")
+	}
+	flags := flag.NewFlagSet("work", flag.ContinueOnError)
+	code := flags.Int("exit", 0, "exit code")
+	after := flags.Duration("after", 1000*time.Hour, "run time before the exit")
+	onTerm := flags.Duration("on-term", 0, "run time after SIGTERM")
+	ignore := flags.Bool("ignore-term", false, "ignore SIGTERM")
+	if err := flags.Parse(args[2:]); err != nil {
+		return 2, err
+	}
+	terminated := make(chan os.Signal, 1)
+	if *ignore {
+		signal.Ignore(syscall.SIGTERM)
+	} else {
+		signal.Notify(terminated, syscall.SIGTERM)
+	}
+	if err := appendLine(args[0], args[1]+" started"); err != nil {
+		return 1, err
+	}
+	fmt.Println("working")
+	select {
+	case <-terminated:
+		time.Sleep(*onTerm)
+	case <-time.After(*after):
+	}
+	if err := appendLine(args[0], args[1]+" ended"); err != nil {
+		return 1, err
+	}
+	return *code, nil
+}
+
+func note(args []string) (int, error) {
+	if len(args) != 2 {
+		return 2, fmt.Errorf("note takes a file and a text")
+	}
+	if err := appendLine(args[0], args[1]); err != nil {
+		return 1, err
+	}
+	return 0, nil
+}
+
+// appendLine uses one write, so that lines of several containers are not interleaved.
+func appendLine(file, line string) error {
+	log, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = log.WriteString(line + "\n")
+	return errors.Join(err, log.Close())
+}
+
+// flip fails until the file exists: the first time only.
+func flip(args []string) (int, error) {
+	if len(args) != 1 {
+		return 2, fmt.Errorf("flip takes a file")
+	}
+	if _, err := os.Stat(args[0]); err == nil {
+		return 0, nil
+	}
+	return 1, appendLine(args[0], "flipped")
 }

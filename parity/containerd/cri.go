@@ -13,14 +13,14 @@ import (
 
 // awaitReady returns when the runtime and its network are ready.
 func (c *Containerd) awaitReady(ctx context.Context) error {
-	return c.eventually(ctx, func(connection *grpc.ClientConn) error {
+	return c.retry(ctx, func(connection *grpc.ClientConn) error {
 		status, err := cri.NewRuntimeServiceClient(connection).Status(ctx, &cri.StatusRequest{})
 		if err != nil {
 			return err
 		}
 		for _, condition := range status.GetStatus().GetConditions() {
-			matters := condition.Type == cri.RuntimeReady || condition.Type == cri.NetworkReady
-			if matters && !condition.Status {
+			isRequired := condition.Type == cri.RuntimeReady || condition.Type == cri.NetworkReady
+			if isRequired && !condition.Status {
 				return fmt.Errorf("%s is false: %s: %s", condition.Type, condition.Reason, condition.Message)
 			}
 		}
@@ -28,9 +28,9 @@ func (c *Containerd) awaitReady(ctx context.Context) error {
 	})
 }
 
-// awaitImage returns when the CRI has noticed an image that was imported behind its back.
+// awaitImage returns when the CRI has noticed an image that was not imported through it.
 func (c *Containerd) awaitImage(ctx context.Context, name string) error {
-	return c.eventually(ctx, func(connection *grpc.ClientConn) error {
+	return c.retry(ctx, func(connection *grpc.ClientConn) error {
 		request := &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}}
 		status, err := cri.NewImageServiceClient(connection).ImageStatus(ctx, request)
 		if err == nil && status.Image == nil {
@@ -40,30 +40,30 @@ func (c *Containerd) awaitImage(ctx context.Context, name string) error {
 	})
 }
 
-// eventually tries until it succeeds. It gives up when ctx ends or containerd does.
-func (c *Containerd) eventually(ctx context.Context, try func(*grpc.ClientConn) error) error {
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
-	var last error
+// retry calls try until it succeeds. It gives up when ctx ends or containerd exits.
+func (c *Containerd) retry(ctx context.Context, try func(*grpc.ClientConn) error) error {
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	var lastErr error
 	for {
-		err := c.connected(try)
+		err := c.withConnection(try)
 		if err == nil {
 			return nil
 		}
-		if last == nil || ctx.Err() == nil { // the end of ctx is not the reason
-			last = err
+		if lastErr == nil || ctx.Err() == nil { // an error caused by ctx hides the reason
+			lastErr = err
 		}
 		select {
-		case <-again.C:
+		case <-ticker.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ctx.Err(), last)
-		case <-c.process.done:
-			return fmt.Errorf("it has ended: %w", last)
+			return fmt.Errorf("%w: %w", ctx.Err(), lastErr)
+		case <-c.process.exited:
+			return fmt.Errorf("containerd exited: %w", lastErr)
 		}
 	}
 }
 
-// removePods stops and removes every pod sandbox with its containers, in order, where containerd runs.
+// removePods stops and removes every pod sandbox with its containers, if containerd runs.
 func (c *Containerd) removePods() error {
 	if c.process == nil {
 		return nil
@@ -71,21 +71,21 @@ func (c *Containerd) removePods() error {
 	if err := c.Continue(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	return c.connected(func(connection *grpc.ClientConn) error {
+	return c.withConnection(func(connection *grpc.ClientConn) error {
 		runtime := cri.NewRuntimeServiceClient(connection)
 		list, err := runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 		if err != nil {
-			return fmt.Errorf("containerd: listing pods to remove: %w", err)
+			return fmt.Errorf("containerd: list pods: %w", err)
 		}
-		var failed []error
+		var errs []error
 		for _, sandbox := range list.Items {
 			if err := removePod(ctx, runtime, sandbox.Id); err != nil {
-				failed = append(failed, fmt.Errorf("containerd: removing pod %s: %w", sandbox.Metadata.Name, err))
+				errs = append(errs, fmt.Errorf("containerd: remove pod %s: %w", sandbox.Metadata.Name, err))
 			}
 		}
-		return errors.Join(failed...)
+		return errors.Join(errs...)
 	})
 }
 
@@ -97,7 +97,7 @@ func removePod(ctx context.Context, runtime cri.RuntimeServiceClient, id string)
 	return err
 }
 
-func (c *Containerd) connected(do func(*grpc.ClientConn) error) error {
+func (c *Containerd) withConnection(do func(*grpc.ClientConn) error) error {
 	connection, err := grpc.NewClient(c.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
