@@ -1,4 +1,4 @@
-// Package foreground is what commands share that run a server until Ctrl-C.
+// Package foreground is shared by the commands that run a server until Ctrl-C.
 package foreground
 
 import (
@@ -12,11 +12,11 @@ import (
 	"syscall"
 )
 
-// Main runs the command until it ends or Ctrl-C is pressed, and exits: 0 if all went well, 2 after a wrong command line, which
-// was already explained, 1 after any other error.
+// Main runs the command until it returns or Ctrl-C is pressed, and exits: with 0 on success, 2 after a usage error, 1 after any
+// other error.
 func Main(name string, run func(ctx context.Context, args []string, stdout, stderr io.Writer) error) {
 	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, restore) // a second Ctrl-C ends this process at once; the leash still cleans up
+	context.AfterFunc(ctx, restore) // a second Ctrl-C ends this process immediately; the supervisor still cleans up
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -28,9 +28,10 @@ func Main(name string, run func(ctx context.Context, args []string, stdout, stde
 	}
 }
 
-var errUsage = errors.New("wrong usage")
+// errUsage is an error that was already printed.
+var errUsage = errors.New("invalid usage")
 
-// Parse reads a command line that has flags only. What is wrong with it is explained on the set's output, as is --help.
+// Parse parses a command line that consists of flags only. It prints errors and --help to the output of the flag set.
 func Parse(flags *flag.FlagSet, args []string, usage string) error {
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), usage)
@@ -42,7 +43,7 @@ func Parse(flags *flag.FlagSet, args []string, usage string) error {
 		return errUsage
 	}
 	if flags.NArg() > 0 {
-		fmt.Fprintf(flags.Output(), "%s takes no arguments, and has %q; try --help\n", flags.Name(), flags.Args())
+		fmt.Fprintf(flags.Output(), "%s: unexpected arguments %q; try --help\n", flags.Name(), flags.Args())
 		return errUsage
 	}
 	return nil

@@ -11,17 +11,17 @@ import (
 	"github.com/heraldnode/herald/parity/internal/needs"
 )
 
-// outcome is a test that notes how it was ended instead of ending.
-type outcome struct {
+// fakeTB records calls to Skip and Fatal.
+type fakeTB struct {
 	skipped string
 	failed  string
 }
 
-func (o *outcome) Helper()           {}
-func (o *outcome) Skip(args ...any)  { o.skipped = fmt.Sprint(args...) }
-func (o *outcome) Fatal(args ...any) { o.failed = fmt.Sprint(args...) }
+func (f *fakeTB) Helper()           {}
+func (f *fakeTB) Skip(args ...any)  { f.skipped = fmt.Sprint(args...) }
+func (f *fakeTB) Fatal(args ...any) { f.failed = fmt.Sprint(args...) }
 
-func TestWhatIsMissingIsSaidInOneLineWithItsRemedy(t *testing.T) {
+func TestNeeds_Missing(t *testing.T) {
 	cases := map[string]struct {
 		need func(needs.TB)
 		line []string
@@ -45,21 +45,21 @@ func TestWhatIsMissingIsSaidInOneLineWithItsRemedy(t *testing.T) {
 				}
 				t.Setenv("PATH", t.TempDir())
 				t.Setenv("CI", ci)
-				var got outcome
+				var got fakeTB
 				tc.need(&got)
-				said, silent := got.skipped, got.failed
+				message, other := got.skipped, got.failed
 				if ci == "true" {
-					said, silent = got.failed, got.skipped
+					message, other = got.failed, got.skipped
 				}
-				if silent != "" {
-					t.Errorf("also ended with %q", silent)
+				if other != "" {
+					t.Errorf("got both %q and %q", message, other)
 				}
-				if strings.Contains(said, "\n") {
-					t.Errorf("more than one line: %q", said)
+				if strings.Contains(message, "\n") {
+					t.Errorf("got more than one line: %q", message)
 				}
 				for _, part := range tc.line {
-					if !strings.Contains(said, part) {
-						t.Errorf("%q does not say %q", said, part)
+					if !strings.Contains(message, part) {
+						t.Errorf("got %q, want %q in it", message, part)
 					}
 				}
 			})
@@ -67,39 +67,39 @@ func TestWhatIsMissingIsSaidInOneLineWithItsRemedy(t *testing.T) {
 	}
 }
 
-func TestWhatIsThereLetsTheTestRun(t *testing.T) {
+func TestNeeds_Met(t *testing.T) {
 	needs.Root(t)
 	needs.Kubectl(t)
 	needs.Containers(t)
 	t.Setenv("CI", "true")
-	var got outcome
+	var got fakeTB
 	needs.Root(&got)
 	needs.Kubectl(&got)
 	needs.Containers(&got)
-	if got != (outcome{}) {
-		t.Errorf("was ended: %+v", got)
+	if got != (fakeTB{}) {
+		t.Errorf("got %+v, want no call", got)
 	}
 	if err := needs.CheckContainers(); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestAProgramIsToldWhatATestWouldBe(t *testing.T) {
+func TestCheckContainers_Missing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("CI", "")
-	var got outcome
+	var got fakeTB
 	needs.Containers(&got)
 	if err := needs.CheckContainers(); err == nil || err.Error() != got.skipped {
-		t.Errorf("%v, want %q", err, got.skipped)
+		t.Errorf("got %v, want %q", err, got.skipped)
 	}
 }
 
-// asNobody marks the run of this test's binary that another user makes.
-const asNobody = "HERALD_NEEDS_AS_NOBODY"
+// unprivileged is an environment variable that marks the process of this test binary that runs as another user.
+const unprivileged = "HERALD_NEEDS_UNPRIVILEGED"
 
-func TestAnotherUserThanRootIsTold(t *testing.T) {
-	if os.Getenv(asNobody) != "" {
-		var root, containers outcome
+func TestNeeds_NotRoot(t *testing.T) {
+	if os.Getenv(unprivileged) != "" {
+		var root, containers fakeTB
 		needs.Root(&root)
 		needs.Containers(&containers)
 		fmt.Printf("%s\n%s\n", root.skipped, containers.skipped)
@@ -107,21 +107,21 @@ func TestAnotherUserThanRootIsTold(t *testing.T) {
 	}
 	needs.Root(t)
 
-	// The folder of the test's binary is closed to others; the kernel's link to it is not.
+	// Other users cannot read the directory of the test binary, but they can use the kernel's link to it.
 	child := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$")
 	child.Dir = "/"
-	child.Env = append(os.Environ(), asNobody+"=yes", "CI=")
+	child.Env = append(os.Environ(), unprivileged+"=yes", "CI=")
 	child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	output, err := child.CombinedOutput()
 	if err != nil {
-		t.Fatalf("running as another user: %v\n%s", err, output)
+		t.Fatalf("run as another user: %v\n%s", err, output)
 	}
 	for _, want := range []string{
 		"needs root: the user id is 65534; run the tests as root\n",
 		"needs containers: the user id is 65534; run the tests as root\n",
 	} {
 		if !strings.Contains(string(output), want) {
-			t.Errorf("no line %q in\n%s", want, output)
+			t.Errorf("got %s, want line %q", output, want)
 		}
 	}
 }

@@ -2,4 +2,4 @@
 
 package program
 
-var flags = []string{"-ldflags=-s -w"}
+var buildFlags = []string{"-ldflags=-s -w"}

@@ -2,4 +2,4 @@
 
 package program
 
-var flags = []string{"-race"}
+var buildFlags = []string{"-race"}

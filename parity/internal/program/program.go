@@ -1,4 +1,4 @@
-// Package program builds commands of the herald module for tests and measurements that run them.
+// Package program builds commands of the herald module for tests and benchmarks.
 package program
 
 import (
@@ -10,21 +10,21 @@ import (
 	"strings"
 )
 
-// Herald builds the herald command into folder and returns its path.
-func Herald(ctx context.Context, folder string) (string, error) {
-	return Build(ctx, folder, "cmd/herald")
+// Herald builds the herald command into outputDir and returns its path.
+func Herald(ctx context.Context, outputDir string) (string, error) {
+	return Build(ctx, outputDir, "cmd/herald")
 }
 
-// Build builds the command in a directory of the herald module into folder and returns its path. The working directory must
-// be inside the parity module. Under the race detector, the command has it too.
-func Build(ctx context.Context, folder, dir string) (string, error) {
+// Build builds a command of the herald module into outputDir and returns its path. The package path is relative to the module. The
+// working directory must be inside the parity module. If the race detector is enabled, it is enabled in the command, too.
+func Build(ctx context.Context, outputDir, packagePath string) (string, error) {
 	root, err := goCommand(ctx, "list", "-m", "-f", "{{.Dir}}", "github.com/heraldnode/herald")
 	if err != nil {
-		return "", fmt.Errorf("find the herald module: %w", err)
+		return "", fmt.Errorf("find herald module: %w", err)
 	}
-	path := filepath.Join(folder, filepath.Base(dir))
-	if _, err := goCommand(ctx, append([]string{"build", "-C", root, "-o", path}, append(flags, "./"+dir)...)...); err != nil {
-		return "", fmt.Errorf("build %s: %w", dir, err)
+	path := filepath.Join(outputDir, filepath.Base(packagePath))
+	if _, err := goCommand(ctx, append([]string{"build", "-C", root, "-o", path}, append(buildFlags, "./"+packagePath)...)...); err != nil {
+		return "", fmt.Errorf("build %s: %w", packagePath, err)
 	}
 	return path, nil
 }
