@@ -56,9 +56,12 @@ func New(config Config) (_ *NodeAgent, err error) {
 	return n, nil
 }
 
-// Close releases the runtime connection and the data directory.
+// Close ends requests for volumes and releases the runtime connection and the data directory.
 func (n *NodeAgent) Close() error {
 	var err error
+	if n.volumes != nil {
+		n.volumes.Close()
+	}
 	if n.runtime != nil {
 		err = n.runtime.Close()
 	}

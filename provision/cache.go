@@ -1,7 +1,9 @@
 package provision
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -12,20 +14,29 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// failureTTL is how long a failed read is reused. Many pods that wait for one object cause one request.
-const failureTTL = time.Second
+const (
+	// failureTTL is how long a failed read is reused. Many pods that wait for one object cause one request.
+	failureTTL = time.Second
+	// promptResponse is how long a reader that has something to fall back on waits for a response. Restarts and liveness
+	// kills wait behind such readers.
+	promptResponse = 250 * time.Millisecond
+	// fetchTimeout ends a request that is not answered.
+	fetchTimeout = time.Minute
+)
 
 // readFunc reads an object from the API server.
 type readFunc[T any] func(ctx context.Context, namespace, name string) (T, error)
 
 // objectCache caches objects of the API server, so that many pods that refer to one object share requests. There is at most
-// one request for an object at a time. Objects are dropped when no pod on the node refers to them any more.
+// one request for an object at a time. It continues in the background if its readers give up. Objects are dropped when no pod
+// on the node refers to them any more.
 //
-// While the server is unreachable, the last response is used.
+// While the server is unreachable or slow, the last response is used.
 type objectCache[T any] struct {
-	read   readFunc[T]
-	ttl    time.Duration
-	logger *slog.Logger
+	read     readFunc[T]
+	ttl      time.Duration
+	logger   *slog.Logger
+	requests *background
 	// isImmutable reports that an object cannot change. May be nil.
 	isImmutable func(T) bool
 
@@ -35,10 +46,16 @@ type objectCache[T any] struct {
 
 type cacheEntry[T any] struct {
 	readers  map[podid.UID]struct{}
-	inFlight chan struct{} // closed when the current request ends; nil if there is none
+	inFlight *fetch[T] // the current request, or nil
 
 	success *response[T] // the last successful one, or nil
 	failure *response[T] // the failure since, or nil
+}
+
+// fetch is a request. Its response is set when done is closed.
+type fetch[T any] struct {
+	response[T]
+	done chan struct{}
 }
 
 type response[T any] struct {
@@ -52,15 +69,23 @@ type reader struct {
 	pod podid.UID
 	// notBefore is the earliest time at which a usable response was requested.
 	notBefore time.Time
+	// acceptsOlder allows a response that was requested before notBefore, if there is no prompt one.
+	acceptsOlder bool
+	// needsNone is set if the pod starts without the object, if there is no prompt response.
+	needsNone bool
 }
 
-func newObjectCache[T any](config Config, read readFunc[T]) *objectCache[T] {
+// errNoPromptResponse is returned to a reader that does not need the object.
+var errNoPromptResponse = errors.New("the API server did not respond in time")
+
+func newObjectCache[T any](config Config, requests *background, read readFunc[T]) *objectCache[T] {
 	return &objectCache[T]{
-		read: read, ttl: config.CacheTTL, logger: config.Logger, entries: map[types.NamespacedName]*cacheEntry[T]{},
+		read: read, ttl: config.CacheTTL, logger: config.Logger, requests: requests,
+		entries: map[types.NamespacedName]*cacheEntry[T]{},
 	}
 }
 
-// get returns the object, as fresh as the reader requires.
+// get returns the object, as fresh as the reader requires. It waits for the server only as long as the reader has nothing else.
 func (c *objectCache[T]) get(ctx context.Context, namespace, name string, by reader) (T, error) {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	for {
@@ -70,20 +95,35 @@ func (c *objectCache[T]) get(ctx context.Context, namespace, name string, by rea
 			c.mu.Unlock()
 			return cached.value, cached.err
 		}
-		inFlight := entry.inFlight
-		if inFlight == nil {
-			entry.inFlight = make(chan struct{})
-		}
+		request := c.fetchLocked(key, entry)
+		fallback := entry.fallbackLocked(by)
+		patience := entry.patienceLocked(by, fallback)
 		c.mu.Unlock()
-		if inFlight == nil {
-			return c.fetch(ctx, key, entry, by)
-		}
 		select {
-		case <-inFlight:
+		case <-request.done:
+			if !request.sent.Before(by.notBefore) {
+				chosen := c.choose(entry, &request.response, by)
+				return chosen.value, chosen.err
+			}
+		case <-patience:
+			if fallback == nil {
+				fallback = &response[T]{err: errNoPromptResponse}
+			}
+			return fallback.value, fallback.err
 		case <-ctx.Done():
 			var zero T
 			return zero, context.Cause(ctx)
 		}
+	}
+}
+
+// prefetch requests an object that has never been read, and does not wait for the response.
+func (c *objectCache[T]) prefetch(namespace, name string, by reader) {
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if entry := c.entryLocked(key, by.pod); entry.success == nil && entry.failure == nil {
+		c.fetchLocked(key, entry)
 	}
 }
 
@@ -105,48 +145,72 @@ func (c *objectCache[T]) cachedLocked(entry *cacheEntry[T], by reader) *response
 		}
 	}
 	if failure := entry.failure; failure != nil && !failure.sent.Before(by.notBefore) && time.Since(failure.completed) < failureTTL {
-		return entry.fallback(failure, by)
+		return cmp.Or(entry.fallbackLocked(by), failure)
 	}
 	return nil
 }
 
-// fallback returns the last successful response after a failure, unless the server itself denied the request.
-func (e *cacheEntry[T]) fallback(failure *response[T], by reader) *response[T] {
-	isFinal := apierrors.IsNotFound(failure.err) || apierrors.IsForbidden(failure.err)
-	if !isFinal && e.success != nil && !e.success.sent.Before(by.notBefore) {
-		return e.success
+// fallbackLocked returns the last successful response, unless the server itself denied the request since. It may be nil.
+func (e *cacheEntry[T]) fallbackLocked(by reader) *response[T] {
+	isDenied := e.failure != nil && (apierrors.IsNotFound(e.failure.err) || apierrors.IsForbidden(e.failure.err))
+	if isDenied || e.success == nil || e.success.sent.Before(by.notBefore) && !by.acceptsOlder {
+		return nil
 	}
-	return failure
+	return e.success
 }
 
-// fetch reads the object for the caller and for all readers that wait for it. If the caller's context ends, one of the
-// others reads the object.
-func (c *objectCache[T]) fetch(ctx context.Context, key types.NamespacedName, entry *cacheEntry[T], by reader) (T, error) {
-	fetched := &response[T]{sent: time.Now()}
-	fetched.value, fetched.err = c.read(ctx, key.Namespace, key.Name)
-	fetched.completed = time.Now()
-	chosen := c.store(entry, fetched, by, ctx.Err() != nil)
-	if fetched.err != nil && chosen.err == nil {
-		c.logger.Warn("Failed to read object, using the cached one", "object", key.String(), "err", fetched.err)
+// patienceLocked returns a channel that ends the reader's wait for the current request, or nil if it must wait. A reader does
+// not wait for a server that has just failed.
+func (e *cacheEntry[T]) patienceLocked(by reader, fallback *response[T]) <-chan time.Time {
+	if fallback == nil && !by.needsNone {
+		return nil
 	}
-	return chosen.value, chosen.err
+	if e.failure != nil && time.Since(e.failure.completed) < fetchTimeout {
+		return time.After(0)
+	}
+	return time.After(promptResponse - time.Since(e.inFlight.sent))
 }
 
-// store caches the response and returns the one to use. A cancelled request says nothing about the object.
-func (c *objectCache[T]) store(entry *cacheEntry[T], fetched *response[T], by reader, cancelled bool) *response[T] {
+// fetchLocked returns the current request for the object, or starts one. It is not bound to a reader: the others need it too.
+func (c *objectCache[T]) fetchLocked(key types.NamespacedName, entry *cacheEntry[T]) *fetch[T] {
+	if entry.inFlight != nil {
+		return entry.inFlight
+	}
+	request := &fetch[T]{response: response[T]{sent: time.Now()}, done: make(chan struct{})}
+	entry.inFlight = request
+	c.requests.start(func(ctx context.Context) {
+		value, err := c.read(ctx, key.Namespace, key.Name)
+		c.store(entry, value, err)
+		if err != nil && c.choose(entry, &request.response, reader{}).err == nil {
+			c.logger.Warn("Failed to read object, using the cached one", "object", key.String(), "err", err)
+		}
+	})
+	return request
+}
+
+// store caches the response of the current request.
+func (c *objectCache[T]) store(entry *cacheEntry[T], value T, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	close(entry.inFlight)
-	entry.inFlight = nil
-	switch {
-	case fetched.err == nil:
-		entry.success, entry.failure = fetched, nil
-		return fetched
-	case cancelled:
+	request := entry.inFlight
+	request.value, request.err, request.completed = value, err, time.Now()
+	entry.inFlight, entry.failure = nil, nil
+	if err == nil {
+		entry.success = &request.response
+	} else {
+		entry.failure = &request.response
+	}
+	close(request.done)
+}
+
+// choose returns the response that the reader uses after a request.
+func (c *objectCache[T]) choose(entry *cacheEntry[T], fetched *response[T], by reader) *response[T] {
+	if fetched.err == nil {
 		return fetched
 	}
-	entry.failure = fetched
-	return entry.fallback(fetched, by)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return cmp.Or(entry.fallbackLocked(by), fetched)
 }
 
 // removeReader drops the objects that only this pod referred to.
@@ -183,5 +247,29 @@ func retryForbidden[T any](read readFunc[T]) readFunc[T] {
 				return value, err
 			}
 		}
+	}
+}
+
+// background runs requests that outlive their callers.
+type background struct {
+	start func(send func(context.Context)) // runs send in a goroutine
+	close func()                           // cancels all requests and waits for them
+}
+
+func newBackground() *background {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	return &background{
+		start: func(send func(context.Context)) {
+			running.Go(func() {
+				ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+				defer cancel()
+				send(ctx)
+			})
+		},
+		close: func() {
+			cancel()
+			running.Wait()
+		},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,8 +22,13 @@ import (
 	"github.com/heraldnode/herald/provision"
 )
 
-// slowAPI delays reads of config maps.
+// slowAPI delays reads of config maps and services.
 type slowAPI struct{ provision.API }
+
+func (s slowAPI) ListServices(ctx context.Context, namespace string) ([]v1.Service, error) {
+	time.Sleep(100 * time.Millisecond)
+	return s.API.ListServices(ctx, namespace)
+}
 
 func (s slowAPI) GetConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
 	select {
@@ -31,6 +37,82 @@ func (s slowAPI) GetConfigMap(ctx context.Context, namespace, name string) (*v1.
 		return nil, context.Cause(ctx)
 	}
 	return s.API.GetConfigMap(ctx, namespace, name)
+}
+
+// hangingAPI does not respond while hangs is set.
+type hangingAPI struct {
+	provision.API
+	hangs atomic.Bool
+}
+
+func (a *hangingAPI) wait(ctx context.Context) error {
+	if !a.hangs.Load() {
+		return nil
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func (a *hangingAPI) GetConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	if err := a.wait(ctx); err != nil {
+		return nil, err
+	}
+	return a.API.GetConfigMap(ctx, namespace, name)
+}
+
+func (a *hangingAPI) GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
+	if err := a.wait(ctx); err != nil {
+		return nil, err
+	}
+	return a.API.GetSecret(ctx, namespace, name)
+}
+
+func (a *hangingAPI) ListServices(ctx context.Context, namespace string) ([]v1.Service, error) {
+	if err := a.wait(ctx); err != nil {
+		return nil, err
+	}
+	return a.API.ListServices(ctx, namespace)
+}
+
+func (a *hangingAPI) CreateToken(
+	ctx context.Context, namespace, account string, wanted *authenticationv1.TokenRequest,
+) (*authenticationv1.TokenRequest, error) {
+	if err := a.wait(ctx); err != nil {
+		return nil, err
+	}
+	return a.API.CreateToken(ctx, namespace, account, wanted)
+}
+
+// TestMount_APIServerHangs checks that a hanging server delays a restart by less than a second for each object once, and
+// that its response is used when it arrives.
+func TestMount_APIServerHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &hangingAPI{}
+		h := newHarness(t, func(c *provision.Config) { api.API, c.API = c.API, api })
+		h.putConfigMap("web", "colour", "red")
+		h.putSecret("web", "colour", "red")
+		pod := newPod("web", configMapVolume("web"), secretVolume("web"), tokenVolume(3600))
+		h.mount(pod)
+		time.Sleep(50 * time.Minute)
+		api.hangs.Store(true)
+		for _, limit := range []time.Duration{time.Second, 0} {
+			start := time.Now()
+			h.mount(pod)
+			if took := time.Since(start); took > limit {
+				t.Errorf("Mount took %s, want at most %s", took, limit)
+			}
+		}
+		if events := h.takeEvents(); len(events) > 0 {
+			t.Errorf("got events %q, want none", events)
+		}
+		api.hangs.Store(false)
+		h.putConfigMap("web", "colour", "blue")
+		time.Sleep(2 * time.Minute)
+		h.mount(pod)
+		if got := readText(t, h.path(pod, "conf"), "colour"); got != "blue" {
+			t.Errorf("server responds again: got %q, want blue", got)
+		}
+	})
 }
 
 func TestCache_SharedRequests(t *testing.T) {

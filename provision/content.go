@@ -209,16 +209,45 @@ func (p *Provisioner) serviceAccountToken(
 	if time.Now().Before(cached.renewAt) {
 		return []byte(cached.text), nil
 	}
-	issued, err := p.issueToken(ctx, pod, key)
-	if err == nil {
-		return []byte(issued.text), nil
-	}
 	if time.Now().Before(cached.expires) {
-		p.config.Logger.Warn("Failed to renew token, using the old one",
-			"pod", podid.FullNameOf(pod).Key(), "podUID", pod.UID, "serviceAccount", key.account, "err", err)
-		return []byte(cached.text), nil
+		p.renewToken(ctx, pod, key)
+		return []byte(p.cachedToken(pod, key).text), nil
 	}
-	return nil, fmt.Errorf("serviceAccountToken of %q: %w", key.account, err)
+	issued, err := p.issueToken(ctx, pod, key)
+	if err != nil {
+		return nil, fmt.Errorf("serviceAccountToken of %q: %w", key.account, err)
+	}
+	return []byte(issued.text), nil
+}
+
+// renewToken renews a token that is still valid. It does not wait long: the renewal continues in the background.
+func (p *Provisioner) renewToken(ctx context.Context, pod *v1.Pod, key tokenKey) {
+	p.mu.Lock()
+	state := p.stateLocked(podid.UID(pod.UID))
+	done, isRunning := state.renewals[key]
+	if !isRunning {
+		done = make(chan struct{})
+		state.renewals[key] = done
+	}
+	p.mu.Unlock()
+	if isRunning {
+		return
+	}
+	p.requests.start(func(ctx context.Context) {
+		if _, err := p.issueToken(ctx, pod, key); err != nil {
+			p.config.Logger.Warn("Failed to renew token, using the old one",
+				"pod", podid.FullNameOf(pod).Key(), "podUID", pod.UID, "serviceAccount", key.account, "err", err)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(state.renewals, key)
+		close(done)
+	})
+	select {
+	case <-done:
+	case <-time.After(promptResponse):
+	case <-ctx.Done():
+	}
 }
 
 func (p *Provisioner) cachedToken(pod *v1.Pod, key tokenKey) token {
@@ -251,6 +280,8 @@ func (p *Provisioner) issueToken(ctx context.Context, pod *v1.Pod, key tokenKey)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stateLocked(podid.UID(pod.UID)).tokens[key] = issued
+	if state := p.pods[podid.UID(pod.UID)]; state != nil { // not removed meanwhile
+		state.tokens[key] = issued
+	}
 	return issued, nil
 }

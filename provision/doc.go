@@ -23,5 +23,6 @@
 //   - clusterTrustBundle and podCertificate projections, huge pages and fileKeyRef are rejected, with the field's name.
 //   - Variables have a fixed order. A name that no environment can hold, or a value with a NUL byte, is omitted from envFrom
 //     with the event InvalidEnvironmentVariableNames, and is an error in env.
-//   - While the API server is unreachable, restarted containers get the last known values.
+//   - While the API server is unreachable or slow, restarted containers get the last known values. A static pod never waits
+//     for it.
 package provision

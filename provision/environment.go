@@ -60,18 +60,20 @@ func (p *Provisioner) Environment(
 	return e.variables.List(), nil
 }
 
-// addServices reads the services first, so that variables can refer to them. A static pod starts without them if the API
-// server does not respond.
+// addServices reads the services first, so that variables can refer to them. If the API server does not respond promptly, the
+// last response is used. A static pod starts without services if there has been none: it never waits for the API server.
 func (e *environment) addServices(ctx context.Context) error {
 	if e.config.API == nil {
 		return nil
 	}
+	by := e.readerOf(e.pod)
+	by.acceptsOlder, by.needsNone = true, podid.IsStatic(e.pod)
 	var own []v1.Service
 	var err error
-	if ptr.Deref(e.pod.Spec.EnableServiceLinks, true) {
-		own, err = e.Provisioner.services.get(ctx, e.pod.Namespace, "", e.readerOf(e.pod))
+	if linksServices(e.pod) {
+		own, err = e.Provisioner.services.get(ctx, e.pod.Namespace, "", by)
 	}
-	inDefault, errDefault := e.Provisioner.services.get(ctx, metav1.NamespaceDefault, "", e.readerOf(e.pod))
+	inDefault, errDefault := e.Provisioner.services.get(ctx, metav1.NamespaceDefault, "", by)
 	if err := errors.Join(err, errDefault); err != nil {
 		if !podid.IsStatic(e.pod) {
 			return err
@@ -83,6 +85,21 @@ func (e *environment) addServices(ctx context.Context) error {
 		e.services.Set(variable.Name, variable.Value)
 	}
 	return nil
+}
+
+func linksServices(pod *v1.Pod) bool { return ptr.Deref(pod.Spec.EnableServiceLinks, true) }
+
+// prefetchServices requests the services of a static pod before its containers start, because Environment does not wait for
+// them.
+func (p *Provisioner) prefetchServices(pod *v1.Pod) {
+	if p.config.API == nil || !podid.IsStatic(pod) {
+		return
+	}
+	by := p.readerOf(pod)
+	if linksServices(pod) {
+		p.services.prefetch(pod.Namespace, "", by)
+	}
+	p.services.prefetch(metav1.NamespaceDefault, "", by)
 }
 
 func (e *environment) addEnvFrom(ctx context.Context) error {

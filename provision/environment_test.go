@@ -240,12 +240,70 @@ func TestEnvironment_APIServerDown(t *testing.T) {
 		}
 		another := podWithoutLinks(v1.Container{})
 		another.UID = "another"
+		if got, err := h.environment(another); err != nil || names(got) != "KUBERNETES_SERVICE_HOST=10.0.0.1" {
+			t.Errorf("new pod: got %v, error %v, want the services of the last response", got, err)
+		}
+		h.restart()
 		if got, err := h.environment(another); err == nil {
-			t.Errorf("new pod: got %v, want an error", got)
+			t.Errorf("new pod, no response yet: got %v, want an error", got)
 		}
 		another.Annotations = map[string]string{podid.SourceAnnotation: string(podid.File)}
 		if got, err := h.environment(another); err != nil || len(got) > 0 {
-			t.Errorf("static pod: got %v, error %v, want no variables", got, err)
+			t.Errorf("static pod, no response yet: got %v, error %v, want no variables", got, err)
+		}
+	})
+}
+
+// TestEnvironment_APIServerHangs checks that a static pod starts at once, and any pod with the last response.
+func TestEnvironment_APIServerHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &hangingAPI{}
+		h := newHarness(t, func(c *provision.Config) { api.API, c.API = c.API, api })
+		h.putService("default", "kubernetes", "10.0.0.1")
+		static := podWithoutLinks(v1.Container{})
+		static.Annotations = map[string]string{podid.SourceAnnotation: string(podid.File)}
+		check := func(name string, pod *v1.Pod, want string) {
+			t.Helper()
+			start := time.Now()
+			got, err := h.environment(pod)
+			if took := time.Since(start); took > 300*time.Millisecond || err != nil || names(got) != want {
+				t.Errorf("%s: got %v, error %v after %s, want %q at once", name, got, err, took, want)
+			}
+		}
+		api.hangs.Store(true)
+		check("static pod, no response yet", static, "")
+		check("its next container", static, "")
+		api.hangs.Store(false)
+		time.Sleep(2 * time.Minute)
+		check("server responds again", static, "KUBERNETES_SERVICE_HOST=10.0.0.1")
+		api.hangs.Store(true)
+		time.Sleep(time.Hour)
+		check("static pod", static, "KUBERNETES_SERVICE_HOST=10.0.0.1")
+		check("pod of the API server", func() *v1.Pod {
+			pod := podWithoutLinks(v1.Container{})
+			pod.UID = "new"
+			return pod
+		}(), "KUBERNETES_SERVICE_HOST=10.0.0.1")
+	})
+}
+
+// TestEnvironment_StaticPodPrefetch checks that a static pod's services arrive while its volumes and sandbox are prepared.
+func TestEnvironment_StaticPodPrefetch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, func(c *provision.Config) { c.API = slowAPI{c.API} })
+		h.putService("default", "kubernetes", "10.0.0.1")
+		static := podWithoutLinks(v1.Container{})
+		static.Annotations = map[string]string{podid.SourceAnnotation: string(podid.File)}
+		h.mount(static)
+		time.Sleep(time.Second)
+		before := len(h.server.Requests("list"))
+		if got, err := h.environment(static); err != nil || names(got) != "KUBERNETES_SERVICE_HOST=10.0.0.1" || before != 1 {
+			t.Errorf("got %v, error %v after %d lists, want the service from one list", got, err, before)
+		}
+		time.Sleep(time.Hour)
+		h.mount(static)
+		if after := len(h.server.Requests("list")); after != before {
+			t.Errorf("pod at rest: got %d lists, want %d", after, before)
 		}
 	})
 }

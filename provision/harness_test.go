@@ -72,6 +72,7 @@ func (h *harness) restart() {
 		h.t.Fatal(err)
 	}
 	h.Provisioner = provisioner
+	h.t.Cleanup(provisioner.Close)
 }
 
 func (h *harness) Event(_ k8sruntime.Object, eventtype, reason, message string) {

@@ -22,6 +22,7 @@ import (
 // has never been complete, in the kubelet's wording for events. If a complete volume cannot be updated, it keeps its files
 // and an event is recorded.
 func (p *Provisioner) Mount(ctx context.Context, pod *v1.Pod) error {
+	p.prefetchServices(pod)
 	var errs []error
 	for i := range pod.Spec.Volumes {
 		if err := p.mountVolume(ctx, pod, &pod.Spec.Volumes[i]); err != nil {

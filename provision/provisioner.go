@@ -95,6 +95,7 @@ type Provisioner struct {
 	configMaps *objectCache[*v1.ConfigMap]
 	secrets    *objectCache[*v1.Secret]
 	services   *objectCache[[]v1.Service]
+	requests   *background
 	metrics    *metrics
 
 	mu   sync.Mutex // guards pods and their fields
@@ -107,6 +108,8 @@ type podState struct {
 	// before creating the pod.
 	firstSeen time.Time
 	tokens    map[tokenKey]token
+	// renewals are the renewals under way. The channel is closed at the end.
+	renewals map[tokenKey]chan struct{}
 }
 
 // New returns a Provisioner. It has no side effects beyond registering metrics.
@@ -119,18 +122,21 @@ func New(config Config) (*Provisioner, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provisioner{config: config, metrics: metrics, pods: map[podid.UID]*podState{}}
+	p := &Provisioner{config: config, requests: newBackground(), metrics: metrics, pods: map[podid.UID]*podState{}}
 	if config.API != nil {
-		p.configMaps = newObjectCache(config, retryForbidden(config.API.GetConfigMap))
+		p.configMaps = newObjectCache(config, p.requests, retryForbidden(config.API.GetConfigMap))
 		p.configMaps.isImmutable = func(c *v1.ConfigMap) bool { return ptr.Deref(c.Immutable, false) }
-		p.secrets = newObjectCache(config, retryForbidden(config.API.GetSecret))
+		p.secrets = newObjectCache(config, p.requests, retryForbidden(config.API.GetSecret))
 		p.secrets.isImmutable = func(s *v1.Secret) bool { return ptr.Deref(s.Immutable, false) }
-		p.services = newObjectCache(config, func(ctx context.Context, namespace, _ string) ([]v1.Service, error) {
+		p.services = newObjectCache(config, p.requests, func(ctx context.Context, namespace, _ string) ([]v1.Service, error) {
 			return config.API.ListServices(ctx, namespace)
 		})
 	}
 	return p, nil
 }
+
+// Close cancels the requests that are still under way and waits for them. No other method may be called any more.
+func (p *Provisioner) Close() { p.requests.close() }
 
 // readerOf returns the cache reader of a pod.
 func (p *Provisioner) readerOf(pod *v1.Pod) reader {
@@ -142,7 +148,7 @@ func (p *Provisioner) readerOf(pod *v1.Pod) reader {
 func (p *Provisioner) stateLocked(uid podid.UID) *podState {
 	state := p.pods[uid]
 	if state == nil {
-		state = &podState{firstSeen: time.Now(), tokens: map[tokenKey]token{}}
+		state = &podState{firstSeen: time.Now(), tokens: map[tokenKey]token{}, renewals: map[tokenKey]chan struct{}{}}
 		p.pods[uid] = state
 	}
 	return state
