@@ -1,4 +1,4 @@
-// Command herald runs the pods of one machine, and tells how they are.
+// Command herald runs the pods of one machine and reports their status.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 )
 
 func main() {
-	if process.IsShim() { // this program, as the supervisor of one container of the process runtime
+	if process.IsShim() { // started by the process runtime as the supervisor of a container
 		process.ShimMain()
 	}
 	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

@@ -133,7 +133,7 @@ func TestReadme_Cluster(t *testing.T) {
 	openTerminal(t, lines[0]).waitForOutput(t, "The control plane is ready")
 	openTerminal(t, lines[1]).waitForOutput(t, "containerd is ready")
 	runShell(t, lines[2])
-	openTerminal(t, lines[3]).waitForOutput(t, "Herald runs this machine's pods")
+	openTerminal(t, lines[3]).waitForOutput(t, "Starting node agent")
 	watch := openTerminal(t, lines[5])
 	runShell(t, lines[4])
 	watch.waitForOutput(t, "1/1     Running")

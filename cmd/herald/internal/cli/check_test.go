@@ -10,82 +10,87 @@ import (
 	"github.com/heraldnode/herald/cmd/herald/internal/cli"
 )
 
-const goodPod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: main, image: nginx}]}\n"
+const validPod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: main, image: nginx}]}\n"
 
-func TestCheckNamesFileLineAndField(t *testing.T) {
-	unsupported := "apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(strings.TrimSpace(goodPod), "\n", "\n  ") +
+// Errors are reported with file, line and field, for files and for the standard input.
+func TestCheck_File(t *testing.T) {
+	list := "apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(strings.TrimSpace(validPod), "\n", "\n  ") +
 		"\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: db}\n  spec:\n    containers: [{name: main, image: nginx}]\n    hostUsers: false\n"
 	tests := map[string]struct {
-		text   string
-		status int
-		says   string
+		manifest string
+		status   int
+		want     string
 	}{
-		"good":             {goodPod, 0, "pod.yaml: pod default/web is valid"},
-		"a typo":           {strings.Replace(goodPod, "image:", "imagee:", 1), 1, "pod.yaml:4: spec.containers[0].imagee"},
-		"no YAML":          {"a: [", 1, "pod.yaml:2: not valid YAML"},
-		"nothing":          {"", 1, "pod.yaml: no pod"},
-		"what is not done": {strings.Replace(goodPod, "spec: {", "spec: {hostUsers: false, ", 1), 1, "pod.yaml:4: spec.hostUsers"},
-		"in a list":        {unsupported, 1, "pod.yaml:13: spec.hostUsers"},
-		"a missing name":   {strings.Replace(goodPod, "name: main, ", "", 1), 1, "spec.containers[0].name"},
+		"valid":             {validPod, 0, "pod.yaml: pod default/web is valid"},
+		"unknown field":     {strings.Replace(validPod, "image:", "imagee:", 1), 1, "pod.yaml:4: spec.containers[0].imagee"},
+		"invalid YAML":      {"a: [", 1, "pod.yaml:2: not valid YAML"},
+		"empty":             {"", 1, "pod.yaml: no pod"},
+		"unsupported field": {strings.Replace(validPod, "spec: {", "spec: {hostUsers: false, ", 1), 1, "pod.yaml:4: spec.hostUsers"},
+		"list":              {list, 1, "pod.yaml:13: spec.hostUsers"},
+		"missing name":      {strings.Replace(validPod, "name: main, ", "", 1), 1, "spec.containers[0].name"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := herald("check", write(t, "pod.yaml", test.text)); got.status != test.status || !strings.Contains(got.out, test.says) {
-				t.Errorf("exit status %d, says %s%s\nwant %s", got.status, got.out, got.err, test.says)
+			got := runHerald("check", writeFile(t, "pod.yaml", test.manifest))
+			if got.status != test.status || !strings.Contains(got.stdout, test.want) {
+				t.Errorf("got exit status %d, output %s%s, want %d, %q", got.status, got.stdout, got.stderr, test.status, test.want)
 			}
-			if got := heraldReading(test.text, "check", "-"); got.status != test.status ||
-				!strings.Contains(got.out, strings.Replace(test.says, "pod.yaml", "-", 1)) {
-				t.Errorf("of the standard input: exit status %d, says %s%s", got.status, got.out, got.err)
+			got, want := runHeraldWithInput(test.manifest, "check", "-"), strings.Replace(test.want, "pod.yaml", "-", 1)
+			if got.status != test.status || !strings.Contains(got.stdout, want) {
+				t.Errorf("standard input: got exit status %d, output %s%s, want %d, %q", got.status, got.stdout, got.stderr, test.status, want)
 			}
 		})
 	}
 }
 
-func TestCheckReadsAFolderAsRunWould(t *testing.T) {
-	folder := t.TempDir()
-	for name, text := range map[string]string{
-		"a.yaml": goodPod, "b.yml": strings.Replace(goodPod, "web}", "db}", 1), "c.json": `{"kind": "Pod"}`, "d.YAML": goodPod,
+func TestCheck_Directory(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"a.yaml": validPod, "b.yml": strings.Replace(validPod, "web}", "db}", 1), "c.json": `{"kind": "Pod"}`, "d.YAML": validPod,
 		"e.yaml.bak": "x", ".f.yaml": "x", "README": "x",
 	} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Chdir(folder)
-	got := herald("check", ".", "nowhere")
+	t.Chdir(dir)
+	got := runHerald("check", ".", "nowhere")
 	for _, part := range []string{
-		"a.yaml: pod default/web is valid\nb.yml: pod default/db is valid\n", "c.json:1: ", "d.YAML:3: metadata.name: the pod default/web is in a.yaml already", "nowhere: no such file or directory",
+		"a.yaml: pod default/web is valid\nb.yml: pod default/db is valid\n", "c.json:1: ",
+		"d.YAML:3: metadata.name: duplicate pod default/web, already defined in a.yaml", "nowhere: no such file or directory",
 	} {
-		if !strings.Contains(got.out, part) {
-			t.Errorf("%q is not in: %s", part, got.out)
+		if !strings.Contains(got.stdout, part) {
+			t.Errorf("got output %s, want %q", got.stdout, part)
 		}
 	}
-	if got.status != 1 || got.err != "herald: 3 of 5 would not be accepted\n" {
-		t.Errorf("exit status %d: %s", got.status, got.err)
+	if got.status != 1 || got.stderr != "herald: 3 of 5 manifests failed the check\n" {
+		t.Errorf("got exit status %d, error %q", got.status, got.stderr)
 	}
-	if got := herald("check", t.TempDir()); got.status != 0 || !strings.Contains(got.out, "no manifest in this folder") {
-		t.Errorf("of an empty folder: exit status %d: %s", got.status, got.out)
+	if got := runHerald("check", t.TempDir()); got.status != 0 || !strings.Contains(got.stdout, "no manifests in this directory") {
+		t.Errorf("empty directory: got exit status %d, output %q", got.status, got.stdout)
 	}
 }
 
-func TestCheckIsNotHeldUpByAPipeInAFolder(t *testing.T) {
-	folder := t.TempDir()
-	if err := syscall.Mkfifo(filepath.Join(folder, "pipe.yaml"), 0o600); err != nil {
+// A pipe in a directory does not block.
+func TestCheck_PipeInDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe.yaml"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := herald("check", folder); got.status != 1 || !strings.Contains(got.out, "pipe.yaml: is no regular file") {
-		t.Errorf("exit status %d: %s", got.status, got.out)
+	if got := runHerald("check", dir); got.status != 1 || !strings.Contains(got.stdout, "pipe.yaml: not a regular file") {
+		t.Errorf("got exit status %d, output %q, want 1, not a regular file", got.status, got.stdout)
 	}
 }
 
-func TestACheckThatNobodyCouldReadIsNoSuccess(t *testing.T) {
+func TestCheck_WriteFails(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	var errs strings.Builder
-	if status := cli.Main([]string{"check", write(t, "pod.yaml", goodPod)}, nil, full, &errs); status != 1 || !strings.Contains(errs.String(), "no space left") {
-		t.Errorf("exit status %d: %s", status, errs.String())
+	var stderr strings.Builder
+	status := cli.Main([]string{"check", writeFile(t, "pod.yaml", validPod)}, nil, full, &stderr)
+	if status != 1 || !strings.Contains(stderr.String(), "no space left") {
+		t.Errorf("got exit status %d, error %q, want 1, no space left", status, stderr.String())
 	}
 }

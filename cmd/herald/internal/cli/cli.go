@@ -1,4 +1,4 @@
-// Package cli is the herald command: its subcommands, flags and exit statuses.
+// Package cli implements the herald command: its subcommands, flags and exit statuses.
 package cli
 
 import (
@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -16,7 +17,7 @@ import (
 	"github.com/heraldnode/herald/cmd/herald/internal/client"
 )
 
-// The exit statuses.
+// Exit statuses.
 const (
 	exitOK          = 0
 	exitFailed      = 1
@@ -24,53 +25,44 @@ const (
 	exitUnreachable = 3
 )
 
-// ExitStatuses explains them.
-const ExitStatuses = `0  all is well
-1  it failed, or is not as it should be: a manifest that would not be accepted, a pod that is not there, a demo
-   whose pods did not come to what they should, no container runtime
-2  the command line or the configuration is wrong
-3  no agent answers, or not any more
+// ExitStatuses documents the exit statuses.
+const ExitStatuses = `0  success
+1  failure: an error, an invalid manifest, a pod that was not found, a demo whose pods did not reach their
+   expected states, or no container runtime
+2  invalid command line or configuration
+3  the agent is unreachable or closed the connection
 `
 
-// usageError is a mistake of whoever typed the command or wrote the configuration.
+// usageError marks an error of the command line or the configuration.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+func usageErrorf(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// Main runs the command and returns its exit status. A signal ends the program as it ends others, but for the commands that
-// have something to end first.
+// Main runs the command and returns its exit status. Commands that must clean up handle signals themselves; all others end
+// by the default action of the signal.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	root := newRoot()
+	root := newRootCommand()
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	addCompletion(root)
+	addCompletionCommand(root)
 	err := root.ExecuteContext(context.Background())
 	if err != nil {
 		fmt.Fprintln(stderr, "herald:", err)
 	}
-	return statusOf(err)
+	return exitStatus(err)
 }
 
-// untilSignal ends with SIGINT, SIGTERM, and when the terminal is closed; until stop is called none of them ends the program.
-func untilSignal(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
-	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // nohup wants it ignored
-		signals = append(signals, syscall.SIGHUP)
-	}
-	return signal.NotifyContext(parent, signals...)
-}
-
-func statusOf(err error) int {
-	var wrong usageError
+func exitStatus(err error) int {
+	var usage usageError
 	var unreachable *client.UnreachableError
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.As(err, &wrong):
+	case errors.As(err, &usage):
 		return exitUsage
 	case errors.As(err, &unreachable):
 		return exitUnreachable
@@ -79,67 +71,130 @@ func statusOf(err error) int {
 	}
 }
 
-func newRoot() *cobra.Command {
+// withSignals returns a context that ends on SIGINT, SIGTERM or SIGHUP. None of them ends the process until stop is called.
+func withSignals(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
+	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // ignored under nohup
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signal.NotifyContext(parent, signals...)
+}
+
+func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "herald",
-		Short: "Runs the pods of one machine, and tells how they are",
-		Long: `Herald is a node's agent: it runs pods from a folder of manifests, a URL or an API server, and reports truthfully and
-quickly how they are. It needs no cluster.`,
-		Example: `  # See it work: no root, no containers, nothing is left behind.
+		Short: "Run the pods of one machine and report their status",
+		Long: `Herald is a node agent. It runs pods from a manifest directory, a URL or an API server and reports their status.
+It does not need a cluster.`,
+		Example: `  # Try it: no root, no containers, nothing is left behind.
   herald demo
 
-  # Would this manifest be accepted?
+  # Validate a manifest.
   herald check web.yaml
 
-  # Run what a folder says, in containerd.
+  # Run the pods of a manifest directory in containerd.
   sudo herald run --manifests /etc/kubernetes/manifests
 
-  # What kubectl get pods would say, from the node itself.
+  # Watch all pods of this node.
   sudo herald get pods -A -w`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
-		RunE:          helpOrNoSuchCommand,
+		RunE:          runParentCommand,
 		Version:       version(),
 	}
-	root.SetVersionTemplate(readBuild().String() + "\n")
+	root.SetVersionTemplate(readBuildInfo().String() + "\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("%w\nSee '%s --help'", err, cmd.CommandPath())
+		return usageErrorf("%w\nSee '%s --help' for usage", err, cmd.CommandPath())
 	})
 	root.SuggestionsMinimumDistance = 2
-	root.AddCommand(newDemo(), newRun(), newGet(), newCheck(), newVersion(), newConfig(), newExitTopic())
-	root.SetHelpCommand(newHelp())
+	root.AddCommand(newDemoCommand(), newRunCommand(), newGetCommand(), newCheckCommand(), newVersionCommand(), newConfigCommand(),
+		newExitTopic())
+	root.SetHelpCommand(newHelpCommand())
 	return root
 }
 
-// addCompletion adds cobra's command, which remembers where root writes to, and has it refuse shells that it does not know.
-func addCompletion(root *cobra.Command) {
-	root.InitDefaultCompletionCmd()
-	if completion, _, err := root.Find([]string{"completion"}); err == nil {
-		completion.Args, completion.RunE = cobra.ArbitraryArgs, helpOrNoSuchCommand
-	}
-}
-
-// helpOrNoSuchCommand is what a command does that has others below it, and none of which was named.
-func helpOrNoSuchCommand(cmd *cobra.Command, args []string) error {
+// runParentCommand runs a command that only has subcommands: it prints the help, or rejects an unknown subcommand.
+func runParentCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	typed := strings.TrimPrefix(cmd.CommandPath()+" "+args[0], cmd.Root().Name()+" ")
-	return usage("there is no command %q%s\nSee '%s --help'", typed, didYouMean(cmd.SuggestionsFor(args[0])), cmd.CommandPath())
+	name := strings.TrimPrefix(cmd.CommandPath()+" "+args[0], cmd.Root().Name()+" ")
+	return usageErrorf("unknown command %q%s\nSee '%s --help' for usage", name, didYouMean(cmd.SuggestionsFor(args[0])), cmd.CommandPath())
 }
 
 func didYouMean(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return "; did you mean " + strings.Join(names, " or ") + "?"
+	quoted := make([]string, 0, len(names))
+	for _, name := range names {
+		quoted = append(quoted, strconv.Quote(name))
+	}
+	return "; did you mean " + strings.Join(quoted, " or ") + "?"
 }
 
-// noArguments is for commands that have flags only.
+// noArguments rejects all positional arguments.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usage("%s takes flags only, not %q\nSee '%s --help'", cmd.CommandPath(), args[0], cmd.CommandPath())
+		return usageErrorf("unexpected argument %q: %s takes only flags\nSee '%s --help' for usage", args[0], cmd.CommandPath(), cmd.CommandPath())
 	}
 	return nil
+}
+
+// newExitTopic returns the help topic that 'herald help exit' prints.
+func newExitTopic() *cobra.Command {
+	return &cobra.Command{
+		Use: "exit", Short: "List the exit statuses",
+		Long: "Exit statuses of herald:\n\n" + strings.TrimSpace(ExitStatuses),
+	}
+}
+
+// newHelpCommand returns a help command that, unlike cobra's, fails on an unknown topic.
+func newHelpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Print help about any command",
+		ValidArgsFunction: completeHelpTopics,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			topic, rest, err := cmd.Root().Find(args)
+			if err != nil {
+				return usageError{err}
+			}
+			if topic.HasSubCommands() && len(rest) > 0 { // arguments of other commands are ignored
+				return runParentCommand(topic, rest)
+			}
+			topic.InitDefaultHelpFlag()
+			return topic.Help()
+		},
+	}
+}
+
+func completeHelpTopics(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	parent, _, err := cmd.Root().Find(args)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, sub := range parent.Commands() {
+		if sub.IsAvailableCommand() || sub.IsAdditionalHelpTopicCommand() {
+			names = append(names, sub.Name()+"\t"+sub.Short)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// addCompletionCommand adds cobra's completion command and makes it reject unknown shells. Call it after SetOut: cobra binds
+// the output when it creates the command.
+func addCompletionCommand(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		completion.Args, completion.RunE = cobra.ArbitraryArgs, runParentCommand
+	}
+}
+
+// completeFlag registers the values that the shell offers for a flag.
+func completeFlag(cmd *cobra.Command, flag string, values ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag does not exist
+	}
 }

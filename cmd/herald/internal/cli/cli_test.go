@@ -2,204 +2,153 @@ package cli_test
 
 import (
 	"bytes"
-	"errors"
-	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
-	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/cmd/herald/internal/cli"
 )
 
-// result is what a command did.
+// actAsHerald is the environment variable that makes the test binary act as the herald command.
+const actAsHerald = "HERALD_TEST_ACT_AS_HERALD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(actAsHerald) != "" {
+		os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// result is the outcome of a command.
 type result struct {
-	status   int
-	out, err string
+	status         int
+	stdout, stderr string
 }
 
-func herald(args ...string) result { return heraldReading("", args...) }
+func runHerald(args ...string) result { return runHeraldWithInput("", args...) }
 
-func heraldReading(stdin string, args ...string) result {
-	var out, errs bytes.Buffer
-	status := cli.Main(args, strings.NewReader(stdin), &out, &errs)
-	return result{status, out.String(), errs.String()}
+func runHeraldWithInput(stdin string, args ...string) result {
+	var stdout, stderr bytes.Buffer
+	status := cli.Main(args, strings.NewReader(stdin), &stdout, &stderr)
+	return result{status, stdout.String(), stderr.String()}
 }
 
-func write(t *testing.T, name, text string) string {
+// writeFile writes a file to a new directory and returns its path.
+func writeFile(t *testing.T, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
 
-func TestWrongUsageHasItsOwnStatusAndARemedy(t *testing.T) {
+// shortTempDir returns a directory for sockets, whose paths must be short.
+func shortTempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "herald") //nolint:usetesting // the path of t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+const configHeader = "apiVersion: heraldnode.github.io/v1alpha1\nkind: HeraldConfiguration\n"
+
+// Usage errors have their own exit status and name the remedy.
+func TestMain_UsageErrors(t *testing.T) {
 	tests := map[string]struct {
 		args []string
-		says string
+		want string
 	}{
-		"no source":             {[]string{"run"}, "--manifests"},
-		"an unknown flag":       {[]string{"run", "--nonsense"}, "herald run --help"},
-		"a flag's value":        {[]string{"run", "--node-ip", "x"}, "--node-ip"},
-		"an argument":           {[]string{"run", "pods"}, "herald run takes flags only"},
-		"an unknown command":    {[]string{"rnu"}, "did you mean run?"},
-		"no command like it":    {[]string{"frobnicate"}, "herald --help"},
-		"no help on that":       {[]string{"help", "rnu"}, "did you mean run?"},
-		"nor on that":           {[]string{"help", "config", "shwo"}, `"config shwo"; did you mean show?`},
-		"another shell":         {[]string{"completion", "tcsh"}, `there is no command "completion tcsh"`},
-		"no manifest":           {[]string{"check"}, "name at least one"},
-		"nothing to get":        {[]string{"get"}, "herald get pods"},
-		"something else to get": {[]string{"get", "nodes"}, "knows pods only"},
-		"both ways of naming":   {[]string{"get", "pods", "pod/web"}, "not both"},
-		"no name":               {[]string{"get", "pod/"}, "knows pods only"},
-		"a name and a label":    {[]string{"get", "pods", "web", "-l", "a=b"}, "not both"},
-		"no selector":           {[]string{"get", "pods", "-l", "a=(b"}, "-l a=(b"},
-		"no field selector":     {[]string{"get", "pods", "--field-selector", "a"}, "--field-selector a"},
-		"a field of no use":     {[]string{"get", "pods", "--field-selector", "spec.x=y"}, `"spec.x" is no field`},
-		"no pod's name":         {[]string{"get", "pods", ""}, "name is empty"},
-		"no address":            {[]string{"get", "pods", "-s", "garbage"}, `--server: "garbage": want unix:///path or 127.0.0.1:port`},
-		"nobody's address":      {[]string{"get", "pods", "-s", ""}, "want unix:///path"},
-		"another machine":       {[]string{"get", "pods", "-s", "10.0.0.1:10255"}, "is not a loopback address"},
-		"an encrypted one":      {[]string{"get", "pods", "-s", "https://127.0.0.1:1"}, "want unix:///path"},
-		"impatience":            {[]string{"get", "pods", "--request-timeout", "-1s"}, "like 10s"},
-		"an unknown format":     {[]string{"get", "pods", "-o", "xml"}, "wide, json, yaml or name"},
-		"a format of version":   {[]string{"version", "-o", "xml"}, "want json"},
-		"a demo that is over":   {[]string{"demo", "--for", "-1s"}, "like 30s"},
-		"a port":                {[]string{"run", "--manifests", "/x", "--listen", "127.0.0.1:99999"}, "--listen: "},
-		"no folder of drop-ins": {[]string{"run", "--manifests", "/x", "--config-dir", "/dev/null"}, "/dev/null: not a directory"},
-		"a configuration":       {[]string{"run", "--config", write(t, "c.yaml", "apiVersion: heraldnode.github.io/v1alpha1\nkind: HeraldConfiguration\nstaticPodPaht: /x\n")}, "c.yaml:3: staticPodPaht: unknown field; did you mean staticPodPath?"},
-		"a file that is gone":   {[]string{"run", "--config", "/nowhere/c.yaml"}, "/nowhere/c.yaml"},
-		"no configuration":      {[]string{"config", "convert"}, "name one file"},
-		"not the kubelet's":     {[]string{"config", "convert", write(t, "k.yaml", "kind: Pod\n")}, `k.yaml:1: is of apiVersion "", kind "Pod"`},
-		"nothing to show":       {[]string{"config", "show"}, "--manifests"},
-		"no such config":        {[]string{"config", "shwo"}, "did you mean show?"},
-		"no kubeconfig":         {[]string{"run", "--kubeconfig", "/nowhere/k"}, "--kubeconfig: stat /nowhere/k"},
-		"an empty kubeconfig":   {[]string{"run", "--kubeconfig", write(t, "k", "")}, "it names no cluster to talk to"},
-		"an odd kubeconfig":     {[]string{"run", "--kubeconfig", write(t, "k", "a: [")}, "read the kubeconfig"},
+		"run without source":        {[]string{"run"}, "--manifests"},
+		"unknown flag":              {[]string{"run", "--nonsense"}, "herald run --help"},
+		"invalid flag value":        {[]string{"run", "--node-ip", "x"}, "--node-ip"},
+		"unexpected argument":       {[]string{"run", "pods"}, `unexpected argument "pods": herald run takes only flags`},
+		"unknown command":           {[]string{"rnu"}, `unknown command "rnu"; did you mean "run"?`},
+		"no similar command":        {[]string{"frobnicate"}, "herald --help"},
+		"help of unknown command":   {[]string{"help", "rnu"}, `did you mean "run"?`},
+		"help of unknown sub":       {[]string{"help", "config", "shwo"}, `"config shwo"; did you mean "show"?`},
+		"unknown shell":             {[]string{"completion", "tcsh"}, `unknown command "completion tcsh"`},
+		"check without file":        {[]string{"check"}, "at least one FILE is required"},
+		"get without resource":      {[]string{"get"}, "herald get pods"},
+		"get other resource":        {[]string{"get", "nodes"}, `unknown resource "nodes": only pods are supported`},
+		"get both forms":            {[]string{"get", "pods", "pod/web"}, "not both"},
+		"get without name":          {[]string{"get", "pod/"}, "only pods are supported"},
+		"get name and selector":     {[]string{"get", "pods", "web", "-l", "a=b"}, "cannot be combined with the names"},
+		"invalid label selector":    {[]string{"get", "pods", "-l", "a=(b"}, "--selector a=(b"},
+		"invalid field selector":    {[]string{"get", "pods", "--field-selector", "a"}, "--field-selector a"},
+		"unsupported field":         {[]string{"get", "pods", "--field-selector", "spec.x=y"}, "field label not supported: spec.x"},
+		"empty pod name":            {[]string{"get", "pods", ""}, "must not be empty"},
+		"invalid server":            {[]string{"get", "pods", "-s", "garbage"}, `--server: "garbage": must be unix:///path or 127.0.0.1:port`},
+		"empty server":              {[]string{"get", "pods", "-s", ""}, "must be unix:///path"},
+		"server on another machine": {[]string{"get", "pods", "-s", "10.0.0.1:10255"}, "is not a loopback address"},
+		"server with TLS":           {[]string{"get", "pods", "-s", "https://127.0.0.1:1"}, "must be unix:///path"},
+		"server with invalid port":  {[]string{"get", "pods", "-s", "127.0.0.1:x"}, "the port must be between 0 and 65535"},
+		"negative request timeout":  {[]string{"get", "pods", "--request-timeout", "-1s"}, "--request-timeout -1s: must not be negative"},
+		"unknown output format":     {[]string{"get", "pods", "-o", "xml"}, "wide, json, yaml or name"},
+		"unknown version format":    {[]string{"version", "-o", "xml"}, "must be json"},
+		"negative demo duration":    {[]string{"demo", "--for", "-1s"}, "--for -1s: must not be negative"},
+		"invalid listen port":       {[]string{"run", "--manifests", "/x", "--listen", "127.0.0.1:99999"}, "--listen: "},
+		"drop-ins not a directory":  {[]string{"run", "--manifests", "/x", "--config-dir", "/dev/null"}, "/dev/null: not a directory"},
+		"invalid configuration":     {[]string{"run", "--config", writeFile(t, "c.yaml", configHeader+"staticPodPaht: /x\n")}, `c.yaml:3: staticPodPaht: unknown field; did you mean "staticPodPath"?`},
+		"missing configuration":     {[]string{"run", "--config", "/nowhere/c.yaml"}, "/nowhere/c.yaml"},
+		"convert without file":      {[]string{"config", "convert"}, "exactly one FILE is required"},
+		"convert other kind":        {[]string{"config", "convert", writeFile(t, "k.yaml", "kind: Pod\n")}, `k.yaml:1: unexpected apiVersion "", kind "Pod"`},
+		"show without source":       {[]string{"config", "show"}, "--manifests"},
+		"unknown config command":    {[]string{"config", "shwo"}, `did you mean "show"?`},
+		"missing kubeconfig":        {[]string{"run", "--kubeconfig", "/nowhere/k"}, "--kubeconfig: stat /nowhere/k"},
+		"empty kubeconfig":          {[]string{"run", "--kubeconfig", writeFile(t, "k", "")}, "it defines no cluster"},
+		"invalid kubeconfig":        {[]string{"run", "--kubeconfig", writeFile(t, "k", "a: [")}, "read kubeconfig"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := herald(test.args...); got.status != 2 || !strings.Contains(got.err, test.says) {
-				t.Errorf("exit status %d: %s", got.status, got.err)
+			if got := runHerald(test.args...); got.status != 2 || !strings.Contains(got.stderr, test.want) {
+				t.Errorf("got exit status %d, error %q, want 2, %q", got.status, got.stderr, test.want)
 			}
 		})
 	}
 }
 
-func TestWithoutARuntimeItSaysWhatToInstallAndLeavesNothing(t *testing.T) {
-	silent := filepath.Join(t.TempDir(), "s")
-	socket, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", silent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer socket.Close()
-	go func() { // somebody who is no container runtime
-		for connection, err := socket.Accept(); err == nil; connection, err = socket.Accept() {
-			_ = connection.Close()
-		}
-	}()
-	for name, endpoint := range map[string]string{"nobody": "unix:///nowhere/containerd.sock", "somebody else": "unix://" + silent} {
-		t.Run(name, func(t *testing.T) {
-			data := filepath.Join(t.TempDir(), "data")
-			got := herald("run", "--manifests", t.TempDir(), "--data-dir", data, "--runtime-endpoint", endpoint)
-			for _, part := range []string{endpoint, "apt-get install containerd", "--runtime=process"} {
-				if got.status != 1 || !strings.Contains(got.err, part) {
-					t.Errorf("exit status %d, %q is not in: %s", got.status, part, got.err)
-				}
-			}
-			if _, err := os.Stat(data); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("the data folder: %v", err)
-			}
-		})
-	}
-}
-
-func TestAnEndWhileItLooksForTheRuntimeIsNoFailure(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	socket, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer socket.Close()
-	go func() { // somebody who never answers
-		if _, err := socket.Accept(); err == nil {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
-		}
-	}()
-	got := herald("run", "--manifests", t.TempDir(), "--data-dir", filepath.Join(t.TempDir(), "data"), "--runtime-endpoint", "unix://"+path)
-	if got.status != 0 || got.err != "" {
-		t.Errorf("exit status %d: %s", got.status, got.err)
-	}
-}
-
-func TestF30ASecondAgentOnTheFolderIsRefused(t *testing.T) {
-	data := filepath.Join(t.TempDir(), "data")
-	held, err := checkpoint.Open(filepath.Join(data, "state"), checkpoint.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer held.Close()
-	got := herald("run", "--runtime=process", "--manifests", t.TempDir(), "--data-dir", data)
-	if got.status != 1 || !strings.Contains(got.err, "--data-dir") {
-		t.Errorf("exit status %d: %s", got.status, got.err)
-	}
-}
-
-func TestAPlaceThatIsTakenIsNotListenedOn(t *testing.T) {
-	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
-	got := herald("run", "--runtime=process", "--manifests", t.TempDir(), "--data-dir", filepath.Join(t.TempDir(), "data"),
-		"--listen", taken.Addr().String())
-	if got.status != 1 || !strings.Contains(got.err, "--listen") {
-		t.Errorf("exit status %d: %s", got.status, got.err)
-	}
-}
-
-func TestHelpTeaches(t *testing.T) {
+func TestMain_HelpAndCompletion(t *testing.T) {
 	tests := map[string]struct {
 		args []string
-		says []string
+		want []string
 	}{
-		"nothing":        {[]string{}, []string{"Usage:", "herald demo"}},
-		"help":           {[]string{"--help"}, []string{"Examples:", "herald check web.yaml", "What the exit statuses mean"}},
-		"run":            {[]string{"run", "--help"}, []string{"Examples:", "--config-dir", "--node-labels"}},
-		"get":            {[]string{"get", "--help"}, []string{"Examples:", "HERALD_SERVER", "--watch-only"}},
-		"check":          {[]string{"check", "--help"}, []string{"Examples:", "standard input"}},
-		"demo":           {[]string{"demo", "--help"}, []string{"Examples:", "--for"}},
-		"version's":      {[]string{"version", "--help"}, []string{"Examples:"}},
-		"exit statuses":  {[]string{"help", "exit"}, []string{"3  no agent answers"}},
-		"the file":       {[]string{"help", "config"}, []string{"HeraldConfiguration", "registerWithTaints[].effect", "--manifests"}},
-		"config":         {[]string{"config"}, []string{"HeraldConfiguration", "convert", "show"}},
-		"config convert": {[]string{"config", "convert", "--help"}, []string{"Examples:", "standard input"}},
-		"config show":    {[]string{"config", "show", "--help"}, []string{"Examples:", "--config-dir"}},
-		"help on get":    {[]string{"help", "get", "pods"}, []string{"HERALD_SERVER"}},
-		"help on help":   {[]string{"help", "--help"}, []string{"Help about any command"}},
-		"--version":      {[]string{"--version"}, []string{"herald ", "go1."}},
-		"topics of help": {[]string{"__complete", "help", ""}, []string{"check\t", "exit\t"}},
-		"version":        {[]string{"version"}, []string{"herald ", "go1."}},
-		"version, JSON":  {[]string{"version", "-o", "json"}, []string{`"goVersion": "go1.`}},
-		"bash":           {[]string{"completion", "bash"}, []string{"__complete"}},
-		"zsh":            {[]string{"completion", "zsh"}, []string{"__complete"}},
-		"fish":           {[]string{"completion", "fish"}, []string{"__complete"}},
-		"powershell":     {[]string{"completion", "powershell"}, []string{"__complete"}},
-		"runtimes":       {[]string{"__complete", "run", "--runtime", ""}, []string{"cri\t", "process\t"}},
-		"what to get":    {[]string{"__complete", "get", ""}, []string{"pods\n"}},
-		"formats of get": {[]string{"__complete", "get", "pods", "-o", ""}, []string{"wide\njson\nyaml\nname\n"}},
+		"no arguments":     {[]string{}, []string{"Usage:", "herald demo"}},
+		"root":             {[]string{"--help"}, []string{"Examples:", "herald check web.yaml", "List the exit statuses"}},
+		"run":              {[]string{"run", "--help"}, []string{"Examples:", "--config-dir", "--node-labels"}},
+		"get":              {[]string{"get", "--help"}, []string{"Examples:", "HERALD_SERVER", "--watch-only"}},
+		"check":            {[]string{"check", "--help"}, []string{"Examples:", "standard input"}},
+		"demo":             {[]string{"demo", "--help"}, []string{"Examples:", "--for"}},
+		"version help":     {[]string{"version", "--help"}, []string{"Examples:"}},
+		"exit statuses":    {[]string{"help", "exit"}, []string{"3  the agent is unreachable"}},
+		"config topic":     {[]string{"help", "config"}, []string{"HeraldConfiguration", "registerWithTaints[].effect", "--manifests"}},
+		"config":           {[]string{"config"}, []string{"HeraldConfiguration", "convert", "show"}},
+		"config convert":   {[]string{"config", "convert", "--help"}, []string{"Examples:", "standard input"}},
+		"config show":      {[]string{"config", "show", "--help"}, []string{"Examples:", "--config-dir"}},
+		"help of get pods": {[]string{"help", "get", "pods"}, []string{"HERALD_SERVER"}},
+		"help of help":     {[]string{"help", "--help"}, []string{"Print help about any command"}},
+		"version flag":     {[]string{"--version"}, []string{"herald ", "go1."}},
+		"version":          {[]string{"version"}, []string{"herald ", "go1."}},
+		"version as JSON":  {[]string{"version", "-o", "json"}, []string{`"goVersion": "go1.`}},
+		"bash":             {[]string{"completion", "bash"}, []string{"__complete"}},
+		"zsh":              {[]string{"completion", "zsh"}, []string{"__complete"}},
+		"fish":             {[]string{"completion", "fish"}, []string{"__complete"}},
+		"powershell":       {[]string{"completion", "powershell"}, []string{"__complete"}},
+		"complete help":    {[]string{"__complete", "help", ""}, []string{"check\t", "exit\t"}},
+		"complete runtime": {[]string{"__complete", "run", "--runtime", ""}, []string{"cri\t", "process\t"}},
+		"complete get":     {[]string{"__complete", "get", ""}, []string{"pods\n"}},
+		"complete output":  {[]string{"__complete", "get", "pods", "-o", ""}, []string{"wide\njson\nyaml\nname\n"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := herald(test.args...)
-			for _, part := range test.says {
-				if got.status != 0 || !strings.Contains(got.out, part) {
-					t.Errorf("exit status %d, %q is not in: %s%s", got.status, part, got.out, got.err)
+			got := runHerald(test.args...)
+			for _, part := range test.want {
+				if got.status != 0 || !strings.Contains(got.stdout, part) {
+					t.Errorf("got exit status %d, output %s%s, want 0, %q", got.status, got.stdout, got.stderr, part)
 				}
 			}
 		})

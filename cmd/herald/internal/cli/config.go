@@ -11,82 +11,84 @@ import (
 	"github.com/heraldnode/herald/nodeagent"
 )
 
-// configuration is where a command is told its configuration.
-type configuration struct {
-	file, folder string
-	flags        *config.Flags
+// configFlags are the flags from which a command loads the configuration.
+type configFlags struct {
+	file, dir string
+	fields    *config.Flags
 }
 
-func (c *configuration) bind(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.file, "config", "", "configuration file")
-	cmd.Flags().StringVar(&c.folder, "config-dir", "", "folder of files *.conf that are laid over it, in the order of their names")
-	c.flags = config.Bind(cmd.Flags())
-	complete(cmd, "runtime", nodeagent.RuntimeCRI+"\tcontainerd or CRI-O", nodeagent.RuntimeProcess+"\tplain processes, no isolation")
+func (f *configFlags) bind(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.file, "config", "", "configuration file")
+	cmd.Flags().StringVar(&f.dir, "config-dir", "", "directory of *.conf files that override the configuration file, in lexical order")
+	f.fields = config.Bind(cmd.Flags())
+	completeFlag(cmd, "runtime", nodeagent.RuntimeCRI+"\tcontainerd or CRI-O", nodeagent.RuntimeProcess+"\thost processes, no isolation")
 	for _, flag := range []string{"data-dir", "manifests", "config-dir"} {
 		_ = cmd.MarkFlagDirname(flag)
 	}
 }
 
-func (c *configuration) load() (config.Config, error) {
-	loaded, err := config.Load(c.file, c.folder, c.flags)
+func (f *configFlags) load() (config.Config, error) {
+	c, err := config.Load(f.file, f.dir, f.fields)
 	if err != nil {
-		return loaded, usageError{err}
+		return c, usageError{err}
 	}
-	return loaded, nil
+	return c, nil
 }
 
-// newConfig is also the text that 'herald help config' shows.
-func newConfig() *cobra.Command {
+// newConfigCommand returns the config command. Its long text is also the help topic of 'herald help config'.
+func newConfigCommand() *cobra.Command {
 	var fields strings.Builder
 	for _, field := range config.Fields() {
-		line := fmt.Sprintf("  %-28s %-32s", field.Path, field.Type)
+		line := fmt.Sprintf("  %-28s %-20s", field.Path, field.Type)
 		if field.Flag != "" {
 			line += " --" + field.Flag
 		}
 		fields.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	command := &cobra.Command{
-		Use: "config", Short: "What can be in the configuration file; makes one of the kubelet's, shows what holds",
-		Long: `The configuration file of 'herald run', and files *.conf in the folder that --config-dir names, begin with
+		Use: "config", Short: "Explain, show or convert the configuration",
+		Long: `The configuration file of 'herald run' and the *.conf files in the directory of --config-dir start with
 
   apiVersion: ` + config.APIVersion + `
   kind: ` + config.Kind + `
 
-Later files win over earlier ones and flags over all: lists are replaced, maps are joined. The fields, and the flags that say
-the same; docs/config.md explains each:
+Later files override earlier ones, and flags override all files. Lists are replaced, maps are merged. The fields, their
+types and their flags (see docs/config.md for descriptions):
 
 ` + strings.TrimRight(fields.String(), "\n"),
-		RunE: helpOrNoSuchCommand,
+		RunE: runParentCommand,
 	}
 	command.SuggestionsMinimumDistance = 2
-	command.AddCommand(newConfigConvert(), newConfigShow())
+	command.AddCommand(newConfigConvertCommand(), newConfigShowCommand())
 	return command
 }
 
-func newConfigConvert() *cobra.Command {
+func newConfigConvertCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "convert FILE", Short: "Makes a configuration of the kubelet's",
-		Long: `Reads a KubeletConfiguration and prints a HeraldConfiguration with the fields that Herald has too. Each field that is left out
-is named on the standard error with its line, and with why it would do nothing; what is empty or 0s is the default, and goes
-without a word. "-" is the standard input. What the kubelet is told by flags (--kubeconfig, --hostname-override, --node-ip,
---node-labels) is to be added: kubeconfig, nodeName, nodeIP, nodeLabels.`,
+		Use: "convert FILE", Short: "Convert a KubeletConfiguration",
+		Long: `Read a KubeletConfiguration and print a HeraldConfiguration with the fields that Herald supports. Each ignored field is
+reported on the standard error with its line and the reason. Fields that are empty or 0s mean the default and are omitted
+silently. "-" reads the standard input.
+
+The kubelet's flags are not part of its configuration. Add the fields for them by hand: kubeconfig for --kubeconfig,
+nodeName for --hostname-override, nodeIP for --node-ip and nodeLabels for --node-labels.`,
 		Example: `  herald config convert /var/lib/kubelet/config.yaml > /etc/herald/config.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usage("name one file\nSee '%s --help'", cmd.CommandPath())
+				return usageErrorf("exactly one FILE is required\nSee '%s --help' for usage", cmd.CommandPath())
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := readConfiguration(cmd.InOrStdin(), args[0])
+			text, err := readConfig(cmd.InOrStdin(), args[0])
 			if err != nil {
 				return usageError{err}
 			}
-			converted, leftOut, err := config.Convert(args[0], text)
+			converted, ignored, err := config.Convert(args[0], text)
 			if err != nil {
 				return usageError{err}
 			}
-			for _, line := range leftOut {
+			for _, line := range ignored {
 				fmt.Fprintln(cmd.ErrOrStderr(), line)
 			}
 			_, err = io.WriteString(cmd.OutOrStdout(), converted)
@@ -95,26 +97,26 @@ without a word. "-" is the standard input. What the kubelet is told by flags (--
 	}
 }
 
-func readConfiguration(stdin io.Reader, file string) (string, error) {
+func readConfig(stdin io.Reader, file string) (string, error) {
 	if file != "-" {
 		return config.ReadFile(file)
 	}
 	text, err := io.ReadAll(io.LimitReader(stdin, config.MaxBytes+1))
 	if len(text) > config.MaxBytes {
-		return "", fmt.Errorf("the standard input has more than %d bytes", config.MaxBytes)
+		return "", fmt.Errorf("read the standard input: must not exceed %d bytes", config.MaxBytes)
 	}
 	return string(text), err
 }
 
-func newConfigShow() *cobra.Command {
-	var from configuration
+func newConfigShowCommand() *cobra.Command {
+	var flags configFlags
 	show := &cobra.Command{
-		Use: "show", Short: "Shows what 'herald run' would be told by files and flags", Args: noArguments,
-		Long: `Reads the files and flags of 'herald run' and prints the configuration that they come to, defaults included. Secrets in URLs and
-headers are not shown. The exit status is 2 if 'herald run' would not accept it.`,
+		Use: "show", Short: "Show the effective configuration", Args: noArguments,
+		Long: `Read the files and flags of 'herald run' and print the effective configuration, including defaults. Secrets in URLs and
+headers are hidden. The exit status is 2 if 'herald run' would reject the configuration.`,
 		Example: `  herald config show --config /etc/herald/config.yaml --config-dir /etc/herald/config.d -v4`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := from.load()
+			c, err := flags.load()
 			if err != nil {
 				return err
 			}
@@ -126,6 +128,6 @@ headers are not shown. The exit status is 2 if 'herald run' would not accept it.
 			return err
 		},
 	}
-	from.bind(show)
+	flags.bind(show)
 	return show
 }

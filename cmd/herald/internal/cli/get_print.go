@@ -12,20 +12,20 @@ import (
 	"github.com/heraldnode/herald/internal/table"
 )
 
-// formats are what -o takes.
-var formats = []string{"wide", "json", "yaml", "name"}
+// outputFormats are the values of --output.
+var outputFormats = []string{"wide", "json", "yaml", "name"}
 
-// podPrinter prints pods in one format, now and later.
+// podPrinter prints pods in one format. It may print several times, as a watch does.
 type podPrinter struct {
-	out    io.Writer
-	format string
-	table  *table.Printer
-	begun  bool // something was printed
+	out        io.Writer
+	format     string
+	table      *table.Printer
+	hasPrinted bool // separates YAML documents
 }
 
-func newPodPrinter(out io.Writer, g *getPods) *podPrinter {
-	return &podPrinter{out: out, format: g.output, table: table.NewPrinter(out, table.Options{
-		Namespaces: g.all, Wide: g.output == "wide", NoHeader: g.noHeaders,
+func newPodPrinter(out io.Writer, o *getOptions) *podPrinter {
+	return &podPrinter{out: out, format: o.output, table: table.NewPrinter(out, table.Options{
+		Namespaces: o.allNamespaces, Wide: o.output == "wide", NoHeader: o.noHeaders,
 	})}
 }
 
@@ -33,7 +33,7 @@ func (p *podPrinter) print(pods ...*v1.Pod) error {
 	switch p.format {
 	case "json", "yaml", "name":
 		for _, pod := range pods {
-			if err := p.printOne(pod); err != nil {
+			if err := p.printPod(pod); err != nil {
 				return err
 			}
 		}
@@ -47,23 +47,23 @@ func (p *podPrinter) print(pods ...*v1.Pod) error {
 	return p.table.Print(rows...)
 }
 
-func (p *podPrinter) printOne(pod *v1.Pod) error {
+func (p *podPrinter) printPod(pod *v1.Pod) error {
 	if p.format == "name" {
 		_, err := fmt.Fprintln(p.out, "pod/"+table.Printable(pod.Name))
 		return err
 	}
-	object, err := generic(pod)
+	object, err := toObject(pod)
 	if err != nil {
 		return err
 	}
 	return p.printObject(object)
 }
 
-// printList prints pods as kubectl does it: as a List of no particular kind.
+// printList prints the pods as a v1 List, like kubectl.
 func (p *podPrinter) printList(pods []*v1.Pod) error {
 	items := make([]any, 0, len(pods))
 	for _, pod := range pods {
-		item, err := generic(pod)
+		item, err := toObject(pod)
 		if err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (p *podPrinter) printObject(object any) error {
 	var err error
 	if p.format == "yaml" {
 		text, err = yaml.Marshal(object)
-		if p.begun {
+		if p.hasPrinted {
 			text = append([]byte("---\n"), text...)
 		}
 	} else {
@@ -87,25 +87,25 @@ func (p *podPrinter) printObject(object any) error {
 		text = append(text, '\n')
 	}
 	if err != nil {
-		return fmt.Errorf("write a pod as %s: %w", p.format, err)
+		return fmt.Errorf("encode pods as %s: %w", p.format, err)
 	}
-	p.begun = true
+	p.hasPrinted = true
 	_, err = p.out.Write(text)
 	return err
 }
 
-// generic is the pod as an object whose fields are sorted by name, as kubectl prints them: without the record of who manages
-// which field.
-func generic(pod *v1.Pod) (map[string]any, error) {
-	shown := *pod
-	shown.APIVersion, shown.Kind, shown.ManagedFields = "v1", "Pod", nil
-	text, err := json.Marshal(&shown)
+// toObject converts the pod to a map, whose keys are printed in alphabetical order like kubectl's, and omits the managed
+// fields.
+func toObject(pod *v1.Pod) (map[string]any, error) {
+	shallow := *pod
+	shallow.APIVersion, shallow.Kind, shallow.ManagedFields = "v1", "Pod", nil
+	text, err := json.Marshal(&shallow)
 	if err != nil {
-		return nil, fmt.Errorf("write the pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return nil, fmt.Errorf("encode pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	var object map[string]any
 	if err := json.Unmarshal(text, &object); err != nil {
-		return nil, fmt.Errorf("write the pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return nil, fmt.Errorf("encode pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return object, nil
 }

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -29,49 +30,51 @@ import (
 	"github.com/heraldnode/herald/server"
 )
 
-func newRun() *cobra.Command {
-	var from configuration
+func newRunCommand() *cobra.Command {
+	var flags configFlags
 	run := &cobra.Command{
-		Use: "run", Short: "Runs this machine's pods", Args: noArguments,
-		Long: `Runs the pods that a folder of manifests, a URL and an API server want on this machine, in the container runtime that it has,
-and reports how they are. Without --kubeconfig it needs no cluster. SIGTERM or Ctrl-C ends it and leaves the containers
-running; the next 'herald run' on the same data folder finds them and goes on.
+		Use: "run", Short: "Run the node agent", Args: noArguments,
+		Long: `Run the pods that a manifest directory, a URL and an API server assign to this machine, and report their status.
+Without --kubeconfig no cluster is needed.
 
-Every flag is also a field of the configuration file, and wins over it; 'herald help config' lists them.`,
-		Example: `  # The pods of a folder, in containerd.
+On SIGTERM or Ctrl-C the agent exits and leaves the containers running. The next 'herald run' with the same data
+directory adopts them.
+
+Every flag is also a field of the configuration file and overrides it. See 'herald help config' for all fields.`,
+		Example: `  # Run the pods of a manifest directory in containerd.
   sudo herald run --manifests /etc/kubernetes/manifests
 
-  # A node of a cluster.
+  # Run as a node of a cluster.
   sudo herald run --node-name n1 --kubeconfig /etc/kubernetes/kubelet.conf
 
-  # Without root and containers: plain processes, for manifests that say 'image: host'.
+  # Run manifests with 'image: host' as host processes, without root and containers.
   herald run --runtime=process --manifests ./pods --data-dir ./state
   herald get pods --server unix://$PWD/state/herald.sock
 
-  # As a service; systemd is told when it runs (Type=notify).
+  # Run as a systemd service (Type=notify).
   herald run --config /etc/herald/config.yaml --config-dir /etc/herald/config.d`,
 	}
-	from.bind(run)
+	flags.bind(run)
 	run.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := from.load()
+		c, err := flags.load()
 		if err != nil {
 			return err
 		}
-		ctx, stop := untilSignal(cmd.Context())
+		ctx, stop := withSignals(cmd.Context())
 		defer stop()
-		context.AfterFunc(ctx, stop) // a second signal ends it at once
-		defer surviveLostReaders()()
+		context.AfterFunc(ctx, stop) // a second signal ends the process at once
+		defer catchSIGPIPE()()
 		return runNode(ctx, cmd.ErrOrStderr(), &c)
 	}
 	return run
 }
 
-// surviveLostReaders keeps the agent alive when nobody reads its log any more, as when journald is restarted. What it starts
-// does not inherit that, which it would if the signal were ignored.
-func surviveLostReaders() (stop func()) {
-	ignored := make(chan os.Signal, 1)
-	signal.Notify(ignored, syscall.SIGPIPE)
-	return func() { signal.Stop(ignored) }
+// catchSIGPIPE keeps the agent alive when its log is closed, as when journald restarts. The signal is caught, not ignored,
+// because child processes inherit ignored signals.
+func catchSIGPIPE() (stop func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGPIPE)
+	return func() { signal.Stop(signals) }
 }
 
 func newLogger(out io.Writer, c config.Logging) *slog.Logger {
@@ -86,25 +89,25 @@ func newLogger(out io.Writer, c config.Logging) *slog.Logger {
 }
 
 func runNode(ctx context.Context, stderr io.Writer, c *config.Config) error {
-	settings, err := c.Assembly()
+	nodeConfig, err := c.NodeAgentConfig()
 	if err != nil {
 		return usageError{err}
 	}
 	logger := newLogger(stderr, c.Logging)
-	klog.SetLogger(logr.FromSlogHandler(logger.Handler())) // client-go speaks through klog
+	klog.SetLogger(logr.FromSlogHandler(logger.Handler())) // client-go logs to klog
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	settings.Logger, settings.Metrics, settings.Version = logger, registry, version()
-	err = nodeagent.CheckRuntime(ctx, settings) // before anything is made
+	nodeConfig.Logger, nodeConfig.Metrics, nodeConfig.Version = logger, registry, version()
+	err = nodeagent.CheckRuntime(ctx, nodeConfig) // before New creates files
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // it was asked to end before it had begun
+		return nil //nolint:nilerr // a signal during startup is not a failure
 	}
 	if err != nil {
 		return err
 	}
-	node, err := nodeagent.New(settings)
+	node, err := nodeagent.New(nodeConfig)
 	if err != nil {
-		return explain(err)
+		return addRemedy(err)
 	}
 	listener, err := listen(ctx, c.ListenAddress())
 	if err != nil {
@@ -113,14 +116,14 @@ func runNode(ctx context.Context, stderr io.Writer, c *config.Config) error {
 	return serve(ctx, logger, node, registry, listener)
 }
 
-// explain adds the remedy to an error that has one.
-func explain(err error) error {
+// addRemedy appends a remedy to errors that have one.
+func addRemedy(err error) error {
 	var locked *checkpoint.LockedError
 	switch {
 	case errors.As(err, &locked):
-		return fmt.Errorf("%w\nAnother agent uses this data folder: end it, or give this one its own with --data-dir", err)
+		return fmt.Errorf("%w\nAnother agent uses this data directory: stop it, or use another directory with --data-dir", err)
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
-		return fmt.Errorf("%w\nRun it as root, or name a folder of your own with --data-dir", err)
+		return fmt.Errorf("%w\nRun as root, or use a directory of your own with --data-dir", err)
 	default:
 		return err
 	}
@@ -129,39 +132,58 @@ func explain(err error) error {
 func listen(ctx context.Context, address string) (net.Listener, error) {
 	if path, isSocket := strings.CutPrefix(address, "unix://"); isSocket {
 		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-			return nil, fmt.Errorf("make the folder of the socket: %w\nName another place with --listen", err)
+			return nil, fmt.Errorf("create the socket's directory: %w\nUse another address with --listen", err)
 		}
 	}
 	listener, err := server.Listen(ctx, address)
 	if err != nil {
-		return nil, fmt.Errorf("%w\nName another place with --listen", err)
+		return nil, fmt.Errorf("%w\nUse another address with --listen", err)
 	}
 	return listener, nil
 }
 
-// serve runs the node and answers questions about it.
-func serve(ctx context.Context, logger *slog.Logger, node *nodeagent.NodeAgent, metrics *prometheus.Registry, at net.Listener) error {
-	s, err := server.New(server.Config{
+// serve runs the node agent and its local server until ctx ends. The server stops after the agent.
+func serve(
+	ctx context.Context, logger *slog.Logger, node *nodeagent.NodeAgent, metrics *prometheus.Registry, listener net.Listener,
+) error {
+	localServer, err := server.New(server.Config{
 		Agent: node.Agent, Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics}), Logger: logger,
 	})
 	if err != nil {
 		return err
 	}
-	answering, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var answers sync.WaitGroup
-	answers.Go(func() {
-		if err := s.Serve(answering, at); err != nil {
-			logger.Error("Questions cannot be answered any more", "err", err)
+	serverCtx, stopServer := context.WithCancel(context.WithoutCancel(ctx))
+	var background sync.WaitGroup
+	background.Go(func() {
+		if err := localServer.Serve(serverCtx, listener); err != nil {
+			logger.Error("Local server failed", "err", err)
 		}
 	})
-	began := time.Now()
-	running, ended := context.WithCancel(ctx)
-	answers.Go(func() { tellSystemd(running, logger, node.Started()) })
-	logger.Info("Herald runs this machine's pods", "version", version(), "listen", at.Addr().String())
+	started := time.Now()
+	notifyCtx, stopNotify := context.WithCancel(ctx)
+	background.Go(func() { notifySystemd(notifyCtx, logger, node.Started()) })
+	logger.Info("Starting node agent", "version", version(), "listen", listener.Addr().String())
 	err = node.Run(ctx)
-	ended()
-	stop()
-	answers.Wait()
-	logger.Info("Herald has ended; the containers live on", "ran", time.Since(began).Round(time.Second))
+	stopNotify()
+	stopServer()
+	background.Wait()
+	logger.Info("Node agent stopped; containers keep running", "uptime", time.Since(started).Round(time.Second))
 	return err
+}
+
+// notifySystemd reports READY=1 when the agent has started and STOPPING=1 when ctx ends. It does nothing outside a systemd
+// service of Type=notify.
+func notifySystemd(ctx context.Context, logger *slog.Logger, started <-chan struct{}) {
+	notify := func(state string) {
+		if _, err := daemon.SdNotify(false, state); err != nil {
+			logger.Warn("Failed to notify systemd", "state", state, "err", err)
+		}
+	}
+	select {
+	case <-started:
+		notify(daemon.SdNotifyReady)
+	case <-ctx.Done():
+	}
+	<-ctx.Done()
+	notify(daemon.SdNotifyStopping)
 }

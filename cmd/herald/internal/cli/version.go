@@ -9,43 +9,43 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// build is what the program knows of its making.
-type build struct {
+// buildInfo describes how the program was built.
+type buildInfo struct {
 	Version   string `json:"version"`
 	Commit    string `json:"commit,omitempty"`
 	Time      string `json:"commitTime,omitempty"`
-	Modified  bool   `json:"modified,omitempty"` // built from more than the commit
+	Modified  bool   `json:"modified,omitempty"` // built with uncommitted changes
 	GoVersion string `json:"goVersion"`
 	Platform  string `json:"platform"`
 }
 
-func newVersion() *cobra.Command {
+func newVersionCommand() *cobra.Command {
 	var output string
 	command := &cobra.Command{
-		Use: "version", Short: "Prints the version", Args: noArguments,
-		Long:    "Prints the version, the commit that it was built from if that is known, and the Go that built it.",
+		Use: "version", Short: "Print the version", Args: noArguments,
+		Long:    "Print the version, the commit if it is known, the Go version and the platform.",
 		Example: "  herald version\n  herald version -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			made := readBuild()
+			info := readBuildInfo()
 			switch output {
 			case "":
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), made)
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), info)
 				return err
 			case "json":
-				lines := json.NewEncoder(cmd.OutOrStdout())
-				lines.SetIndent("", "    ")
-				return lines.Encode(made)
+				encoder := json.NewEncoder(cmd.OutOrStdout())
+				encoder.SetIndent("", "    ")
+				return encoder.Encode(info)
 			default:
-				return usage("-o %s: want json, or leave it out", output)
+				return usageErrorf("--output %s: must be json or empty", output)
 			}
 		},
 	}
-	command.Flags().StringVarP(&output, "output", "o", "", "json")
-	complete(command, "output", "json")
+	command.Flags().StringVarP(&output, "output", "o", "", "output format: json")
+	completeFlag(command, "output", "json")
 	return command
 }
 
-func (b build) String() string {
+func (b buildInfo) String() string {
 	text := "herald " + b.Version
 	if b.Commit != "" {
 		text += ", commit " + b.Commit
@@ -56,11 +56,11 @@ func (b build) String() string {
 	return fmt.Sprintf("%s, %s %s", text, b.GoVersion, b.Platform)
 }
 
-// version is a released version, one made of a commit, or devel.
-func version() string { return readBuild().Version }
+// version returns the released version, a pseudo-version or "devel".
+func version() string { return readBuildInfo().Version }
 
-func readBuild() build {
-	b := build{Version: "devel", GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+func readBuildInfo() buildInfo {
+	b := buildInfo{Version: "devel", GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b

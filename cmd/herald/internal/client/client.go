@@ -1,7 +1,8 @@
-// Package client asks an agent about its pods.
+// Package client queries the local server of an agent.
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,64 +23,69 @@ import (
 	"github.com/heraldnode/herald/server"
 )
 
-// AddressVariable is the environment variable that names an agent where no flag does.
+// AddressVariable is the environment variable with the default address of the agent.
 const AddressVariable = "HERALD_SERVER"
 
-// UnreachableError says that no agent answers, or not any more, and what to do about it.
+// DefaultAddress returns the address in AddressVariable, or fallback if it is not set.
+func DefaultAddress(fallback string) string { return cmp.Or(os.Getenv(AddressVariable), fallback) }
+
+// CheckAddress returns an error if the address is not valid for New.
+func CheckAddress(address string) error { return server.CheckAddress(trimURL(address)) }
+
+func trimURL(address string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(address, "http://"), "/")
+}
+
+// UnreachableError reports that the agent could not be reached or closed the connection, and how to fix it.
 type UnreachableError struct {
 	Address string
 	Err     error
 }
 
 func (e *UnreachableError) Error() string {
-	if errors.Is(e.Err, io.EOF) || errors.Is(e.Err, io.ErrUnexpectedEOF) {
-		return fmt.Sprintf("the agent at %s has ended", e.Address)
-	}
-	remedy := "Is 'herald run' running? Another address is named with --server or " + AddressVariable
-	var slow net.Error
+	var netErr net.Error
 	switch {
+	case errors.Is(e.Err, io.EOF) || errors.Is(e.Err, io.ErrUnexpectedEOF):
+		return fmt.Sprintf("the agent at %s closed the connection", e.Address)
 	case errors.Is(e.Err, fs.ErrPermission):
-		remedy = "A socket answers its owner only: ask as the user that runs the agent, for instance with sudo"
-	case errors.As(e.Err, &slow) && slow.Timeout():
-		return fmt.Sprintf("the agent at %s does not answer in time\n"+
-			"Is it stopped, or the machine overloaded? More time is given with --request-timeout", e.Address)
+		return fmt.Sprintf("cannot connect to the agent at %s: %v\n"+
+			"Only the owner of the socket has access: run this command as the user that runs the agent, for example with sudo",
+			e.Address, rootCause(e.Err))
+	case errors.As(e.Err, &netErr) && netErr.Timeout():
+		return fmt.Sprintf("the agent at %s did not respond in time\n"+
+			"The agent may be stopped or the machine overloaded; use --request-timeout to wait longer", e.Address)
+	default:
+		return fmt.Sprintf("cannot connect to the agent at %s: %v\n"+
+			"Is 'herald run' running? Use --server or %s to set another address", e.Address, rootCause(e.Err), AddressVariable)
 	}
-	return fmt.Sprintf("no agent answers at %s: %v\n%s", e.Address, plain(e.Err), remedy)
 }
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// plain is the cause that the machine gave, without the wrapping that repeats the address.
-func plain(err error) error {
-	var cause syscall.Errno
-	if errors.As(err, &cause) {
-		return cause
+// rootCause returns the system error without the wrappers that repeat the address.
+func rootCause(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
 	}
 	return err
 }
 
-// Client asks one agent. Any goroutine may use it.
+// Client queries one agent. It is safe for concurrent use.
 type Client struct {
 	address, host string
 	http          http.Client
 }
 
-// dialTimeout is how long an agent on this machine may take to take a call.
+// dialTimeout bounds how long a local agent takes to accept a connection.
 const dialTimeout = 5 * time.Second
 
-// CheckAddress says why there can be no agent at that address.
-func CheckAddress(address string) error { return server.CheckAddress(hostOf(address)) }
-
-func hostOf(address string) string {
-	return strings.TrimSuffix(strings.TrimPrefix(address, "http://"), "/")
-}
-
-// New makes a client of the agent at unix:///path or 127.0.0.1:port, which may take that long until it begins to answer; 0: as
-// long as it likes.
-func New(address string, patience time.Duration) *Client {
-	c := &Client{address: address, host: hostOf(address)}
+// New returns a client of the agent at unix:///path or 127.0.0.1:port. The timeout bounds the wait for response headers; zero
+// means no timeout.
+func New(address string, timeout time.Duration) *Client {
+	c := &Client{address: address, host: trimURL(address)}
 	dialer := &net.Dialer{Timeout: dialTimeout}
-	transport := &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true, ResponseHeaderTimeout: patience}
+	transport := &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true, ResponseHeaderTimeout: timeout}
 	if socket, isSocket := strings.CutPrefix(address, "unix://"); isSocket {
 		c.host = "localhost"
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -93,19 +99,19 @@ func New(address string, patience time.Duration) *Client {
 func (c *Client) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.host+path, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no address: want unix:///path or 127.0.0.1:port", c.address)
+		return nil, fmt.Errorf("invalid address %q: must be unix:///path or 127.0.0.1:port", c.address)
 	}
-	answer, err := c.http.Do(request)
+	response, err := c.http.Do(request)
 	if err != nil {
 		return nil, &UnreachableError{c.address, err}
 	}
-	if answer.StatusCode != http.StatusOK {
-		defer answer.Body.Close()
-		why, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10))
-		said := table.Printable(answer.Status + ": " + strings.TrimSpace(string(why)))
-		return nil, fmt.Errorf("the agent at %s answers %s", c.address, said)
+	if response.StatusCode != http.StatusOK {
+		defer response.Body.Close()
+		body, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10))
+		message := table.Printable(response.Status + ": " + strings.TrimSpace(string(body)))
+		return nil, fmt.Errorf("the agent at %s responded with %s", c.address, message)
 	}
-	return answer.Body, nil
+	return response.Body, nil
 }
 
 // Pods lists the pods of the node, sorted by namespace and name.
@@ -117,43 +123,35 @@ func (c *Client) Pods(ctx context.Context) ([]v1.Pod, error) {
 	defer body.Close()
 	var list v1.PodList
 	if err := json.NewDecoder(body).Decode(&list); err != nil {
-		return nil, fmt.Errorf("what answers at %s is no agent, or has ended: %w", c.address, err)
+		return nil, fmt.Errorf("invalid response from %s, which may not be an agent: %w", c.address, err)
 	}
 	return list.Items, nil
 }
 
-// Change is what happened to a pod.
-type Change struct {
+// Event is a change of a pod.
+type Event struct {
 	Type   watch.EventType
 	Object v1.Pod
 }
 
-// Watch calls back with the pods that there are, and then with every change, until ctx ends, the agent does or the callback
-// fails.
-func (c *Client) Watch(ctx context.Context, each func(Change) error) error {
+// Watch calls handle with an Added event for each existing pod and then with every change. It returns nil when ctx ends, and
+// an error when the connection is closed or handle fails.
+func (c *Client) Watch(ctx context.Context, handle func(Event) error) error {
 	body, err := c.get(ctx, "/pods?watch=true")
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	for lines := json.NewDecoder(body); ; {
-		var next Change
-		if err := lines.Decode(&next); err != nil {
+	for decoder := json.NewDecoder(body); ; {
+		var event Event
+		if err := decoder.Decode(&event); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			return &UnreachableError{c.address, err}
 		}
-		if err := each(next); err != nil {
+		if err := handle(event); err != nil {
 			return err
 		}
 	}
-}
-
-// DefaultAddress is the agent that is asked when none is named.
-func DefaultAddress(otherwise string) string {
-	if address := os.Getenv(AddressVariable); address != "" {
-		return address
-	}
-	return otherwise
 }

@@ -1,139 +1,259 @@
+// Package config defines the configuration of 'herald run' and loads it from a file, a directory of drop-ins and flags.
+//
+// Loading is strict. It reports all errors at once, each with the file and line or the flag, the field, and the expected value.
 package config
 
 import (
+	"fmt"
+	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/heraldnode/herald/nodeagent"
 )
 
-// The identity of a configuration file.
+// The apiVersion and kind of a configuration file.
 const (
 	APIVersion = "heraldnode.github.io/v1alpha1"
 	Kind       = "HeraldConfiguration"
 )
 
-// Config is what `herald run` can be told. Fields that the kubelet's configuration has too have its names and its meaning.
-// The comment of a field is its description in docs/config.md. A tag `flag` names the flag of a field, `is:"path"` a path, which
-// begins at the folder of the file that says it, and `is:"quantity"` a quantity of Kubernetes.
+// Config is the configuration of 'herald run'. Fields that KubeletConfiguration has too have the same name and meaning.
+//
+// The comment of a field is its description in docs/config.md. Tags: flag is the name of the field's flag; format is "path",
+// which is relative to the file that sets it, or "quantity".
 type Config struct {
-	// The name of this node. Default: the machine's host name.
+	// Name of this node. Default: the host name.
 	NodeName string `yaml:"nodeName" flag:"node-name"`
-	// The kubeconfig by which the API server is reached. Default: none, the node is alone.
-	Kubeconfig string `yaml:"kubeconfig" flag:"kubeconfig" is:"path"`
-	// The folder of all that must survive the agent. It is made for its owner alone, one that others can write to is refused;
-	// one agent can use it at a time.
-	DataDir string `yaml:"dataDir" flag:"data-dir" is:"path"`
-	// Where questions about the node are answered: `unix:///path`, or a loopback address like `127.0.0.1:10255`. Nobody is
-	// asked who he is: whoever can reach a port of this machine can read all pods, a socket only its owner. Default:
-	// `unix:///run/herald/herald.sock`, or `herald.sock` in a dataDir of your own.
+	// Kubeconfig file for the API server. Default: none, the node runs without a cluster.
+	Kubeconfig string `yaml:"kubeconfig" flag:"kubeconfig" format:"path"`
+	// Directory for state that must survive a restart of the agent. It is created with mode 0700 and rejected if other users can
+	// write to it. Only one agent can use it at a time.
+	DataDir string `yaml:"dataDir" flag:"data-dir" format:"path"`
+	// Address of the local server: `unix:///path`, or a loopback address like `127.0.0.1:10255`. There is no authentication:
+	// any local process that can reach the port can read all pods; a socket is accessible only to its owner. Default:
+	// `unix:///run/herald/herald.sock`, or `herald.sock` in dataDir if dataDir is set.
 	Listen string `yaml:"listen" flag:"listen"`
 
-	// A folder of manifests of static pods, or one manifest. Default: none.
-	StaticPodPath string `yaml:"staticPodPath" flag:"manifests" is:"path"`
-	// A URL of manifests of static pods: https, or http on this machine. Default: none.
+	// Directory of static pod manifests, or a single manifest file. Default: none.
+	StaticPodPath string `yaml:"staticPodPath" flag:"manifests" format:"path"`
+	// URL of static pod manifests. The scheme must be https, or http with a loopback address. Default: none.
 	StaticPodURL string `yaml:"staticPodURL" flag:"manifest-url"`
-	// Headers that are sent to staticPodURL. Default: none.
+	// HTTP headers of requests to staticPodURL. Default: none.
 	StaticPodURLHeader map[string][]string `yaml:"staticPodURLHeader"`
-	// The authorities, PEM, of which one must vouch for the server of staticPodURL. Default: the system's.
-	StaticPodURLCAFile string `yaml:"staticPodURLCAFile" is:"path"`
-	// The certificate, PEM, that is shown to that server. Default: none.
-	StaticPodURLCertFile string `yaml:"staticPodURLCertFile" is:"path"`
-	// The key, PEM, of that certificate. Default: none.
-	StaticPodURLKeyFile string `yaml:"staticPodURLKeyFile" is:"path"`
-	// How often staticPodPath is looked at when nothing seems to happen there; changes are seen at once.
+	// PEM file of the certificate authorities that are trusted for staticPodURL. Default: the system's.
+	StaticPodURLCAFile string `yaml:"staticPodURLCAFile" format:"path"`
+	// PEM file of the client certificate for staticPodURL. Requires staticPodURLKeyFile. Default: none.
+	StaticPodURLCertFile string `yaml:"staticPodURLCertFile" format:"path"`
+	// PEM file of the private key of staticPodURLCertFile. Default: none.
+	StaticPodURLKeyFile string `yaml:"staticPodURLKeyFile" format:"path"`
+	// Interval between full scans of staticPodPath. Changes are usually noticed at once, without a scan.
 	FileCheckFrequency time.Duration `yaml:"fileCheckFrequency"`
-	// How often staticPodURL is read.
+	// Interval between requests to staticPodURL.
 	HTTPCheckFrequency time.Duration `yaml:"httpCheckFrequency"`
-	// How often a pod is looked at although nothing happened; up to half of it is added.
+	// Interval between syncs of a pod without changes, plus up to 50% jitter.
 	SyncFrequency time.Duration `yaml:"syncFrequency"`
 
-	// `cri`: a container runtime, containerd or CRI-O. `process`: plain processes of this machine, without any isolation, see
+	// `cri` runs containers in containerd or CRI-O. `process` runs host processes without isolation, see
 	// [process.md](process.md).
 	Runtime string `yaml:"runtime" flag:"runtime"`
-	// The socket of the container runtime. Default: `unix:///run/containerd/containerd.sock`.
+	// Socket of the container runtime. Default: `unix:///run/containerd/containerd.sock`.
 	ContainerRuntimeEndpoint string `yaml:"containerRuntimeEndpoint" flag:"runtime-endpoint"`
-	// The socket for images. Default: that of containerRuntimeEndpoint.
+	// Socket of the image service. Default: containerRuntimeEndpoint.
 	ImageServiceEndpoint string `yaml:"imageServiceEndpoint"`
-	// Lets `runtime: process` run pods of the API server too. Whoever may create pods can then do on this machine what the
-	// agent's user can.
+	// Allows pods from the API server with `runtime: process`. Anyone who can create pods can then run any command as the
+	// agent's user.
 	AllowAPIPods bool `yaml:"allowAPIPods" flag:"allow-api-pods"`
-	// How long the container runtime may take to answer, beyond what a request itself asks for.
+	// Timeout of requests to the container runtime, in addition to the timeout that a request itself has.
 	RuntimeRequestTimeout time.Duration `yaml:"runtimeRequestTimeout"`
-	// How many images are pulled at once; 0: as many as there are.
+	// Maximum number of concurrent image pulls. 0 means no limit.
 	MaxParallelImagePulls int `yaml:"maxParallelImagePulls"`
-	// Whether containers without a seccomp profile get the runtime's instead of none.
+	// Uses the runtime's default seccomp profile, instead of none, for containers that do not specify one.
 	SeccompDefault bool `yaml:"seccompDefault"`
-	// Sysctls beyond the safe ones that pods may set, like `net.core.somaxconn` or `net.core.*`. Default: none.
+	// Unsafe sysctls that pods may set: names like `net.core.somaxconn` or prefixes like `net.core.*`. Default: none.
 	AllowedUnsafeSysctls []string `yaml:"allowedUnsafeSysctls"`
 
-	// The folder of the containers' logs. Default: `/var/log/pods`, or `logs` in dataDir with `runtime: process`.
-	PodLogsDir string `yaml:"podLogsDir" is:"path"`
-	// The size at which a container's log is rotated; a negative one: never.
-	ContainerLogMaxSize string `yaml:"containerLogMaxSize" is:"quantity"`
-	// How many files a container's log may have, at least 2.
+	// Directory of container logs. Default: `/var/log/pods`, or `logs` in dataDir with `runtime: process`.
+	PodLogsDir string `yaml:"podLogsDir" format:"path"`
+	// Size at which a container log is rotated. A negative size disables rotation.
+	ContainerLogMaxSize string `yaml:"containerLogMaxSize" format:"quantity"`
+	// Maximum number of log files per container, at least 2.
 	ContainerLogMaxFiles int `yaml:"containerLogMaxFiles"`
-	// The cgroup that has those of the pods. Default: where the runtime puts them.
+	// Parent cgroup of all pods. Default: chosen by the container runtime.
 	CgroupRoot string `yaml:"cgroupRoot"`
-	// `cgroupfs` or `systemd`. Default: what the runtime says, or `cgroupfs` when it does not.
+	// `cgroupfs` or `systemd`. Default: as reported by the container runtime, or `cgroupfs`.
 	CgroupDriver string `yaml:"cgroupDriver"`
-	// The name servers of pods with dnsPolicy ClusterFirst. Default: the machine's.
+	// Name servers of pods with dnsPolicy ClusterFirst. Default: the host's.
 	ClusterDNS []netip.Addr `yaml:"clusterDNS"`
-	// The domain of the cluster's services. Default: none.
+	// DNS domain of the cluster. Default: none.
 	ClusterDomain string `yaml:"clusterDomain"`
-	// The file with the machine's name servers.
-	ResolvConf string `yaml:"resolvConf" is:"path"`
+	// resolv.conf file with the host's DNS configuration.
+	ResolvConf string `yaml:"resolvConf" format:"path"`
 
-	// The address of this node, and of pods in its network. Default: that of the interface that leads out.
+	// IP address of this node and of its host network pods. Default: the address of the interface with the default route.
 	NodeIP netip.Addr `yaml:"nodeIP" flag:"node-ip"`
-	// Whether the agent creates its Node object.
+	// Creates the Node object if it does not exist.
 	RegisterNode bool `yaml:"registerNode"`
-	// Labels that the Node object is created with. Default: none but the usual.
+	// Labels of the Node object when it is created, in addition to the well-known labels. Default: none.
 	NodeLabels map[string]string `yaml:"nodeLabels" flag:"node-labels"`
-	// Taints that the Node object is created with. Default: none.
+	// Taints of the Node object when it is created. Default: none.
 	RegisterWithTaints []Taint `yaml:"registerWithTaints"`
-	// How many pods this node runs at most.
+	// Maximum number of pods on this node.
 	MaxPods int `yaml:"maxPods"`
-	// How a cloud calls this machine; it is told to the Node object if nobody else has. Default: none.
+	// Cloud provider ID of this machine. It is set on the Node object unless the object already has one. Default: none.
 	ProviderID string `yaml:"providerID"`
-	// How often the machine is looked at; what changed is told at once.
+	// Interval between computations of the node status. Changes are reported at once.
 	NodeStatusUpdateFrequency time.Duration `yaml:"nodeStatusUpdateFrequency"`
-	// How often the status of the Node object is told although it did not change.
+	// Interval between reports of an unchanged node status.
 	NodeStatusReportFrequency time.Duration `yaml:"nodeStatusReportFrequency"`
-	// After how many seconds without a renewal of its lease the node counts as lost, at least 4; it is renewed four times as often.
+	// Duration of the node lease in seconds, at least 4. The lease is renewed four times per duration.
 	NodeLeaseDurationSeconds int `yaml:"nodeLeaseDurationSeconds"`
-	// What pods do not get of the machine because Kubernetes' own programs need it: of `cpu`, `memory` and `ephemeral-storage`,
-	// like `{cpu: 200m, memory: 100Mi}`. Default: nothing.
-	KubeReserved map[string]string `yaml:"kubeReserved" is:"quantity"`
-	// What pods do not get of the machine because its other programs need it, beside kubeReserved. Default: nothing.
-	SystemReserved map[string]string `yaml:"systemReserved" is:"quantity"`
+	// Resources reserved for Kubernetes system daemons: `cpu`, `memory` and `ephemeral-storage`, like
+	// `{cpu: 200m, memory: 100Mi}`. Default: none.
+	KubeReserved map[string]string `yaml:"kubeReserved" format:"quantity"`
+	// Resources reserved for other system daemons, in addition to kubeReserved. Default: none.
+	SystemReserved map[string]string `yaml:"systemReserved" format:"quantity"`
 
-	// How many requests a second the API server gets in the long run; -1: no limit.
+	// Maximum rate of requests to the API server, per second. -1 means no limit.
 	KubeAPIQPS int `yaml:"kubeAPIQPS"`
-	// How many requests the API server gets at once.
+	// Maximum burst of requests to the API server.
 	KubeAPIBurst int `yaml:"kubeAPIBurst"`
-	// How many events a second the API server gets in the long run, which count apart from kubeAPIQPS; 0: no limit.
+	// Maximum rate of events to the API server, per second. Events do not count towards kubeAPIQPS. 0 means no limit.
 	EventRecordQPS int `yaml:"eventRecordQPS"`
-	// How many events the API server gets at once.
+	// Maximum burst of events to the API server.
 	EventBurst int `yaml:"eventBurst"`
 
 	Logging Logging `yaml:"logging"`
 }
 
-// Taint keeps pods from the node that do not tolerate it.
+// Taint is a taint of the Node object.
 type Taint struct {
-	// The taint's name, like `example.com/dedicated`.
+	// Key of the taint, like `example.com/dedicated`.
 	Key string `yaml:"key"`
-	// Its value. Default: none.
+	// Value of the taint. Default: none.
 	Value string `yaml:"value"`
 	// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
 	Effect v1.TaintEffect `yaml:"effect"`
 }
 
-// Logging is what the agent writes to its standard error.
+// Logging configures the log, which is written to the standard error.
 type Logging struct {
 	// `text` or `json`.
 	Format string `yaml:"format"`
-	// 0 is what an operator should see, 4 everything.
+	// 0 logs what an operator needs; 4 and above logs everything.
 	Verbosity int `yaml:"verbosity" flag:"verbosity"`
+}
+
+// DefaultListen is the default address of the local server.
+const DefaultListen = "unix:///run/herald/herald.sock"
+
+const defaultDataDir = "/var/lib/herald"
+
+// Default returns the default configuration.
+func Default() Config {
+	hostname, err := os.Hostname()
+	if err != nil {
+		hostname = "" // validation then requires nodeName
+	}
+	return Config{
+		NodeName:                  strings.ToLower(strings.TrimSpace(hostname)),
+		DataDir:                   defaultDataDir,
+		FileCheckFrequency:        20 * time.Second,
+		HTTPCheckFrequency:        20 * time.Second,
+		SyncFrequency:             time.Minute,
+		Runtime:                   nodeagent.RuntimeCRI,
+		RuntimeRequestTimeout:     2 * time.Minute,
+		ContainerLogMaxSize:       "10Mi",
+		ContainerLogMaxFiles:      5,
+		ResolvConf:                "/etc/resolv.conf",
+		RegisterNode:              true,
+		MaxPods:                   110,
+		NodeStatusUpdateFrequency: 10 * time.Second,
+		NodeStatusReportFrequency: 5 * time.Minute,
+		NodeLeaseDurationSeconds:  40,
+		KubeAPIQPS:                50,
+		KubeAPIBurst:              100,
+		EventRecordQPS:            50,
+		EventBurst:                100,
+		Logging:                   Logging{Format: "text"},
+	}
+}
+
+// ListenAddress returns the address of the local server.
+func (c *Config) ListenAddress() string {
+	switch {
+	case c.Listen != "":
+		return c.Listen
+	case c.DataDir == defaultDataDir:
+		return DefaultListen
+	default:
+		return "unix://" + filepath.Join(c.DataDir, "herald.sock")
+	}
+}
+
+// NodeAgentConfig converts a valid configuration to that of the node agent. It fails if the kubeconfig cannot be read.
+func (c *Config) NodeAgentConfig() (nodeagent.Config, error) {
+	logMaxSize := resource.MustParse(c.ContainerLogMaxSize)
+	node := nodeagent.Config{
+		NodeName: c.NodeName, DataDir: c.DataDir,
+		StaticPodPath: c.StaticPodPath, StaticPodURL: c.StaticPodURL, StaticPodURLHeader: http.Header(c.StaticPodURLHeader),
+		StaticPodURLCAFile: c.StaticPodURLCAFile, StaticPodURLCertFile: c.StaticPodURLCertFile, StaticPodURLKeyFile: c.StaticPodURLKeyFile,
+		FileCheckFrequency: c.FileCheckFrequency, HTTPCheckFrequency: c.HTTPCheckFrequency, SyncFrequency: c.SyncFrequency,
+		Runtime: c.Runtime, ContainerRuntimeEndpoint: c.ContainerRuntimeEndpoint, ImageServiceEndpoint: c.ImageServiceEndpoint,
+		AllowAPIPods: c.AllowAPIPods, RuntimeRequestTimeout: c.RuntimeRequestTimeout, MaxParallelImagePulls: c.MaxParallelImagePulls,
+		SeccompDefault: c.SeccompDefault, AllowedUnsafeSysctls: c.AllowedUnsafeSysctls,
+		PodLogsDir: c.PodLogsDir, ContainerLogMaxSize: logMaxSize.Value(), ContainerLogMaxFiles: c.ContainerLogMaxFiles,
+		CgroupRoot: c.CgroupRoot, CgroupDriver: c.CgroupDriver,
+		ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: c.ResolvConf,
+		NodeIP: c.NodeIP, NoRegistration: !c.RegisterNode, NodeLabels: c.NodeLabels, MaxPods: c.MaxPods, ProviderID: c.ProviderID,
+		NodeStatusUpdateFrequency: c.NodeStatusUpdateFrequency, NodeStatusReportFrequency: c.NodeStatusReportFrequency,
+		NodeLeaseDuration: time.Duration(c.NodeLeaseDurationSeconds) * time.Second, Reserved: c.reserved(),
+		EventQPS: float32(c.EventRecordQPS), EventBurst: c.EventBurst,
+	}
+	if c.EventRecordQPS == 0 { // no limit, as for the kubelet
+		node.EventQPS = -1
+	}
+	for _, taint := range c.RegisterWithTaints {
+		node.RegisterWithTaints = append(node.RegisterWithTaints, v1.Taint{Key: taint.Key, Value: taint.Value, Effect: taint.Effect})
+	}
+	var err error
+	node.API, err = c.restConfig()
+	return node, err
+}
+
+// restConfig returns the client configuration for the API server, or nil without a kubeconfig.
+func (c *Config) restConfig() (*rest.Config, error) {
+	if c.Kubeconfig == "" {
+		return nil, nil //nolint:nilnil // a node without a cluster is not an error
+	}
+	api, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, fmt.Errorf("read kubeconfig %s: it defines no cluster", c.Kubeconfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig %s: %w", c.Kubeconfig, err)
+	}
+	api.QPS, api.Burst = float32(c.KubeAPIQPS), c.KubeAPIBurst
+	return api, nil
+}
+
+// reserved returns the sum of kubeReserved and systemReserved.
+func (c *Config) reserved() v1.ResourceList {
+	sum := v1.ResourceList{}
+	for _, list := range []map[string]string{c.KubeReserved, c.SystemReserved} {
+		for name, quantity := range list {
+			total := sum[v1.ResourceName(name)]
+			total.Add(resource.MustParse(quantity))
+			sum[v1.ResourceName(name)] = total
+		}
+	}
+	return sum
 }

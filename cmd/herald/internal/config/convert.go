@@ -10,43 +10,43 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Convert makes a configuration of ours of the kubelet's, with the fields that are known here, and has a line for each that it
-// leaves out: where it is, and why it is of no use. What the kubelet takes for its default (empty, 0, 0s) is left out silently.
-func Convert(file, text string) (converted string, leftOut []string, err error) {
-	c, said := Default(), map[string]string{}
-	d := newDecoder(file, said)
-	d.kind = theKubelets
-	d.unknown = func(key, value *yaml.Node, path string) {
-		if !saysNothing(value) {
-			leftOut = append(leftOut, fmt.Sprintf("%s:%d: %s: left out: %s", file, key.Line, path, whyNot(path)))
+// Convert converts a KubeletConfiguration. For each field that is not supported, or whose value Herald would reject, ignored has
+// a line with its position and the reason. Values that mean the default to the kubelet (empty, 0, 0s) are omitted silently.
+func Convert(file, text string) (converted string, ignored []string, err error) {
+	c, origins := Default(), map[string]string{}
+	d := newDecoder(file, origins)
+	d.want = kubeletType
+	d.unknownField = func(key, value *yaml.Node, path string) {
+		if !isUnset(value) {
+			ignored = append(ignored, fmt.Sprintf("%s:%d: %s: ignored: %s", file, key.Line, path, unsupportedReason(path)))
 		}
 	}
-	if err := errors.Join(d.decode(text, &c), c.anchor()); err != nil {
+	if err := errors.Join(d.decode(text, &c), c.makePathsAbsolute()); err != nil {
 		return "", nil, err
 	}
-	c.dropZeros(said)
-	for again := true; again; { // without one field another may be wrong
+	c.resetZeros(origins)
+	for again := true; again; { // resetting a field can make another one invalid
 		again = false
-		for _, found := range c.problems(said) {
-			if c.drop(found.path, said) {
-				leftOut = append(leftOut, found.at+": left out: "+found.why)
+		for _, problem := range c.problems(origins) {
+			if c.reset(problem.path, origins) {
+				ignored = append(ignored, problem.origin+": ignored: "+problem.message)
 				again = true
 			}
 		}
 	}
-	converted, err = c.encode(func(at leaf) bool { return said[at.path] != "" })
-	return converted, leftOut, err
+	converted, err = c.encode(func(l leaf) bool { return origins[l.path] != "" })
+	return converted, ignored, err
 }
 
-// saysNothing reports whether the kubelet does as if the field were not there.
-func saysNothing(value *yaml.Node) bool {
+// isUnset reports whether the kubelet treats the value like a missing field.
+func isUnset(value *yaml.Node) bool {
 	switch value.Kind {
 	case yaml.ScalarNode:
 		return value.Tag == "!!null" || slices.Contains([]string{"", "0s"}, value.Value)
 	case yaml.MappingNode, yaml.SequenceNode:
 		for i, item := range value.Content {
 			isKey := value.Kind == yaml.MappingNode && i%2 == 0
-			if !isKey && !saysNothing(item) {
+			if !isKey && !isUnset(item) {
 				return false
 			}
 		}
@@ -56,35 +56,71 @@ func saysNothing(value *yaml.Node) bool {
 	}
 }
 
-// meantZeros are the fields whose zero the kubelet does not take for their default, beside those that are true or false.
-var meantZeros = []string{"eventRecordQPS", "resolvConf"}
+// meaningfulZeros are the fields, besides booleans, whose zero value does not mean the default to the kubelet.
+var meaningfulZeros = []string{"eventRecordQPS", "resolvConf"}
 
-// dropZeros forgets what the kubelet takes for its default.
-func (c *Config) dropZeros(said map[string]string) {
-	for at := range leaves(reflect.ValueOf(c).Elem(), "") {
-		empty := at.value.IsZero() || at.Type.Kind() == reflect.Slice && at.value.Len() == 0
-		if empty && at.Type.Kind() != reflect.Bool && !slices.Contains(meantZeros, at.path) {
-			c.drop(at.path, said)
+// resetZeros resets the fields whose value means the default to the kubelet.
+func (c *Config) resetZeros(origins map[string]string) {
+	for l := range leaves(reflect.ValueOf(c).Elem(), "") {
+		isEmpty := l.value.IsZero() || l.Type.Kind() == reflect.Slice && l.value.Len() == 0
+		if isEmpty && l.Type.Kind() != reflect.Bool && !slices.Contains(meaningfulZeros, l.path) {
+			c.reset(l.path, origins)
 		}
 	}
 }
 
-// drop has a field that was said be as if it were not: of a map the one entry, of a list all of it. It reports whether there
-// was one.
-func (c *Config) drop(path string, said map[string]string) bool {
+// reset sets the field that contains path to its default, or deletes the entry of a map. It reports whether the field was set.
+func (c *Config) reset(path string, origins map[string]string) bool {
 	defaults := Default()
-	for at := range leaves(reflect.ValueOf(c).Elem(), "") {
-		rest, within := strings.CutPrefix(path, at.path)
-		if !within || said[at.path] == "" || rest != "" && rest[0] != '.' && rest[0] != '[' {
+	for l := range leaves(reflect.ValueOf(c).Elem(), "") {
+		rest, isPrefix := strings.CutPrefix(path, l.path)
+		if !isPrefix || origins[l.path] == "" || rest != "" && rest[0] != '.' && rest[0] != '[' {
 			continue
 		}
-		if at.Type.Kind() == reflect.Map && rest != "" && at.value.Len() > 1 {
-			at.value.SetMapIndex(reflect.ValueOf(rest[1:]), reflect.Value{})
+		if l.Type.Kind() == reflect.Map && rest != "" && l.value.Len() > 1 {
+			l.value.SetMapIndex(reflect.ValueOf(rest[1:]), reflect.Value{})
 			return true
 		}
-		at.value.Set(valueAt(reflect.ValueOf(defaults), at.path))
-		delete(said, at.path)
+		l.value.Set(leafValue(reflect.ValueOf(defaults), l.path))
+		delete(origins, l.path)
 		return true
 	}
 	return false
+}
+
+// unsupportedFields lists the fields of KubeletConfiguration that Herald does not have, by reason.
+var unsupportedFields = []struct{ reason, fields string }{
+	{"Herald serves only local clients, at the address in listen", `address port readOnlyPort enableServer tlsCertFile
+		tlsPrivateKeyFile tlsCipherSuites tlsCurvePreferences tlsMinVersion serverTLSBootstrap authentication authorization
+		enableDebuggingHandlers enableContentionProfiling enableProfilingHandler enableDebugFlagsHandler enableSystemLogHandler
+		enableSystemLogQuery streamingConnectionIdleTimeout healthzPort healthzBindAddress`},
+	{"Herald does not request certificates; it reloads certificate files that change", "rotateCertificates"},
+	{"Herald reports resource pressure but does not evict pods", `evictionHard evictionSoft evictionSoftGracePeriod
+		evictionMaxPodGracePeriod evictionPressureTransitionPeriod evictionMinimumReclaim mergeDefaultEvictionSettings`},
+	{"Herald does not remove images", `imageMinimumGCAge imageMaximumGCAge imageGCHighThresholdPercent
+		imageGCLowThresholdPercent`},
+	{"Herald pulls images in parallel; limit it with maxParallelImagePulls", "serializeImagePulls registryPullQPS registryBurst"},
+	{"Herald does not assign exclusive CPUs or memory", `cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod
+		memoryManagerPolicy reservedMemory reservedSystemCPUs topologyManagerPolicy topologyManagerPolicyOptions topologyManagerScope`},
+	{"Herald enforces only the limits of containers", `kubeletCgroups systemCgroups systemReservedCgroup
+		kubeReservedCgroup enforceNodeAllocatable qosReserved podPidsLimit`},
+	{"Herald always runs with swap and with cgroup v1", "failSwapOn failCgroupV1"},
+	{"Herald does not delay the shutdown of the machine", `shutdownGracePeriod shutdownGracePeriodCriticalPods
+		shutdownGracePeriodByPodPriority`},
+	{"Herald has no feature gates", "featureGates"},
+	{"Herald does not support volumes that need a driver", "volumePluginDir enableControllerAttachDetach"},
+	{"the container runtime configures the network", "podCIDR hairpinMode makeIPTablesUtilChains iptablesMasqueradeBit iptablesDropBit"},
+	{"Herald does not list images in the Node object", "nodeStatusMaxImages"},
+	{"Herald does not export traces", "tracing"},
+	{"Herald uses protobuf, and JSON if the server does not support it", "contentType"},
+	{"set OOMScoreAdjust and LimitNOFILE in the systemd unit instead", "oomScoreAdj maxOpenFiles"},
+}
+
+func unsupportedReason(path string) string {
+	for _, group := range unsupportedFields {
+		if slices.Contains(strings.Fields(group.fields), path) {
+			return group.reason
+		}
+	}
+	return "not supported by Herald"
 }

@@ -7,16 +7,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/spf13/pflag"
 
 	"github.com/heraldnode/herald/cmd/herald/internal/config"
 )
 
-const kubelets = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+const kubeletIdentity = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
-func TestAConfigurationOfTheKubeletsIsConverted(t *testing.T) {
-	// What kubeadm writes down, and more.
-	converted, leftOut, err := config.Convert("/etc/kubelet/config.yaml", kubelets+`authentication:
+func TestConvert(t *testing.T) {
+	// The output of kubeadm, and more.
+	converted, ignored, err := config.Convert("/etc/kubelet/config.yaml", kubeletIdentity+`authentication:
   anonymous: {enabled: false}
   webhook: {cacheTTL: 0s, enabled: true}
 cgroupDriver: systemd
@@ -71,54 +70,55 @@ logging:
 `, converted); diff != "" {
 		t.Error(diff)
 	}
-	const of = "/etc/kubelet/config.yaml:"
+	const file = "/etc/kubelet/config.yaml:"
 	if diff := cmp.Diff([]string{
-		of + "3: authentication: left out: Herald answers on this machine only, at its field listen",
-		of + "15: failSwapOn: left out: Herald runs with swap and with cgroup v1 too",
-		of + "19: logging.flushFrequency: left out: not known to Herald",
-		of + "27: registerWithTaints[1].timeAdded: left out: not known to Herald",
-		of + "31: frobnicate: left out: not known to Herald",
-		of + "16: kubeReserved.pid: left out: nothing is kept back of that: want cpu, memory or ephemeral-storage",
-		of + "17: systemReserved.pid: left out: nothing is kept back of that: want cpu, memory or ephemeral-storage",
-		of + "29: staticPodURL: left out: want an https URL, or an http one on this machine: whoever can change pods on the way is root here",
-		of + "30: staticPodURLHeader: left out: there is no staticPodURL to send it to",
-	}, leftOut); diff != "" {
+		file + "3: authentication: ignored: Herald serves only local clients, at the address in listen",
+		file + "15: failSwapOn: ignored: Herald always runs with swap and with cgroup v1",
+		file + "19: logging.flushFrequency: ignored: not supported by Herald",
+		file + "27: registerWithTaints[1].timeAdded: ignored: not supported by Herald",
+		file + "31: frobnicate: ignored: not supported by Herald",
+		file + "16: kubeReserved.pid: ignored: unsupported resource: must be cpu, memory or ephemeral-storage",
+		file + "17: systemReserved.pid: ignored: unsupported resource: must be cpu, memory or ephemeral-storage",
+		file + "29: staticPodURL: ignored: must be an https URL, or an http URL with a loopback address: other http responses could be tampered with to gain root",
+		file + "30: staticPodURLHeader: ignored: must not be set without staticPodURL",
+	}, ignored); diff != "" {
 		t.Error(diff)
 	}
-	file := filepath.Join(t.TempDir(), "c.yaml")
-	if err := os.WriteFile(file, []byte(converted), 0o600); err != nil {
+	output := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(output, []byte(converted), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := config.Load(file, "", config.Bind(pflag.NewFlagSet("", pflag.ContinueOnError))); err != nil {
-		t.Errorf("it would not be accepted: %v", err)
+	if _, err := config.Load(output, "", noFlags()); err != nil {
+		t.Errorf("converted configuration is rejected: %v", err)
 	}
 }
 
-func TestWhatIsNotTheKubeletsIsNotConverted(t *testing.T) {
-	tests := map[string]struct{ text, says string }{
-		"ours":            {identity, "k.yaml:1: is of apiVersion \"heraldnode.github.io/v1alpha1\", kind \"HeraldConfiguration\": begin it with apiVersion: kubelet.config.k8s.io/v1beta1"},
-		"another version": {strings.Replace(kubelets, "v1beta1", "v1", 1), `kind "KubeletConfiguration": begin it with apiVersion: kubelet.config.k8s.io/v1beta1`},
-		"nothing":         {"", "k.yaml: is empty: begin it with apiVersion: kubelet.config.k8s.io/v1beta1"},
-		"no YAML":         {"a: [", "k.yaml:1: no YAML"},
-		"a wrong value":   {kubelets + "maxPods: lots\n", "k.yaml:3: maxPods: is lots: want a whole number"},
-		"twice":           {kubelets + "maxPods: 1\nmaxPods: 2\n", "k.yaml:4: maxPods: is set in line 3 already"},
-		"two documents":   {kubelets + "---\n" + kubelets, "k.yaml:3: a second document begins here"},
+func TestConvert_Errors(t *testing.T) {
+	tests := map[string]struct{ text, want string }{
+		"Herald configuration": {identity, `k.yaml:1: unexpected apiVersion "heraldnode.github.io/v1alpha1", kind "HeraldConfiguration": must have apiVersion: kubelet.config.k8s.io/v1beta1`},
+		"other version":        {strings.Replace(kubeletIdentity, "v1beta1", "v1", 1), `kind "KubeletConfiguration": must have apiVersion: kubelet.config.k8s.io/v1beta1`},
+		"empty":                {"", "k.yaml: file is empty: must have apiVersion: kubelet.config.k8s.io/v1beta1"},
+		"invalid YAML":         {"a: [", "k.yaml:1: not valid YAML"},
+		"invalid value":        {kubeletIdentity + "maxPods: lots\n", "k.yaml:3: maxPods: invalid value lots: must be an integer"},
+		"duplicate field":      {kubeletIdentity + "maxPods: 1\nmaxPods: 2\n", "k.yaml:4: maxPods: already set in line 3"},
+		"two documents":        {kubeletIdentity + "---\n" + kubeletIdentity, "k.yaml:3: unexpected second document"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if converted, _, err := config.Convert("k.yaml", test.text); err == nil || !strings.Contains(err.Error(), test.says) || converted != "" {
-				t.Errorf("says %v\nwant %s", err, test.says)
+			if converted, _, err := config.Convert("k.yaml", test.text); err == nil || !strings.Contains(err.Error(), test.want) || converted != "" {
+				t.Errorf("got error %v, output %q, want %s", err, converted, test.want)
 			}
 		})
 	}
 }
 
-func FuzzWhatIsConvertedIsAccepted(f *testing.F) {
+// Converted configurations are accepted.
+func FuzzConvert(f *testing.F) {
 	f.Add("maxPods: 3\nlogging: {verbosity: -1, x: y}\nkubeReserved: {pid: a, cpu: b}\n")
 	f.Add("registerWithTaints: [{key: a, b: c}]\nstaticPodURLHeader: &a {x: [b]}\nx: *a\ncontainerLogMaxSize: 1.5\n")
 	f.Add("evictionHard: &a [*a]\n<<: {maxPods: 0}\n? [a]\n: b\nclusterDNS: []\nresolvConf: ''\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		converted, _, err := config.Convert("/k.yaml", kubelets+text)
+		converted, _, err := config.Convert("/k.yaml", kubeletIdentity+text)
 		if err != nil {
 			return
 		}
@@ -126,14 +126,14 @@ func FuzzWhatIsConvertedIsAccepted(f *testing.F) {
 		if err := os.WriteFile(file, []byte(converted), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err = config.Load(file, "", config.Bind(pflag.NewFlagSet("", pflag.ContinueOnError)))
-		if err != nil && !strings.HasPrefix(err.Error(), "nothing to run") {
-			t.Errorf("%v\n%s", err, converted)
+		_, err = config.Load(file, "", noFlags())
+		if err != nil && !strings.HasPrefix(err.Error(), "no pod source") {
+			t.Errorf("got error %v for\n%s", err, converted)
 		}
 	})
 }
 
-func TestWhatHoldsIsShownWithoutSecrets(t *testing.T) {
+func TestShow(t *testing.T) {
 	c, err := load(t, []string{"--node-name=n1", "--data-dir=/d"}, identity+
 		"staticPodURL: https://user:secret@example.com/pods?token=secret#secret\nstaticPodURLHeader: {Authorization: [secret]}\nnodeIP: 10.0.0.1\n",
 		identity+"maxPods: 3\nregisterNode: false\n")
@@ -149,17 +149,17 @@ func TestWhatHoldsIsShownWithoutSecrets(t *testing.T) {
 		"fileCheckFrequency: 20s", "nodeIP: 10.0.0.1", "registerNode: false", "maxPods: 3", "containerLogMaxSize: 10Mi", "logging:", "  format: text",
 	} {
 		if !strings.Contains(shown, "\n"+line+"\n") {
-			t.Errorf("%q is not in:\n%s", line, shown)
+			t.Errorf("got %s, want %q", shown, line)
 		}
 	}
 	if strings.Contains(shown, "secret") || strings.Contains(shown, "podLogsDir") || c.StaticPodURLHeader["Authorization"][0] != "secret" {
-		t.Errorf("shows a secret, or what says nothing, or has changed:\n%s", shown)
+		t.Errorf("shows a secret or an empty field, or changed the configuration:\n%s", shown)
 	}
 	again, err := load(t, nil, shown)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if text, err := again.Show(); err != nil || text != shown {
-		t.Errorf("read again it is something else: %v\n%s", err, cmp.Diff(shown, text))
+		t.Errorf("shown configuration differs after loading it: error %v\n%s", err, cmp.Diff(shown, text))
 	}
 }

@@ -11,31 +11,31 @@ import (
 	"time"
 )
 
-// Field is one field of the configuration file.
+// Field describes a field of the configuration file.
 type Field struct {
 	Path    string // logging.format, registerWithTaints[].key
-	GoName  string // Logging.Format, by which its comment is found
-	Type    string // as people say it
-	Default string // "": nothing, or what its comment says
-	Flag    string // the flag that says the same, or ""
+	GoName  string // Logging.Format
+	Type    string // as documented: string, duration, []string
+	Default string // "" if it is zero or depends on the machine
+	Flag    string // "" if there is none
 }
 
-// Fields lists the fields of the file in the order in which they are written down here.
+// Fields returns the fields of the configuration file in the order of their definition.
 func Fields() []Field {
 	defaults := Default()
-	defaults.NodeName = "" // of this machine
+	defaults.NodeName = "" // depends on the machine
 	var all []Field
-	for at := range leaves(reflect.ValueOf(defaults), "") {
-		field := Field{Path: at.path, GoName: at.owner.Name() + "." + at.Name, Type: typeName(at.Type), Flag: at.Tag.Get("flag")}
-		if is := at.Tag.Get("is"); is != "" {
-			field.Type = strings.TrimSuffix(field.Type, "text") + is
+	for l := range leaves(reflect.ValueOf(defaults), "") {
+		field := Field{Path: l.path, GoName: l.owner.Name() + "." + l.Name, Type: typeName(l.Type), Flag: l.Tag.Get("flag")}
+		if format := l.Tag.Get("format"); format != "" {
+			field.Type = strings.TrimSuffix(field.Type, "string") + format
 		}
-		if !at.value.IsZero() {
-			field.Default = strings.Replace(fmt.Sprint(at.value.Interface()), "m0s", "m", 1) // as people write 5m
+		if !l.value.IsZero() {
+			field.Default = strings.Replace(fmt.Sprint(l.value.Interface()), "m0s", "m", 1) // 5m, not 5m0s
 		}
 		all = append(all, field)
-		if at.Type == reflect.TypeFor[[]Taint]() {
-			for inner := range leaves(reflect.Zero(at.Type.Elem()), at.path+"[].") {
+		if l.Type == reflect.TypeFor[[]Taint]() {
+			for inner := range leaves(reflect.Zero(l.Type.Elem()), l.path+"[].") {
 				all = append(all, Field{Path: inner.path, GoName: inner.owner.Name() + "." + inner.Name, Type: typeName(inner.Type)})
 			}
 		}
@@ -43,7 +43,7 @@ func Fields() []Field {
 	return all
 }
 
-// leaf is a field that has a value of its own.
+// leaf is a field that is not a struct.
 type leaf struct {
 	reflect.StructField
 
@@ -52,18 +52,18 @@ type leaf struct {
 	value reflect.Value
 }
 
-// leaves walks through a struct and the structs in it.
-func leaves(of reflect.Value, prefix string) iter.Seq[leaf] {
+// leaves yields the leaf fields of a struct and of its nested structs.
+func leaves(parent reflect.Value, prefix string) iter.Seq[leaf] {
 	return func(yield func(leaf) bool) {
-		for i := range of.NumField() {
-			at := leaf{of.Type().Field(i), prefix + of.Type().Field(i).Tag.Get("yaml"), of.Type(), of.Field(i)}
-			if !isStruct(at.Type) {
-				if !yield(at) {
+		for i := range parent.NumField() {
+			l := leaf{parent.Type().Field(i), prefix + parent.Type().Field(i).Tag.Get("yaml"), parent.Type(), parent.Field(i)}
+			if !isStruct(l.Type) {
+				if !yield(l) {
 					return
 				}
 				continue
 			}
-			for inner := range leaves(at.value, at.path+".") {
+			for inner := range leaves(l.value, l.path+".") {
 				if !yield(inner) {
 					return
 				}
@@ -72,7 +72,17 @@ func leaves(of reflect.Value, prefix string) iter.Seq[leaf] {
 	}
 }
 
-// isStruct reports whether the type has fields of the file.
+// leafValue returns the value of the leaf at path.
+func leafValue(parent reflect.Value, path string) reflect.Value {
+	for l := range leaves(parent, "") {
+		if l.path == path {
+			return l.value
+		}
+	}
+	panic("config: no field " + path)
+}
+
+// isStruct reports whether values of the type are mappings in the file.
 func isStruct(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && t != reflect.TypeFor[netip.Addr]()
 }
@@ -82,84 +92,68 @@ func typeName(t reflect.Type) string {
 	case reflect.TypeFor[time.Duration]():
 		return "duration"
 	case reflect.TypeFor[netip.Addr]():
-		return "address"
-	case reflect.TypeFor[Taint]():
-		return "taint"
+		return "IP"
 	}
 	switch t.Kind() {
-	case reflect.String:
-		return "text"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int:
-		return "number"
+	case reflect.String, reflect.Bool, reflect.Int:
+		return t.Kind().String()
+	case reflect.Struct:
+		return t.Name()
 	case reflect.Slice:
-		return "list of " + plural(t.Elem())
+		return "[]" + typeName(t.Elem())
 	case reflect.Map:
-		return "map of text to " + typeName(t.Elem())
+		return "map[string]" + typeName(t.Elem())
 	default:
-		panic("config: no name for the type " + t.String())
+		panic("config: no name for type " + t.String())
 	}
 }
 
-func plural(t reflect.Type) string {
-	switch name := typeName(t); name {
-	case "text":
-		return name
-	case "address":
-		return name + "es"
-	default:
-		return name + "s"
+// suggestField returns the path of the field that an unknown name probably means: one that differs in case or by a typo, at any
+// level of the file, or one whose flag has that name. It returns "" if there is none.
+func suggestField(name string) string {
+	type candidate struct {
+		path     string
+		distance int
 	}
-}
-
-// nearest is the field that was probably meant by a name that is none: one that differs in case or a typing error, wherever in
-// the file its place is, or one whose flag has that name. "" if there is none.
-func nearest(name string) string {
-	type guess struct {
-		path string
-		far  int
-	}
-	var best []guess
+	var candidates []candidate
 	for _, field := range Fields() {
 		if field.Flag == name {
 			return field.Path
 		}
 		last := field.Path[strings.LastIndex(field.Path, ".")+1:]
-		far := distance(strings.ToLower(name), strings.ToLower(last))
-		if far <= max(1, len(last)/4) {
-			best = append(best, guess{field.Path, far})
+		distance := editDistance(strings.ToLower(name), strings.ToLower(last))
+		if distance <= max(1, len(last)/4) {
+			candidates = append(candidates, candidate{field.Path, distance})
 		}
 	}
-	if len(best) == 0 {
+	if len(candidates) == 0 {
 		return ""
 	}
-	return slices.MinFunc(best, func(a, b guess) int { return cmp.Compare(a.far, b.far) }).path
+	return slices.MinFunc(candidates, func(a, b candidate) int { return cmp.Compare(a.distance, b.distance) }).path
 }
 
-// distance is how many letters must be put in, taken out, changed or swapped with the next to make one text of the other.
-func distance(a, b string) int {
-	before, last := []int(nil), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
+// editDistance returns the number of insertions, deletions, substitutions and transpositions of adjacent bytes that turn a
+// into b (optimal string alignment).
+func editDistance(a, b string) int {
+	var beforePrevious []int
+	previous := make([]int, len(b)+1)
+	for j := range previous {
+		previous[j] = j
 	}
 	for i := range len(a) {
 		row := append(make([]int, 0, len(b)+1), i+1)
 		for j := range len(b) {
-			far := min(last[j+1]+1, row[j]+1, last[j]+btoi(a[i] != b[j]))
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				far = min(far, before[j-1]+1)
+			substitution := previous[j]
+			if a[i] != b[j] {
+				substitution++
 			}
-			row = append(row, far)
+			distance := min(previous[j+1]+1, row[j]+1, substitution)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				distance = min(distance, beforePrevious[j-1]+1)
+			}
+			row = append(row, distance)
 		}
-		before, last = last, row
+		beforePrevious, previous = previous, row
 	}
-	return last[len(b)]
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
+	return previous[len(b)]
 }

@@ -9,115 +9,133 @@ import (
 	"reflect"
 	"strings"
 	"syscall"
+
+	"github.com/spf13/pflag"
 )
 
-// Load reads a configuration: the file, the drop-ins of the folder in the order of their names, the flags that were given.
-// What comes later wins; no file and no folder are "". The error has a line for each mistake.
-func Load(file, folder string, flags *Flags) (Config, error) {
-	c, said := Default(), map[string]string{}
-	files, err := filesOf(file, folder)
+// MaxBytes is the maximum size of a configuration file.
+const MaxBytes = 1 << 20
+
+// Flags holds the values of the flags.
+type Flags struct {
+	set    *pflag.FlagSet
+	values Config
+}
+
+// Bind defines a flag in set for each field that has one.
+func Bind(set *pflag.FlagSet) *Flags {
+	flags := &Flags{set: set, values: Default()}
+	c := &flags.values
+	set.StringVar(&c.NodeName, "node-name", c.NodeName, "name of this node")
+	set.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; without it the node runs without a cluster")
+	set.StringVar(&c.DataDir, "data-dir", c.DataDir, "directory for state that must survive a restart of the agent")
+	set.StringVar(&c.Listen, "listen", "", "address of the local server: unix:///path or 127.0.0.1:port (default "+
+		DefaultListen+", or herald.sock in --data-dir if that is set)")
+	set.StringVar(&c.StaticPodPath, "manifests", "", "directory of static pod manifests, or a single manifest file")
+	set.StringVar(&c.StaticPodURL, "manifest-url", "", "URL of static pod manifests")
+	set.StringVar(&c.Runtime, "runtime", c.Runtime, "cri for containerd or CRI-O, process for host processes without isolation")
+	set.StringVar(&c.ContainerRuntimeEndpoint, "runtime-endpoint", "", "socket of the container runtime (default containerd's)")
+	set.BoolVar(&c.AllowAPIPods, "allow-api-pods", false, "allow pods from the API server with --runtime=process")
+	set.TextVar(&c.NodeIP, "node-ip", c.NodeIP, "IP address of this node (default that of the interface with the default route)")
+	set.StringToStringVar(&c.NodeLabels, "node-labels", nil, "labels of the Node object, like disk=ssd,zone=a")
+	set.IntVarP(&c.Logging.Verbosity, "verbosity", "v", 0, "log verbosity: 0 for what an operator needs, 4 for everything")
+	return flags
+}
+
+// Load reads the file, the drop-ins of dir in lexical order, and the flags. Later sources override earlier ones. An empty file or
+// dir is skipped. The error has a line for each problem.
+func Load(file, dir string, flags *Flags) (Config, error) {
+	c, origins := Default(), map[string]string{}
+	files, err := findFiles(file, dir)
 	for _, name := range files {
-		err = errors.Join(err, c.read(name, said))
+		err = errors.Join(err, c.readFile(name, origins))
 	}
 	if err == nil {
-		c.overlay(flags, said)
-		err = c.anchor()
+		c.applyFlags(flags, origins)
+		err = c.makePathsAbsolute()
 	}
 	if err == nil {
-		err = c.check(said)
+		err = c.validate(origins)
 	}
 	return c, err
 }
 
-func filesOf(file, folder string) ([]string, error) {
+func findFiles(file, dir string) ([]string, error) {
 	var files []string
 	if file != "" {
 		files = append(files, file)
 	}
-	if folder == "" {
+	if dir == "" {
 		return files, nil
 	}
-	if info, err := os.Stat(folder); err == nil && !info.IsDir() {
-		return nil, fmt.Errorf("read the folder of drop-ins: %s: %w; a file is named with --config", folder, syscall.ENOTDIR)
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return nil, fmt.Errorf("read drop-in directory %s: %w; use --config for a file", dir, syscall.ENOTDIR)
 	}
-	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		hidden := strings.HasPrefix(entry.Name(), ".") && path != folder // editors' and mounted ConfigMaps' own
+		isHidden := strings.HasPrefix(entry.Name(), ".") && path != dir // files of editors and of mounted ConfigMaps
 		switch {
-		case hidden && entry.IsDir():
+		case isHidden && entry.IsDir():
 			return fs.SkipDir
-		case !hidden && !entry.IsDir() && filepath.Ext(path) == ".conf":
+		case !isHidden && !entry.IsDir() && filepath.Ext(path) == ".conf":
 			files = append(files, path)
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the folder of drop-ins: %w; make it, or leave --config-dir out", err)
+		return nil, fmt.Errorf("read drop-in directory: %w; create it or omit --config-dir", err)
 	}
 	return files, nil
 }
 
-// MaxBytes is more than any configuration needs.
-const MaxBytes = 1 << 20
-
-// read lays a file over the configuration.
-func (c *Config) read(file string, said map[string]string) error {
+// readFile applies a file to the configuration.
+func (c *Config) readFile(file string, origins map[string]string) error {
 	text, err := ReadFile(file)
 	if err != nil {
 		return err
 	}
-	return newDecoder(file, said).decode(text, c)
+	return newDecoder(file, origins).decode(text, c)
 }
 
-// ReadFile is the text of a file of a size that a configuration may have.
+// ReadFile returns the content of a regular file of at most MaxBytes.
 func ReadFile(file string) (string, error) {
 	info, err := os.Stat(file)
 	if err != nil {
-		return "", fmt.Errorf("read the configuration: %w", err)
+		return "", fmt.Errorf("read configuration: %w", err)
 	}
 	if !info.Mode().IsRegular() || info.Size() > MaxBytes {
-		return "", fmt.Errorf("read the configuration: %s: want a file of at most %d bytes", file, MaxBytes)
+		return "", fmt.Errorf("read configuration: %s: must be a regular file of at most %d bytes", file, MaxBytes)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("read the configuration: %w", err)
+		return "", fmt.Errorf("read configuration: %w", err)
 	}
 	return string(text), nil
 }
 
-// overlay takes over the flags that were given.
-func (c *Config) overlay(flags *Flags, said map[string]string) {
-	given := reflect.ValueOf(&flags.given).Elem()
-	for at := range leaves(reflect.ValueOf(c).Elem(), "") {
-		if flag := at.Tag.Get("flag"); flag != "" && flags.set.Changed(flag) {
-			at.value.Set(valueAt(given, at.path))
-			said[at.path] = "--" + flag
+// applyFlags applies the flags that were set.
+func (c *Config) applyFlags(flags *Flags, origins map[string]string) {
+	values := reflect.ValueOf(&flags.values).Elem()
+	for l := range leaves(reflect.ValueOf(c).Elem(), "") {
+		if flag := l.Tag.Get("flag"); flag != "" && flags.set.Changed(flag) {
+			l.value.Set(leafValue(values, l.path))
+			origins[l.path] = "--" + flag
 		}
 	}
 }
 
-// anchor makes all paths absolute.
-func (c *Config) anchor() error {
-	for at := range leaves(reflect.ValueOf(c).Elem(), "") {
-		if at.Tag.Get("is") != "path" || at.value.String() == "" {
+func (c *Config) makePathsAbsolute() error {
+	for l := range leaves(reflect.ValueOf(c).Elem(), "") {
+		if l.Tag.Get("format") != "path" || l.value.String() == "" {
 			continue
 		}
-		path, err := filepath.Abs(at.value.String())
+		path, err := filepath.Abs(l.value.String())
 		if err != nil {
-			return fmt.Errorf("%s: %w", at.path, err)
+			return fmt.Errorf("%s: %w", l.path, err)
 		}
-		at.value.SetString(path)
+		l.value.SetString(path)
 	}
 	return nil
-}
-
-func valueAt(of reflect.Value, path string) reflect.Value {
-	for at := range leaves(of, "") {
-		if at.path == path {
-			return at.value
-		}
-	}
-	panic("config: no field " + path)
 }
