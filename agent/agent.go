@@ -128,6 +128,9 @@ func (a *Agent) initMirrors() (err error) {
 	if a.config.API != nil {
 		config.API = a.config.API
 	}
+	if a.config.MirrorAPI != nil {
+		config.API = a.config.MirrorAPI
+	}
 	a.Mirrors, err = mirror.New(config)
 	return err
 }

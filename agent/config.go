@@ -66,6 +66,8 @@ type Config struct {
 
 	// API receives pod statuses and mirror pods. Defaults to none: the node runs standalone.
 	API API
+	// MirrorAPI writes mirror pods with limits of its own, so that they do not delay statuses. Defaults to API.
+	MirrorAPI mirror.API
 	// Volumes mounts the volumes of pods. Defaults to none.
 	Volumes Volumes
 	// State stores what must survive a restart of the agent. Defaults to none: nothing is stored.

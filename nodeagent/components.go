@@ -56,11 +56,20 @@ func checkOwnership(dir string) error {
 	return nil
 }
 
-func (n *NodeAgent) newClient() (err error) {
-	if n.config.API != nil {
-		n.client, err = kubeapi.New(n.config.API)
+// newClients creates a client for each kind of request. Clients share neither connections nor limits, so that a flood of one
+// kind does not delay another: statuses are sent in the order of their priority, and nothing else waits in front of them.
+func (n *NodeAgent) newClients() error {
+	if n.config.API == nil {
+		return nil
 	}
-	return err
+	for _, client := range []**kubeapi.Client{&n.statusClient, &n.mirrorClient, &n.objectClient} {
+		created, err := kubeapi.New(n.config.API)
+		if err != nil {
+			return err
+		}
+		*client = created
+	}
+	return nil
 }
 
 // newEvents gives events a separate client with separate limits, so that a flood of events does not delay statuses.
@@ -117,8 +126,8 @@ func (n *NodeAgent) newVolumes() (err error) {
 			return provision.NodeInfo{HostIPs: n.Node.HostIPs(), Allocatable: n.Node.Allocatable()}
 		},
 	}
-	if n.client != nil {
-		config.API = n.client
+	if n.objectClient != nil {
+		config.API = n.objectClient
 	}
 	n.volumes, err = provision.New(config)
 	return err
@@ -146,8 +155,8 @@ func (n *NodeAgent) newRuntime() (err error) {
 		MaxParallelPulls: n.config.MaxParallelImagePulls, RequestTimeout: n.config.RuntimeRequestTimeout,
 		CgroupParent: n.config.CgroupRoot, CgroupDriver: n.config.CgroupDriver, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
-	if n.client != nil {
-		config.Secrets = n.client
+	if n.objectClient != nil {
+		config.Secrets = n.objectClient
 	}
 	n.runtime, err = cri.New(config)
 	return err
@@ -163,8 +172,8 @@ func (n *NodeAgent) newAgent() error {
 		State: n.state, Admit: n.admit, NodeInfo: func() derive.NodeInfo { return derive.NodeInfo{HostIPs: n.Node.HostIPs()} },
 		Resync: n.config.SyncFrequency, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
-	if n.client != nil {
-		config.API = n.client
+	if n.statusClient != nil {
+		config.API, config.MirrorAPI = n.statusClient, n.mirrorClient
 	}
 	n.Agent, err = agent.New(config)
 	return err
@@ -191,9 +200,9 @@ func (n *NodeAgent) sources() ([]source.Source, error) {
 		}
 		sources = append(sources, url)
 	}
-	if n.client != nil {
+	if n.statusClient != nil {
 		assigned, err := source.NewAPI(source.APIConfig{
-			ListerWatcher: n.client.PodsOnNode(n.config.NodeName), NodeName: n.config.NodeName, Logger: n.config.Logger,
+			ListerWatcher: n.statusClient.PodsOnNode(n.config.NodeName), NodeName: n.config.NodeName, Logger: n.config.Logger,
 			WaitForNode: n.Node.WaitForRegistration,
 		})
 		if err != nil {

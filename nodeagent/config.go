@@ -29,7 +29,8 @@ type Config struct {
 	// others can write to is rejected.
 	DataDir string
 
-	// API configures the connection to the API server. Nil runs the node without a cluster.
+	// API configures the connections to the API server. Its limits apply separately to statuses, to mirror pods, to the objects
+	// that pods refer to, and to the node, unless it has a RateLimiter. Nil runs the node without a cluster.
 	API *rest.Config
 	// EventQPS and EventBurst limit the events sent to the API server, separately from the limits of API. They default to 50
 	// and 100; a negative EventQPS disables the limit.

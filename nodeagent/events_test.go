@@ -1,7 +1,10 @@
 package nodeagent_test
 
 import (
+	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -58,6 +61,60 @@ func TestNodeAgent_EventLimits(t *testing.T) {
 		recordFlood(n)
 		eventually(t, "all events, despite the limits of other requests", func() bool {
 			return len(server.Events()) >= floodSize
+		})
+	})
+}
+
+// TestNodeAgent_ObjectFloodDoesNotDelayStatuses checks that reads of the objects that pods refer to exhaust neither the limit
+// of statuses nor that of mirror pods.
+func TestNodeAgent_ObjectFloodDoesNotDelayStatuses(t *testing.T) {
+	const burst = 30
+	server := heraldtest.NewAPIServer()
+	server.AddNode("n1")
+	config := newConfig(t)
+	config.API, config.AllowAPIPods, config.MaxPods = server.Config(), true, 5
+	config.API.QPS, config.API.Burst = 0.001, burst
+	finish := filepath.Join(t.TempDir(), "finish")
+	newPod := func(name, script string) *v1.Pod {
+		return &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop"},
+			Spec: v1.PodSpec{NodeName: "n1", HostNetwork: true, RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{
+				Name: "main", Image: "host", Command: []string{"sh", "-c", script},
+			}}},
+		}
+	}
+	worker := podid.FullName{Namespace: "shop", Name: "worker"}
+	server.AddPod(newPod(worker.Name, "while ! [ -e "+finish+" ]; do sleep 0.01; done"))
+	run(t, config, func(*nodeagent.NodeAgent) {
+		eventually(t, "the first pod to run", func() bool { return server.Pod(worker).Status.Phase == v1.PodRunning })
+		greedy := newPod("greedy", "true")
+		for i := range 2 * burst {
+			name := "c" + strconv.Itoa(i)
+			server.Put(&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop"}})
+			greedy.Spec.Volumes = append(greedy.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{
+				ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: name}},
+			}})
+		}
+		server.AddPod(greedy)
+		eventually(t, "the limit of objects to be exhausted", func() bool {
+			reads := 0
+			for _, request := range server.Requests("get") {
+				if request.Resource == "configmaps" {
+					reads++
+				}
+			}
+			return reads >= burst/2
+		})
+		if err := os.WriteFile(finish, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the status", func() bool { return server.Pod(worker).Status.Phase == v1.PodSucceeded })
+		manifest := strings.Replace(job, "name: job", "name: static", 1)
+		if err := os.WriteFile(filepath.Join(config.StaticPodPath, "static.yaml"), []byte(manifest), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the mirror pod", func() bool {
+			return server.Pod(podid.FullName{Namespace: "default", Name: "static-n1"}) != nil
 		})
 	})
 }

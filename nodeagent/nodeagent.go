@@ -26,8 +26,11 @@ type NodeAgent struct {
 	Node   *node.Node
 
 	config  Config
-	started chan struct{}   // closed when the agent starts
-	client  *kubeapi.Client // nil without a cluster
+	started chan struct{} // closed when the agent starts
+	// statusClient sends statuses and watches pods, mirrorClient writes mirror pods, objectClient reads what pods refer to.
+	// They are nil without a cluster.
+	statusClient, mirrorClient, objectClient *kubeapi.Client
+
 	state   *checkpoint.Dir
 	server  *process.Server // nil with a container runtime
 	runtime *cri.Runtime
@@ -47,7 +50,7 @@ func New(config Config) (_ *NodeAgent, err error) {
 		}
 	}()
 	for _, build := range []func() error{
-		n.openDataDir, n.newClient, n.newEvents, n.newNode, n.newVolumes, n.newProcessServer, n.newRuntime, n.newAgent,
+		n.openDataDir, n.newClients, n.newEvents, n.newNode, n.newVolumes, n.newProcessServer, n.newRuntime, n.newAgent,
 	} {
 		if err := build(); err != nil {
 			return nil, err
