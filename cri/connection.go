@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	grpcstatus "google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/heraldnode/herald/plan"
 )
 
 // maxResponseSize fits a list of about 10 000 containers with their labels and annotations.
@@ -100,6 +102,22 @@ func (r *Runtime) interceptCall(
 		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
 	return err
+}
+
+// withoutInterrupt returns a context for a call that creates or starts something. An interrupted caller waits for such a call
+// once it is sent, for at most the request timeout: containerd kills the half-started task of a cancelled StartContainer,
+// which would be reported as a StartError (A17). Any other end of ctx ends the call at once.
+func withoutInterrupt(ctx context.Context) (context.Context, context.CancelFunc) {
+	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); !errors.Is(cause, plan.ErrInterrupted) {
+			cancel(cause)
+		}
+	})
+	if ctx.Err() != nil { // not sent yet
+		cancel(ctx.Err())
+	}
+	return call, func() { stop(); cancel(nil) }
 }
 
 // awaitDeadline waits until ctx ends if its deadline is due. The server has the same deadline and may notice it first, but

@@ -157,7 +157,9 @@ func (s *containerStart) create(ctx context.Context, containers []*runtimeapi.Co
 	if err := s.createLogDir(filepath.Dir(s.logPath())); err != nil {
 		return "", unmount, newStartError(reasonContainerConfig, fmt.Errorf("create log directory of the container: %w", err))
 	}
-	response, err := s.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+	callCtx, cancel := withoutInterrupt(ctx)
+	defer cancel()
+	response, err := s.runtime.CreateContainer(callCtx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: s.sandbox.id, Config: config, SandboxConfig: s.sandbox.config,
 	})
 	if err == nil {
@@ -221,7 +223,9 @@ func (s *containerStart) checkStopSignal(ctx context.Context, id string, signal 
 // startCreated starts the created container. A container that fails to start is removed: the next attempt has the same
 // restart count.
 func (s *containerStart) startCreated(ctx context.Context, id string) error {
-	_, err := s.runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
+	callCtx, cancel := withoutInterrupt(ctx)
+	defer cancel()
+	_, err := s.runtime.StartContainer(callCtx, &runtimeapi.StartContainerRequest{ContainerId: id})
 	if err == nil {
 		s.recordStarted(id)
 		return nil

@@ -16,7 +16,8 @@ import (
 )
 
 // Runtime runs pods in one container runtime. Its methods may be called concurrently; the caller orders the calls of each
-// pod. Every call returns at once when its context ends (BUG-27).
+// pod. Every call returns at once when its context ends (BUG-27), except that StartSandbox and StartContainer complete a request
+// that they have sent if the cause is plan.ErrInterrupted (A17).
 type Runtime struct {
 	config    Config
 	generator *criconfig.Generator

@@ -201,6 +201,71 @@ func TestBUG27_CallsEndWithContext(t *testing.T) {
 	}
 }
 
+// A17
+func TestBUG27_InterruptedStartCompletes(t *testing.T) {
+	tests := map[string]string{ // the state of the container; "" if there is none
+		"RunPodSandbox":   "",
+		"CreateContainer": observed.Created.String(),
+		"StartContainer":  observed.Running.String(),
+		"PullImage":       "", // interrupted
+	}
+	for method, wantState := range tests {
+		t.Run(method, func(t *testing.T) {
+			inBubble(t, func(h *harness) {
+				pod := newPod(func(pod *v1.Pod) { pod.Spec.Containers[0].ImagePullPolicy = v1.PullAlways })
+				h.fake.inject(method, delays(time.Minute))
+				ctx, cancel := context.WithCancelCause(h.Context())
+				defer cancel(nil)
+				time.AfterFunc(time.Second, func() { cancel(plan.ErrInterrupted) })
+				started := time.Now()
+				id, err := h.StartSandbox(ctx, pod, 0)
+				if err != nil {
+					h.Fatal(err)
+				}
+				_ = h.StartContainer(ctx, pod, id, firstStart(pod))
+				took, want := time.Since(started), time.Minute
+				if method == "PullImage" {
+					want = time.Second
+				}
+				if took != want {
+					h.Errorf("got a return after %v, want %v", took, want)
+				}
+				inspected := h.inspect(pod)
+				if len(inspected.Sandboxes) != 1 {
+					h.Errorf("got %d sandboxes, want 1", len(inspected.Sandboxes))
+				}
+				var state string
+				if len(inspected.Containers) > 0 {
+					state = inspected.Containers[0].State.String()
+				}
+				if state != wantState {
+					h.Errorf("got container state %q, want %q", state, wantState)
+				}
+				for _, event := range h.events() {
+					if strings.HasPrefix(event, "Warning") {
+						h.Errorf("got event %s", event)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestBUG27_InterruptedStartIsBounded(t *testing.T) { // F22, A17
+	inBubble(t, func(h *harness) {
+		pod := newPod()
+		sandbox := h.startSandbox(pod)
+		h.fake.inject("StartContainer", hangs)
+		ctx, cancel := context.WithCancelCause(h.Context())
+		time.AfterFunc(time.Second, func() { cancel(plan.ErrInterrupted) })
+		started := time.Now()
+		err := h.StartContainer(ctx, pod, sandbox, firstStart(pod))
+		if took := time.Since(started); err == nil || took != 2*time.Minute {
+			h.Errorf("got %v after %v, want an error after the request timeout", err, took)
+		}
+	})
+}
+
 func TestF22_RuntimeRestart(t *testing.T) {
 	inBubble(t, func(h *harness) {
 		pod := newPod()

@@ -70,6 +70,8 @@ func (r *Runtime) startSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 }
 
 func (r *Runtime) runSandbox(ctx context.Context, request *runtimeapi.RunPodSandboxRequest) (string, error) {
+	ctx, cancel := withoutInterrupt(ctx)
+	defer cancel()
 	started := time.Now()
 	response, err := r.runtime.RunPodSandbox(ctx, request)
 	r.metrics.sandboxDuration.WithLabelValues(request.RuntimeHandler).Observe(time.Since(started).Seconds())

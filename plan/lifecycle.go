@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -108,6 +109,10 @@ type KillOptions struct {
 	// StatusFunc modifies the pod's final status. Optional.
 	StatusFunc func(*v1.PodStatus)
 }
+
+// ErrInterrupted is the cause of the cancellation of a step that [Effects].Interrupt ends. It tells a runtime that the caller
+// goes on: a container that is being created or started need not be abandoned halfway (A17).
+var ErrInterrupted = errors.New("interrupted by a newer update of the pod")
 
 // Effects are the consequences of an update. A caller that waits for the termination of a pod goes on waiting only while the
 // stage is Terminating: in any other stage there is nothing to wait for (PW-9, PW-10).

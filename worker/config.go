@@ -20,7 +20,8 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// Runtime runs pods. Every call returns as soon as its context ends, even if the operation continues in the runtime.
+// Runtime runs pods. Every call returns as soon as its context ends, even if the operation continues in the runtime. If the
+// cause is plan.ErrInterrupted, a start may first complete the step that it has begun.
 type Runtime interface {
 	// StartSandbox creates the environment for the pod's containers and returns its ID. It is idempotent for one attempt:
 	// called again after a lost response, it returns the same sandbox.

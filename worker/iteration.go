@@ -144,14 +144,14 @@ func withJitter(d time.Duration) time.Duration {
 // runPod runs sync iterations until the pod is idle or ctx ends.
 func (w *Workers) runPod(ctx context.Context, r *record) {
 	for {
-		iterCtx, interrupt := context.WithCancel(ctx)
-		iter, ok := w.beginIteration(r, interrupt)
+		iterCtx, cancel := context.WithCancelCause(ctx)
+		iter, ok := w.beginIteration(r, func() { cancel(plan.ErrInterrupted) })
 		if !ok {
-			interrupt()
+			cancel(nil)
 			return
 		}
 		requeueAfter := w.runIteration(iterCtx, iter)
-		interrupt()
+		cancel(nil)
 		if !waitForWake(ctx, r.wake, requeueAfter) {
 			w.mu.Lock()
 			w.enqueueLocked(r) // for the next Run

@@ -158,7 +158,8 @@ func (w *Workers) measureStart(iter *iteration, in derive.Input, phase v1.PodPha
 
 // recordWarning records a warning about the pod, unless the failure was caused by the cancellation of ctx.
 func (w *Workers) recordWarning(ctx context.Context, iter *iteration, reason, message string) {
-	if iter.lifecycle.Pod != nil && !errors.Is(context.Cause(ctx), context.Canceled) {
+	cause := context.Cause(ctx)
+	if iter.lifecycle.Pod != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, plan.ErrInterrupted) {
 		w.config.Events.Event(iter.lifecycle.Pod, v1.EventTypeWarning, reason, message)
 	}
 }

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -50,6 +51,44 @@ func TestBUG27_DeletionInterrupts(t *testing.T) { // PW-12
 			})
 		})
 	}
+}
+
+// startBlocker is a runtime whose StartContainer completes a minute after it was interrupted.
+type startBlocker struct {
+	worker.Runtime
+	cause error
+}
+
+func (b *startBlocker) StartContainer(ctx context.Context, pod *v1.Pod, sandboxID string, start plan.Start) error {
+	<-ctx.Done()
+	b.cause = context.Cause(ctx)
+	time.Sleep(time.Minute)
+	return b.Runtime.StartContainer(context.WithoutCancel(ctx), pod, sandboxID, start)
+}
+
+// A17: the start that is under way completes, then the container stops normally.
+func TestBUG27_InterruptedStart(t *testing.T) {
+	blocker := &startBlocker{}
+	runWith(t, func(config *worker.Config) { blocker.Runtime = config.Runtime; config.Runtime = blocker }, func(h *harness) {
+		web := newAPIPod("web")
+		h.create(web)
+		h.delete(web, 30)
+		h.advance(time.Minute)
+		h.wantStage(web, "finished")
+		h.wantTranscript("sandbox web_shop #0", "start web_shop/app #0", "stop web_shop/app", "stop sandbox web_shop #0", "remove web_shop")
+		status := h.status(web)
+		if end := status.ContainerStatuses[0].State.Terminated; end == nil || end.ExitCode != 143 {
+			h.Errorf("got %+v, want exit code 143", end)
+		}
+		if !errors.Is(blocker.cause, plan.ErrInterrupted) {
+			h.Errorf("cause: got %v, want plan.ErrInterrupted", blocker.cause)
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if len(h.events) > 0 {
+			h.Errorf("got events %v, want none", h.events)
+		}
+	})
 }
 
 func TestPW7_TerminalPhaseIgnoresBackoff(t *testing.T) { // BUG-27
