@@ -26,6 +26,8 @@ type cacheEntry struct {
 	probes derive.ProbeResults
 	// finished is set by TerminatePod.
 	finished bool
+	// restored is set while the status is that of an earlier process. The machine may have rebooted since.
+	restored bool
 
 	// version identifies the status. It comes from one counter for all pods, so that it also rises for a UID whose entry was
 	// removed and created again (SM-79).
@@ -85,9 +87,15 @@ func (entry *cacheEntry) isPending() bool {
 	return entry.isUnacked() || entry.phaseWithheld || entry.awaitsDeletion()
 }
 
+// isUnconfirmed reports whether the status describes containers that this process has not observed. Only what has ended cannot
+// have changed since an earlier process observed it.
+func (entry *cacheEntry) isUnconfirmed() bool {
+	return entry.restored && !entry.finished && !derive.IsTerminal(entry.status.Phase)
+}
+
 // isSendable reports whether the next response of the API server may acknowledge the entry.
 func (entry *cacheEntry) isSendable() bool {
-	return entry.backoff.class != apierror.Rejected && (entry.isUnacked() || entry.backoff.failures > 0)
+	return !entry.isUnconfirmed() && entry.backoff.class != apierror.Rejected && (entry.isUnacked() || entry.backoff.failures > 0)
 }
 
 // isUnsendable reports whether the status can never be sent: the object does not exist and will not be created again.
@@ -171,7 +179,7 @@ func (m *Manager) updateCacheLocked(update statusUpdate, published *v1.PodStatus
 	now := time.Now()
 	status, _ = derive.Normalize(update.pod, derive.CarryOver(cached, status, now))
 	m.metrics.countTerminated(cached, &status)
-	if found && !update.force && derive.Equal(cached, &status) && update.finished == entry.finished {
+	if found && !update.force && !entry.isUnconfirmed() && derive.Equal(cached, &status) && update.finished == entry.finished {
 		return cached, priorityNormal, errUnchanged
 	}
 	switch {
@@ -209,6 +217,7 @@ func (m *Manager) storeLocked(entry *cacheEntry, update statusUpdate, status *v1
 	m.lastVersion++
 	entry.pod, entry.status, entry.finished = update.pod, status, update.finished
 	entry.version, entry.changedAt, entry.priority = m.lastVersion, now, priority
+	entry.restored = entry.restored && update.isPrivate // a probe result confirms one container only
 	maps.DeleteFunc(entry.probes, func(container observed.ContainerID, _ derive.ContainerProbeResults) bool {
 		return !hasContainer(status, container)
 	})

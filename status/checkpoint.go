@@ -70,7 +70,8 @@ func (c *checkpointer) version(uid podid.UID) (version uint64, found bool) {
 	return version, found
 }
 
-// restore loads the statuses that an earlier process left. The checkpoint sets an unreadable file aside; its statuses are
+// restore loads the statuses that an earlier process left. They are sent only if the pod has ended, or after this process has
+// set a status: after a reboot no container exists, whatever the file says. The checkpoint sets an unreadable file aside; its statuses are
 // then derived again from the runtime and the API server.
 func (m *Manager) restore() {
 	if m.checkpoint.store == nil {
@@ -88,7 +89,7 @@ func (m *Manager) restore() {
 		pod := &file.Pods[i]
 		m.lastVersion++
 		entry := &cacheEntry{
-			uid: podid.UID(pod.Pod.UID), pod: &v1.Pod{ObjectMeta: pod.Pod}, status: &pod.Status, finished: pod.Finished,
+			uid: podid.UID(pod.Pod.UID), pod: &v1.Pod{ObjectMeta: pod.Pod}, status: &pod.Status, finished: pod.Finished, restored: true,
 			version: m.lastVersion, unackedSince: now, changedAt: now, priority: priorityNormal,
 		}
 		if derive.IsTerminal(pod.Status.Phase) {

@@ -189,6 +189,42 @@ func TestBUG10_SentAfterRestart(t *testing.T) {
 	}
 }
 
+// TestBUG10_NothingClaimedAfterReboot checks that readiness that an earlier process could not send is sent only after this
+// process has observed the pod: the machine may have rebooted meanwhile.
+func TestBUG10_NothingClaimedAfterReboot(t *testing.T) {
+	dir := t.TempDir()
+	withHarness(t, withState(t, dir), func(t *testing.T, h *harness) {
+		same, changed := h.addPod("same"), h.addPod("changed")
+		h.server.SetDown(true)
+		for _, pod := range []*v1.Pod{same, changed} {
+			h.SetPodStatus(pod, runningStatus())
+		}
+		h.stop()
+		h.server.SetDown(false)
+		h = newHarness(t, h.server, withState(t, copyState(t, dir)))
+		time.Sleep(time.Minute)
+		for _, pod := range []*v1.Pod{same, changed} {
+			if got := h.apiStatus(pod); got.Phase == v1.PodRunning {
+				t.Errorf("%s: got phase Running before the pod was observed", pod.Name)
+			}
+		}
+		start := time.Now()
+		h.stop() // nothing can be sent
+		if took := time.Since(start); took != 0 {
+			t.Errorf("Run took %v to stop, want 0", took)
+		}
+		h = newHarness(t, h.server, withState(t, copyState(t, dir)))
+		defer h.stop()
+		h.SetPodStatus(h.watchedPod(same), runningStatus())
+		h.SetPodStatus(h.watchedPod(changed), runningWithReason("observed"))
+		synctest.Wait()
+		if got := h.apiStatus(same); got.Phase != v1.PodRunning {
+			t.Errorf("unchanged: got phase %s, want Running", got.Phase)
+		}
+		h.wantReason(changed, "observed")
+	})
+}
+
 func TestBUG10_OutdatedCheckpoint(t *testing.T) {
 	tests := map[string]func(server *heraldtest.APIServer, pod *v1.Pod){
 		"failed by another writer": func(server *heraldtest.APIServer, pod *v1.Pod) {

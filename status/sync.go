@@ -79,7 +79,8 @@ func (m *Manager) syncPod(ctx context.Context, uid podid.UID) {
 }
 
 // snapshot collects what a sync of the pod needs. It returns false if nothing can be sent now: the pod is unknown or backs
-// off, its object does not exist, or it is a static pod without a mirror pod (SM-49).
+// off, its object does not exist, it is a static pod without a mirror pod (SM-49), or its status is that of an earlier
+// process.
 func (m *Manager) snapshot(uid podid.UID) (syncAttempt, bool) {
 	m.mu.RLock()
 	entry, found := m.entries[uid]
@@ -90,7 +91,7 @@ func (m *Manager) snapshot(uid podid.UID) (syncAttempt, bool) {
 	attempt := syncAttempt{entry: *entry}
 	m.mu.RUnlock()
 
-	if !m.resolveTarget(&attempt) || attempt.entry.backoff.isActive(attempt.target.uid, time.Now()) {
+	if attempt.entry.isUnconfirmed() || !m.resolveTarget(&attempt) || attempt.entry.backoff.isActive(attempt.target.uid, time.Now()) {
 		return syncAttempt{}, false
 	}
 	attempt.couldRun = m.config.Deletion.PodCouldHaveRunningContainers(uid)
