@@ -12,50 +12,51 @@ import (
 	"github.com/heraldnode/herald/source"
 )
 
-// A node without a cluster: manifests in a folder, an address book of what should run, and every change as it happens.
+// Example reads static pods from a directory, prints each change and keeps the desired pods in a pod manager. It needs no
+// cluster.
 func Example() {
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 
-	folder, err := os.MkdirTemp("", "manifests")
+	dir, err := os.MkdirTemp("", "manifests")
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer os.RemoveAll(folder)
+	defer os.RemoveAll(dir)
 	const manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: main, image: nginx}]}\n"
-	if err := os.WriteFile(filepath.Join(folder, "web.yaml"), []byte(manifest), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "web.yaml"), []byte(manifest), 0o600); err != nil {
 		log.Fatal(err)
 	}
 
-	files, err := source.NewFile(source.FileConfig{Path: folder, NodeName: "edge-1"})
+	files, err := source.NewFile(source.FileConfig{Path: dir, NodeName: "edge-1"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	pods, err := source.NewMux(source.MuxConfig{Sources: []source.Source{files}})
+	mux, err := source.NewMux(source.MuxConfig{Sources: []source.Source{files}})
 	if err != nil {
 		log.Fatal(err)
 	}
 	go func() {
-		if err := pods.Run(ctx); err != nil {
+		if err := mux.Run(ctx); err != nil {
 			log.Print(err)
 		}
 	}()
 
-	book := pod.NewManager()
-	for update := range pods.Updates() {
-		for _, p := range update.Pods {
-			fmt.Println(update.Op, podid.FullNameOf(p))
+	manager := pod.NewManager()
+	for update := range mux.Updates() {
+		for _, desired := range update.Pods {
+			fmt.Println(update.Op, podid.FullNameOf(desired))
 			if update.Op == source.OpRemove {
-				book.RemovePod(p)
+				manager.RemovePod(desired)
 			} else {
-				book.UpdatePod(p)
+				manager.UpdatePod(desired)
 			}
 		}
 		update.Ack()
-		stop() // an agent goes on
+		cancel() // an agent would go on
 	}
-	fmt.Println(len(book.GetPods()), "pod should run")
+	fmt.Println(len(manager.GetPods()), "desired pod")
 	// Output:
 	// ADD web-edge-1_default
-	// 1 pod should run
+	// 1 desired pod
 }

@@ -4,16 +4,14 @@ import (
 	"context"
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/podid"
 )
 
-// An agent's client talks to the server as to a real one; the test plays the rest of the cluster.
+// The client talks to the in-memory server as to a real one. The test acts as the rest of the cluster.
 func Example() {
 	server := heraldtest.NewAPIServer()
 	client, err := kubeapi.New(server.Config())
@@ -23,16 +21,13 @@ func Example() {
 	ctx := context.Background()
 
 	server.AddNode("n1")
-	pod := server.AddPod(&v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
-		Spec:       v1.PodSpec{NodeName: "n1"},
-	})
+	pod := server.AddPod(heraldtest.NewPod("web", heraldtest.OnNode("n1")))
 	name := podid.FullNameOf(pod)
 
 	_, err = client.PatchPodStatus(ctx, name.Namespace, name.Name, []byte(`{"status": {"phase": "Running"}}`))
 	fmt.Println(server.Pod(name).Status.Phase, err)
 
-	server.DeletePod(name, 30) // somebody wants it gone: the agent stops it, and then
+	server.DeletePod(name, 30) // a user deletes the pod; the agent stops it and confirms
 	fmt.Println(client.DeletePod(ctx, name.Namespace, name.Name, pod.UID), server.Pod(name) == nil)
 
 	_, err = client.PatchPodStatus(ctx, name.Namespace, name.Name, []byte(`{"status": {"phase": "Failed"}}`))

@@ -11,9 +11,9 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// NewPod returns a pod in the default namespace with one container named "main". Its UID is its name; mutate functions
-// change the rest.
-func NewPod(name string, mutate ...func(*v1.Pod)) *v1.Pod {
+// NewPod returns a pod in the namespace default, with one container named main, restart policy Always, and its name as UID.
+// The options, such as [OnNode], are applied in order.
+func NewPod(name string, options ...func(*v1.Pod)) *v1.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault, UID: types.UID(name)},
 		Spec: v1.PodSpec{
@@ -21,13 +21,13 @@ func NewPod(name string, mutate ...func(*v1.Pod)) *v1.Pod {
 			Containers:    []v1.Container{{Name: "main", Image: "example.test/main"}},
 		},
 	}
-	for _, change := range mutate {
-		change(pod)
+	for _, option := range options {
+		option(pod)
 	}
 	return pod
 }
 
-// Static makes the pod a static pod of the source.
+// Static makes the pod a static pod from the source. Its configuration hash is its UID.
 func Static(source podid.Source) func(*v1.Pod) {
 	return func(pod *v1.Pod) {
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, podid.SourceAnnotation, string(source))

@@ -10,8 +10,10 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
@@ -20,22 +22,22 @@ import (
 
 const asMetadata = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
-// inFormat makes a client that speaks one format only.
-func inFormat(t *testing.T, server *heraldtest.APIServer, mediaType string) *rest.RESTClient {
+// newClientWithEncoding returns a client that uses one media type only.
+func newClientWithEncoding(t *testing.T, server *heraldtest.APIServer, mediaType string) *rest.RESTClient {
 	t.Helper()
 	cfg := server.Config()
 	cfg.ContentType, cfg.AcceptContentTypes = mediaType, mediaType
-	return newRaw(t, cfg)
+	return newRESTClient(t, cfg)
 }
 
-func TestEveryFormatCarriesTheSamePods(t *testing.T) {
+func TestEncoding_RoundTrip(t *testing.T) {
 	for _, mediaType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
 		t.Run(mediaType, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := heraldtest.NewAPIServer()
-				pods := inFormat(t, server, mediaType)
+				pods := newClientWithEncoding(t, server, mediaType)
 				created := create(t, pods, newPod("web", "n1"))
-				if diff := gocmp.Diff(server.Pod(inDefault("web")), created); diff != "" {
+				if diff := gocmp.Diff(server.Pod(defaultName("web")), created); diff != "" {
 					t.Errorf("created (-stored +returned):\n%s", diff)
 				}
 				list := &v1.PodList{}
@@ -58,13 +60,13 @@ func TestEveryFormatCarriesTheSamePods(t *testing.T) {
 	}
 }
 
-func TestMetadataComesAloneIfAskedFor(t *testing.T) {
+func TestEncoding_PartialObjectMetadata(t *testing.T) {
 	for _, mediaType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
 		t.Run(mediaType, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := heraldtest.NewAPIServer()
 				want := server.AddPod(newPod("web", "n1")).ObjectMeta
-				pods := inFormat(t, server, mediaType)
+				pods := newClientWithEncoding(t, server, mediaType)
 				one, list := &metav1.PartialObjectMetadata{}, &metav1.PartialObjectMetadataList{}
 				if err := onWeb(pods.Get()).SetHeader("Accept", mediaType+asMetadata).Do(t.Context()).Into(one); err != nil {
 					t.Fatal(err)
@@ -80,7 +82,7 @@ func TestMetadataComesAloneIfAskedFor(t *testing.T) {
 				defer watched.Stop()
 				seen, ok := (<-watched.ResultChan()).Object.(*metav1.PartialObjectMetadata)
 				if !ok || len(list.Items) != 1 || list.ResourceVersion != want.ResourceVersion {
-					t.Fatalf("list %+v, watched metadata: %v", list, ok)
+					t.Fatalf("got list %+v, watched metadata: %v", list, ok)
 				}
 				for _, got := range []metav1.ObjectMeta{one.ObjectMeta, list.Items[0].ObjectMeta, seen.ObjectMeta} {
 					if diff := gocmp.Diff(want, got); diff != "" {
@@ -92,17 +94,17 @@ func TestMetadataComesAloneIfAskedFor(t *testing.T) {
 	}
 }
 
-func TestTheFirstFormatThatCanBeServedIsServed(t *testing.T) {
+func TestEncoding_Negotiation(t *testing.T) {
 	tests := map[string]struct {
 		accept string
 		code   int
 		want   string
 	}{
-		"none asked for":           {code: http.StatusOK, want: "application/json"},
-		"all welcome":              {accept: "*/*", code: http.StatusOK, want: "application/json"},
-		"the second":               {accept: "text/html, application/vnd.kubernetes.protobuf", code: http.StatusOK, want: "application/vnd.kubernetes.protobuf"},
-		"a table, or plain":        {accept: "application/json;as=Table;g=meta.k8s.io;v=v1,application/json", code: http.StatusOK, want: "application/json"},
-		"nothing that can be done": {accept: "text/html", code: http.StatusNotAcceptable, want: "application/json"},
+		"no Accept header": {code: http.StatusOK, want: "application/json"},
+		"any":              {accept: "*/*", code: http.StatusOK, want: "application/json"},
+		"second clause":    {accept: "text/html, application/vnd.kubernetes.protobuf", code: http.StatusOK, want: "application/vnd.kubernetes.protobuf"},
+		"table or object":  {accept: "application/json;as=Table;g=meta.k8s.io;v=v1,application/json", code: http.StatusOK, want: "application/json"},
+		"unsupported":      {accept: "text/html", code: http.StatusNotAcceptable, want: "application/json"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -123,8 +125,19 @@ func TestTheFirstFormatThatCanBeServedIsServed(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := response.Header.Get("Content-Type"); response.StatusCode != test.code || got != test.want {
-				t.Fatalf("answered %d in %s, want %d in %s", response.StatusCode, got, test.code, test.want)
+				t.Fatalf("got %d in %s, want %d in %s", response.StatusCode, got, test.code, test.want)
 			}
 		})
+	}
+}
+
+func TestPatch_UnsupportedType(t *testing.T) {
+	server := heraldtest.NewAPIServer()
+	server.AddPod(newPod("web", "n1"))
+	for _, patchType := range []types.PatchType{types.JSONPatchType, types.ApplyYAMLPatchType} {
+		err := onWeb(newRESTClient(t, server.Config()).Patch(patchType)).Body([]byte(`[]`)).Do(t.Context()).Error()
+		if !apierrors.IsUnsupportedMediaType(err) {
+			t.Errorf("%s: got %v, want 415", patchType, err)
+		}
 	}
 }
