@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/cgroup"
 	"github.com/heraldnode/herald/cri/criconfig"
 	"github.com/heraldnode/herald/event"
 )
@@ -144,8 +145,8 @@ func (c *Config) validate() error {
 	reject(c.ImageEndpoint != c.Endpoint && !strings.HasPrefix(c.ImageEndpoint, "unix:///"), "ImageEndpoint"+socketForm)
 	reject(c.Provisioner == nil, "Provisioner is required")
 	reject(!filepath.IsAbs(c.Root), "Root must be an absolute path")
-	reject(c.CgroupDriver != "" && c.CgroupDriver != criconfig.CgroupfsDriver && c.CgroupDriver != criconfig.SystemdDriver,
-		"CgroupDriver must be "+criconfig.CgroupfsDriver+" or "+criconfig.SystemdDriver)
+	reject(c.CgroupDriver != "" && c.CgroupDriver != cgroup.DriverCgroupfs && c.CgroupDriver != cgroup.DriverSystemd,
+		"CgroupDriver must be "+cgroup.DriverCgroupfs+" or "+cgroup.DriverSystemd)
 	reject(c.CgroupParent != "" && !filepath.IsAbs(c.CgroupParent), "CgroupParent must be an absolute path")
 	reject(c.MaxParallelPulls < 0, "MaxParallelPulls must not be negative")
 	reject(c.ContainerLogMaxFiles != 0 && c.ContainerLogMaxFiles < 2, "ContainerLogMaxFiles must be at least 2")

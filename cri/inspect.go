@@ -11,6 +11,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/heraldnode/herald/cgroup"
 	"github.com/heraldnode/herald/cri/criconfig"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/podid"
@@ -296,7 +297,7 @@ func observedResources(limits *runtimeapi.LinuxContainerResources) *observed.Res
 		resources.MilliCPULimit = new(limits.CpuQuota * 1000 / limits.CpuPeriod)
 	}
 	if limits.CpuShares > 0 {
-		resources.MilliCPURequest = new(criconfig.MilliCPU(limits.CpuShares))
+		resources.MilliCPURequest = new(cgroup.MilliCPU(limits.CpuShares))
 	}
 	if limits.MemoryLimitInBytes > 0 {
 		resources.MemoryLimitBytes = new(limits.MemoryLimitInBytes)

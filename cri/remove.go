@@ -15,7 +15,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/heraldnode/herald/cri/criconfig"
+	"github.com/heraldnode/herald/cgroup"
 	"github.com/heraldnode/herald/podid"
 )
 
@@ -113,11 +113,14 @@ func (r *Runtime) removeCgroups(ctx context.Context, uid podid.UID) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range r.generator.PodCgroups(uid, driver) {
-		if driver == criconfig.SystemdDriver {
-			err = errors.Join(err, stopSlice(ctx, name))
+	if r.config.CgroupParent == "" {
+		return nil
+	}
+	for _, name := range cgroup.PodNames(cgroup.ParseName(r.config.CgroupParent), uid) {
+		if driver == cgroup.DriverSystemd {
+			err = errors.Join(err, stopSlice(ctx, name.Slice()))
 		} else {
-			err = errors.Join(err, removeCgroup(ctx, name))
+			err = errors.Join(err, removeCgroup(ctx, name.Path(driver)))
 		}
 	}
 	return err

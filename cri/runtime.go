@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/heraldnode/herald/cgroup"
 	"github.com/heraldnode/herald/cri/criconfig"
 	"github.com/heraldnode/herald/podid"
 )
@@ -150,9 +151,9 @@ func (r *Runtime) cgroupDriver(ctx context.Context) (string, error) {
 	if err != nil && !isUnimplemented(err) {
 		return "", fmt.Errorf("get cgroup driver of the runtime: %w", err)
 	}
-	driver = criconfig.CgroupfsDriver
+	driver = cgroup.DriverCgroupfs
 	if linux := response.GetLinux(); linux != nil && linux.CgroupDriver == runtimeapi.CgroupDriver_SYSTEMD {
-		driver = criconfig.SystemdDriver
+		driver = cgroup.DriverSystemd
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

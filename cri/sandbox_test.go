@@ -98,7 +98,7 @@ func TestStartSandbox_Config(t *testing.T) {
 	inBubble(t, func(h *harness) {
 		h.startSandbox(burstable)
 		config := requests[*runtimeapi.RunPodSandboxRequest](h.fake)[0].Config
-		if got := config.Linux.CgroupParent; got != "kubepods-burstable-poduid_1.slice" {
+		if got := config.Linux.CgroupParent; got != "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poduid_1.slice" {
 			h.Errorf("systemd: got cgroup parent %q", got)
 		}
 		if !slices.Equal(config.DnsConfig.Servers, []string{"10.96.0.10"}) || !slices.Contains(config.DnsConfig.Searches, "prod.svc.c.test") {

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/heraldnode/herald/cgroup"
 	"github.com/heraldnode/herald/internal/restart"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/provision/resolve"
@@ -27,8 +28,10 @@ type Generator struct {
 	SeccompDefault       bool
 	SeccompDir           string
 
-	CgroupParent   string
-	MemoryCapacity int64
+	CgroupParent         string
+	CgroupHost           cgroup.Host
+	SingleProcessOOMKill bool
+	MemoryCapacity       int64
 }
 
 // SandboxConfig returns the pod's sandbox configuration without DNSConfig, which only RunPodSandbox needs. The result
@@ -59,10 +62,11 @@ func (g *Generator) SandboxConfig(pod *v1.Pod, attempt uint32, cgroupDriver stri
 		return nil, err
 	}
 	config.Linux = &runtimeapi.LinuxPodSandboxConfig{
-		CgroupParent:    g.podCgroup(pod, cgroupDriver),
+		CgroupParent:    g.cgroupParent(pod, cgroupDriver),
 		SecurityContext: security,
 		Sysctls:         sysctls(pod),
-		Overhead:        overhead(pod),
+		Overhead:        g.overhead(pod),
+		Resources:       g.sandboxResources(pod),
 	}
 	return config, nil
 }

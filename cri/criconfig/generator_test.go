@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/heraldnode/herald/cgroup"
 	"github.com/heraldnode/herald/cri/criconfig"
 	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/plan"
@@ -35,7 +36,7 @@ func newGenerator(mutate ...func(*criconfig.Generator)) *criconfig.Generator {
 
 func sandboxConfig(t *testing.T, generator *criconfig.Generator, pod *v1.Pod) *runtimeapi.PodSandboxConfig {
 	t.Helper()
-	config, err := generator.SandboxConfig(pod, 0, criconfig.CgroupfsDriver)
+	config, err := generator.SandboxConfig(pod, 0, cgroup.DriverCgroupfs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +104,7 @@ func TestGenerator_RejectsEscapingNames(t *testing.T) {
 		t.Run(field, func(t *testing.T) {
 			for _, name := range []string{"../../etc", "a/b", "..", ".hidden", "nul\x00", "", strings.Repeat("x", 256)} {
 				pod := newPod(func(pod *v1.Pod) { set(pod, name) })
-				_, err := newGenerator().SandboxConfig(pod, 0, criconfig.CgroupfsDriver)
+				_, err := newGenerator().SandboxConfig(pod, 0, cgroup.DriverCgroupfs)
 				if err == nil || !strings.HasPrefix(err.Error(), field+": ") {
 					t.Errorf("%q: got error %v, want one about %s", name, err, field)
 				}

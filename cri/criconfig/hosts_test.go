@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/cgroup"
 	"github.com/heraldnode/herald/cri/criconfig"
 )
 
@@ -36,7 +37,7 @@ func TestGenerator_Hostname(t *testing.T) {
 	pod := newPod(func(pod *v1.Pod) {
 		pod.Spec.Subdomain, pod.Spec.SetHostnameAsFQDN = strings.Repeat("x", 60), new(true)
 	})
-	_, err := generator.SandboxConfig(pod, 0, criconfig.CgroupfsDriver)
+	_, err := generator.SandboxConfig(pod, 0, cgroup.DriverCgroupfs)
 	if err == nil || !strings.HasPrefix(err.Error(), "spec.setHostnameAsFQDN: ") {
 		t.Errorf("FQDN above the limit: got error %v", err)
 	}

@@ -1,89 +1,126 @@
 package criconfig
 
 import (
-	"path"
-	"strings"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/heraldnode/herald/cgroup"
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/internal/restart"
 	"github.com/heraldnode/herald/podid"
 )
 
-// Cgroup drivers.
+// OOM scores of the QoS classes.
 const (
-	CgroupfsDriver = "cgroupfs"
-	SystemdDriver  = "systemd"
-)
-
-// Limits of the kernel, and OOM scores of the QoS classes.
-const (
-	sharesPerCPU = 1024
-	minShares    = 2
-	maxShares    = 262144
-
-	quotaPeriod = 100_000 // µs
-	minQuota    = 1_000   // µs
-
 	guaranteedOOMScore = -997
 	bestEffortOOMScore = 1000
 
-	systemNodeCriticalPriority = 2_000_001_000
+	systemCriticalPriority = 2_000_000_000
+	systemNodeCritical     = "system-node-critical"
 )
 
-// containerResources returns the container's limits in the terms of cgroup v1. Runtimes translate them to the cgroup version
-// of the machine.
+// Keys of the unified map, which names files of cgroup version 2.
+const (
+	oomGroupFile = "memory.oom.group"
+	swapMaxFile  = "memory.swap.max"
+)
+
+// containerResources returns the container's limits. Most are in the terms of cgroup v1: runtimes translate them to the cgroup
+// version of the machine (CGR-24, CGR-25).
 func (g *Generator) containerResources(pod *v1.Pod, container *v1.Container) *runtimeapi.LinuxContainerResources {
-	spec := container.Resources
-	request, requested := spec.Requests[v1.ResourceCPU]
+	cpuLimit := effectiveLimit(pod, container, v1.ResourceCPU)
+	cpuRequest, requested := container.Resources.Requests[v1.ResourceCPU]
 	if !requested {
-		request = spec.Limits[v1.ResourceCPU]
+		cpuRequest = cpuLimit
 	}
-	resources := linuxResources(request, spec.Limits[v1.ResourceCPU], spec.Limits[v1.ResourceMemory])
+	resources := g.linuxResources(cpuRequest, cpuLimit, effectiveLimit(pod, container, v1.ResourceMemory))
 	resources.OomScoreAdj = g.oomScoreAdj(pod, container)
+	resources.HugepageLimits = g.hugePageLimits(pod, container)
+	g.forbidSwap(resources)
 	return resources
 }
 
-// overhead returns the resources of the sandbox itself, for runtimes whose sandboxes are virtual machines.
-func overhead(pod *v1.Pod) *runtimeapi.LinuxContainerResources {
-	if len(pod.Spec.Overhead) == 0 {
-		return nil
+// effectiveLimit returns the container's limit, or the pod's if it has none.
+func effectiveLimit(pod *v1.Pod, container *v1.Container, name v1.ResourceName) resource.Quantity {
+	limit := container.Resources.Limits[name]
+	if limit.IsZero() && pod.Spec.Resources != nil {
+		return pod.Spec.Resources.Limits[name]
+	}
+	return limit
+}
+
+// sandboxResources returns the resources of all containers together. Runtimes whose sandboxes are virtual machines size them
+// by it (CGR-30).
+func (g *Generator) sandboxResources(pod *v1.Pod) *runtimeapi.LinuxContainerResources {
+	options := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+	requests, limits := resourcehelper.PodRequests(pod, options), resourcehelper.PodLimits(pod, options)
+	cpuRequest, requested := requests[v1.ResourceCPU]
+	if !requested {
+		cpuRequest = limits[v1.ResourceCPU]
+	}
+	return g.linuxResources(cpuRequest, limits[v1.ResourceCPU], limits[v1.ResourceMemory])
+}
+
+// overhead returns the resources of the sandbox itself, for runtimes whose sandboxes are virtual machines (CGR-30).
+func (g *Generator) overhead(pod *v1.Pod) *runtimeapi.LinuxContainerResources {
+	if pod.Spec.Overhead == nil {
+		return &runtimeapi.LinuxContainerResources{}
 	}
 	cpu := pod.Spec.Overhead[v1.ResourceCPU]
-	return linuxResources(cpu, cpu, pod.Spec.Overhead[v1.ResourceMemory])
+	return g.linuxResources(cpu, cpu, pod.Spec.Overhead[v1.ResourceMemory])
 }
 
-func linuxResources(cpuRequest, cpuLimit, memoryLimit resource.Quantity) *runtimeapi.LinuxContainerResources {
-	return &runtimeapi.LinuxContainerResources{
-		CpuShares:          cpuShares(cpuRequest.MilliValue()),
-		CpuQuota:           cpuQuota(cpuLimit.MilliValue()),
-		CpuPeriod:          quotaPeriod,
+func (g *Generator) linuxResources(cpuRequest, cpuLimit, memoryLimit resource.Quantity) *runtimeapi.LinuxContainerResources {
+	resources := &runtimeapi.LinuxContainerResources{
+		CpuShares:          cgroup.CPUShares(cpuRequest.MilliValue()),
+		CpuQuota:           cgroup.CPUQuota(cpuLimit.MilliValue()),
+		CpuPeriod:          cgroup.QuotaPeriod,
 		MemoryLimitInBytes: memoryLimit.Value(),
 	}
-}
-
-func cpuShares(milliCPU int64) int64 {
-	return min(max(milliCPU*sharesPerCPU/1000, minShares), maxShares)
-}
-
-// MilliCPU returns the CPU request for CPU shares. It rounds up, since the conversion to shares rounds down.
-func MilliCPU(shares int64) int64 {
-	return (shares*1000 + sharesPerCPU - 1) / sharesPerCPU
-}
-
-// cpuQuota returns the quota for a limit; 0 is no limit. The kernel rejects quotas below minQuota.
-func cpuQuota(milliCPU int64) int64 {
-	if milliCPU == 0 {
-		return 0
+	if g.CgroupHost.V2 && !g.SingleProcessOOMKill { // kill the container as a whole (CGR-27)
+		resources.Unified = map[string]string{oomGroupFile: "1"}
 	}
-	return max(milliCPU*quotaPeriod/1000, minQuota)
+	return resources
+}
+
+// hugePageLimits returns a limit for every page size of the machine, 0 for sizes that the spec does not limit (CGR-29).
+func (g *Generator) hugePageLimits(pod *v1.Pod, container *v1.Container) []*runtimeapi.HugepageLimit {
+	limits := map[int64]uint64{}
+	add := func(list v1.ResourceList) {
+		for name, quantity := range list {
+			if size, isHugePage := cgroup.HugePageSize(name); isHugePage {
+				limits[size] = uint64(quantity.Value())
+			}
+		}
+	}
+	if pod.Spec.Resources != nil {
+		add(pod.Spec.Resources.Limits)
+	}
+	add(container.Resources.Limits)
+	var all []*runtimeapi.HugepageLimit
+	for _, size := range g.CgroupHost.HugePageSizes {
+		all = append(all, &runtimeapi.HugepageLimit{PageSize: cgroup.HugePageSizeName(size), Limit: limits[size]})
+	}
+	return all
+}
+
+// forbidSwap keeps the container out of swap if the machine can limit it (CGR-28).
+func (g *Generator) forbidSwap(resources *runtimeapi.LinuxContainerResources) {
+	switch {
+	case !g.CgroupHost.SwapController:
+	case !g.CgroupHost.V2: // the limit is for memory and swap together
+		resources.MemorySwapLimitInBytes = resources.MemoryLimitInBytes
+	case resources.Unified == nil:
+		resources.Unified = map[string]string{swapMaxFile: "0"}
+	default:
+		resources.Unified[swapMaxFile] = "0"
+	}
 }
 
 // oomScoreAdj returns how early the kernel kills the container when memory runs out. Among burstable containers, the smaller
-// the share of the machine's memory that a container requests, the earlier.
+// the share of the machine's memory that a container requests, the earlier (CGR-26).
 func (g *Generator) oomScoreAdj(pod *v1.Pod, container *v1.Container) int64 {
 	switch class := derive.QOSClass(pod); {
 	case isNodeCritical(pod), class == v1.PodQOSGuaranteed:
@@ -95,14 +132,20 @@ func (g *Generator) oomScoreAdj(pod *v1.Pod, container *v1.Container) int64 {
 	if restart.IsSidecar(container) { // never killed before the containers that it serves
 		request = max(request, minMemoryRequest(pod.Spec.Containers))
 	}
+	request += unassignedMemoryRequest(pod)
 	score := bestEffortOOMScore - bestEffortOOMScore*request/g.MemoryCapacity
-	return min(max(score, bestEffortOOMScore+guaranteedOOMScore), bestEffortOOMScore-1)
+	if score == bestEffortOOMScore {
+		score--
+	}
+	return max(score, bestEffortOOMScore+guaranteedOOMScore)
 }
 
-// isNodeCritical also checks the class name: a static pod has no resolved priority.
+// isNodeCritical reports whether the pod has the class system-node-critical and is critical: static pods are, others by their
+// priority.
 func isNodeCritical(pod *v1.Pod) bool {
-	return pod.Spec.PriorityClassName == "system-node-critical" ||
-		pod.Spec.Priority != nil && *pod.Spec.Priority >= systemNodeCriticalPriority
+	isCritical := podid.IsStatic(pod) || podid.IsMirror(pod) ||
+		pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCriticalPriority
+	return isCritical && pod.Spec.PriorityClassName == systemNodeCritical
 }
 
 func minMemoryRequest(containers []v1.Container) int64 {
@@ -115,48 +158,20 @@ func minMemoryRequest(containers []v1.Container) int64 {
 	return least
 }
 
-// podCgroup returns the pod's cgroup, <parent>/<QoS class>/pod<uid>, in the form of the driver; "" leaves it to the runtime.
-// Guaranteed pods are directly below the parent.
-func (g *Generator) podCgroup(pod *v1.Pod, driver string) string {
+// unassignedMemoryRequest returns each container's share of the pod's own memory request that containers do not request.
+func unassignedMemoryRequest(pod *v1.Pod) int64 {
+	if !resourcehelper.IsPodLevelRequestsSet(pod) || pod.Spec.Resources.Requests.Memory().IsZero() {
+		return 0
+	}
+	requests := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
+	unassigned := pod.Spec.Resources.Requests.Memory().Value() - requests.Memory().Value()
+	return unassigned / int64(len(pod.Spec.Containers)+len(pod.Spec.InitContainers))
+}
+
+// cgroupParent returns the pod's cgroup as cgroup_parent; "" leaves it to the runtime.
+func (g *Generator) cgroupParent(pod *v1.Pod, driver string) string {
 	if g.CgroupParent == "" {
 		return ""
 	}
-	elements := cgroupElements(g.CgroupParent)
-	if class := derive.QOSClass(pod); class != v1.PodQOSGuaranteed {
-		elements = append(elements, strings.ToLower(string(class)))
-	}
-	return cgroupName(append(elements, "pod"+string(pod.UID)), driver)
-}
-
-// PodCgroups returns every cgroup that a pod with the UID may have, one for each QoS class.
-func (g *Generator) PodCgroups(uid podid.UID, driver string) []string {
-	if g.CgroupParent == "" {
-		return nil
-	}
-	var names []string
-	for _, class := range []string{"", "burstable", "besteffort"} {
-		elements := cgroupElements(g.CgroupParent)
-		if class != "" {
-			elements = append(elements, class)
-		}
-		names = append(names, cgroupName(append(elements, "pod"+string(uid)), driver))
-	}
-	return names
-}
-
-func cgroupElements(parent string) []string {
-	return strings.Split(strings.Trim(path.Clean(parent), "/"), "/")
-}
-
-// cgroupName joins the elements in the form of the driver. In a systemd slice name a dash separates levels, so dashes in
-// elements are escaped.
-func cgroupName(elements []string, driver string) string {
-	if driver != SystemdDriver {
-		return "/" + path.Join(elements...)
-	}
-	escaped := make([]string, len(elements))
-	for i, element := range elements {
-		escaped[i] = strings.ReplaceAll(element, "-", "_")
-	}
-	return strings.Join(escaped, "-") + ".slice"
+	return cgroup.PodName(cgroup.ParseName(g.CgroupParent), derive.QOSClass(pod), podid.UID(pod.UID)).Path(driver)
 }

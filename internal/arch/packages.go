@@ -55,6 +55,10 @@ var Layout = []Package{
 		Purpose: "computes v1.PodStatus from spec, runtime state, probe results and the previous status",
 	},
 	{
+		Path: "cgroup", Layer: Decisions, MayImport: []string{"derive"},
+		Purpose: "names and values of the cgroups of pods, QoS classes and all pods",
+	},
+	{
 		Path: "plan", Layer: Decisions, MayImport: []string{"derive", "internal/restart"},
 		Purpose: "computes pod actions: containers to start and stop, restart back-off, the pod lifecycle",
 	},
@@ -127,8 +131,12 @@ var Layout = []Package{
 	},
 	{
 		Path: "cri/criconfig", Layer: Decisions, Modules: []string{"k8s.io/cri-api"},
-		MayImport: []string{"derive", "plan", "provision/resolve", "internal/restart"},
+		MayImport: []string{"cgroup", "derive", "plan", "provision/resolve", "internal/restart"},
 		Purpose:   "translates a pod spec into CRI sandbox and container configurations",
+	},
+	{
+		Path: "cgroup/host", Layer: Components, MayImport: []string{"cgroup"},
+		Purpose: "reads the machine's cgroup version and what its controllers can limit",
 	},
 	{
 		Path: "process", Layer: Components, Modules: []string{"k8s.io/cri-api"},

@@ -1,0 +1,181 @@
+package cgroup_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/heraldnode/herald/cgroup"
+)
+
+func TestCGR3_Names(t *testing.T) {
+	tests := map[string]struct {
+		root, uid         string
+		class             v1.PodQOSClass
+		cgroupfs, systemd string
+	}{
+		"guaranteed": {
+			root: "/", uid: "1-a", class: v1.PodQOSGuaranteed,
+			cgroupfs: "/kubepods/pod1-a", systemd: "/kubepods.slice/kubepods-pod1_a.slice",
+		},
+		"burstable": {
+			root: "", uid: "1-a", class: v1.PodQOSBurstable, cgroupfs: "/kubepods/burstable/pod1-a",
+			systemd: "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_a.slice",
+		},
+		"best effort below a root": {
+			root: "/my-node/", uid: "1", class: v1.PodQOSBestEffort, cgroupfs: "/my-node/kubepods/besteffort/pod1",
+			systemd: "/my_node.slice/my_node-kubepods.slice/my_node-kubepods-besteffort.slice/my_node-kubepods-besteffort-pod1.slice",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			name := cgroup.PodName(cgroup.NodeName(cgroup.ParseName(test.root)), test.class, "")
+			name[len(name)-1] += test.uid
+			if got := name.Path(cgroup.DriverCgroupfs); got != test.cgroupfs {
+				t.Errorf("cgroupfs: got %s, want %s", got, test.cgroupfs)
+			}
+			if got := name.Path(cgroup.DriverSystemd); got != test.systemd {
+				t.Errorf("systemd: got %s, want %s", got, test.systemd)
+			}
+		})
+	}
+	if got := cgroup.ParseName("/").Path(cgroup.DriverSystemd); got != "/" {
+		t.Errorf("root: got %s, want /", got)
+	}
+	if got := cgroup.ParseName("/").Slice(); got != "-.slice" {
+		t.Errorf("root slice: got %s, want -.slice", got)
+	}
+}
+
+// Elements of one name must not share memory with those of another.
+func TestName_ChildCopies(t *testing.T) {
+	node := cgroup.NodeName(nil)
+	names := cgroup.PodNames(node, "x")
+	want := []cgroup.Name{{"kubepods", "podx"}, {"kubepods", "burstable", "podx"}, {"kubepods", "besteffort", "podx"}}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func list(cpu, memory string) v1.ResourceList {
+	values := v1.ResourceList{}
+	if cpu != "" {
+		values[v1.ResourceCPU] = resource.MustParse(cpu)
+	}
+	if memory != "" {
+		values[v1.ResourceMemory] = resource.MustParse(memory)
+	}
+	return values
+}
+
+func podWith(requests, limits v1.ResourceList) *v1.Pod {
+	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{
+		Name: "a", Resources: v1.ResourceRequirements{Requests: requests, Limits: limits},
+	}}}}
+}
+
+// CGR-11, CGR-13, CGR-14, CGR-16, CGR-17
+func TestCGR17_Settings(t *testing.T) {
+	host := cgroup.Host{HugePageSizes: []int64{2 << 20}}
+	hostV2 := cgroup.Host{V2: true}
+	huge := list("1", "64Mi")
+	huge["hugepages-2Mi"] = resource.MustParse("4Mi")
+	tests := map[string]struct {
+		host      cgroup.Host
+		resources cgroup.Resources
+		want      []cgroup.Setting
+	}{
+		"guaranteed, version 1": {host, cgroup.PodResources(podWith(huge, huge), 100), []cgroup.Setting{
+			{"cpu", "cpu.shares", "1024"},
+			{"cpu", "cpu.cfs_period_us", "100000"},
+			{"cpu", "cpu.cfs_quota_us", "100000"},
+			{"memory", "memory.limit_in_bytes", "67108864"},
+			{"pids", "pids.max", "100"},
+			{"hugetlb", "hugetlb.2MB.limit_in_bytes", "4194304"},
+		}},
+		"guaranteed, version 2": {hostV2, cgroup.PodResources(podWith(list("1", "64Mi"), list("1", "64Mi")), 0), []cgroup.Setting{
+			{"cpu", "cpu.weight", "39"},
+			{"cpu", "cpu.max", "100000 100000"},
+			{"memory", "memory.max", "67108864"},
+		}},
+		"burstable without memory limit": {hostV2, cgroup.PodResources(podWith(list("500m", "1Mi"), list("1m", "")), 0), []cgroup.Setting{
+			{"cpu", "cpu.weight", "20"},
+			{"cpu", "cpu.max", "1000 100000"},
+		}},
+		"best effort": {host, cgroup.PodResources(podWith(nil, nil), 0), []cgroup.Setting{
+			{"cpu", "cpu.shares", "2"},
+			{"hugetlb", "hugetlb.2MB.limit_in_bytes", "0"},
+		}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, test.resources.Settings(test.host)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCGR9_QOSResources(t *testing.T) {
+	pods := []*v1.Pod{
+		podWith(list("250m", ""), nil), podWith(list("1", ""), nil), podWith(nil, nil), podWith(list("2", "1Mi"), list("2", "1Mi")),
+	}
+	got := cgroup.QOSResources(v1.PodQOSBurstable, pods, []int64{2 << 20})
+	want := cgroup.Resources{CPUShares: new(int64(1280)), HugePages: map[int64]int64{2 << 20: 1 << 62}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("burstable (-want +got):\n%s", diff)
+	}
+	got = cgroup.QOSResources(v1.PodQOSBestEffort, pods, nil)
+	if *got.CPUShares != 2 {
+		t.Errorf("best effort: got %d shares, want 2", *got.CPUShares)
+	}
+}
+
+func TestCGR8_NodeResources(t *testing.T) {
+	available := list("1500m", "1Gi")
+	available[cgroup.ResourcePIDs] = resource.MustParse("1000")
+	available["ephemeral-storage"] = resource.MustParse("1Gi")
+	want := cgroup.Resources{
+		CPUShares: new(int64(1536)), Memory: new(int64(1 << 30)), PIDs: new(int64(1000)), HugePages: map[int64]int64{},
+	}
+	if diff := cmp.Diff(want, cgroup.NodeResources(available)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]cgroup.Setting(nil), cgroup.NodeResources(nil).Settings(cgroup.Host{})); diff != "" {
+		t.Errorf("CGR-18: values that were not computed (-want +got):\n%s", diff)
+	}
+}
+
+func TestSetting_IsApplied(t *testing.T) {
+	tests := map[string]struct {
+		setting cgroup.Setting
+		current string
+		want    bool
+	}{
+		"same":              {cgroup.Setting{"cpu", "cpu.shares", "2"}, "2\n", true},
+		"other":             {cgroup.Setting{"cpu", "cpu.shares", "2"}, "1024\n", false},
+		"rounded to pages":  {cgroup.Setting{"memory", "memory.max", "5000"}, "4096\n", true},
+		"rounded too far":   {cgroup.Setting{"memory", "memory.max", "9000"}, "4096\n", false},
+		"unlimited":         {cgroup.Setting{"memory", "memory.max", "5000"}, "max\n", false},
+		"shares not bytes":  {cgroup.Setting{"cpu", "cpu.shares", "5000"}, "4096", false},
+		"quota and period":  {cgroup.Setting{"cpu", "cpu.max", "max 100000"}, "max 100000\n", true},
+		"huge page limit 0": {cgroup.Setting{"hugetlb", "hugetlb.2MB.max", "0"}, "0\n", true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := test.setting.IsApplied(test.current, 4096); got != test.want {
+				t.Errorf("got %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+func TestMilliCPU(t *testing.T) {
+	for shares, want := range map[int64]int64{2: 2, 102: 100, 256: 250, 1024: 1000} {
+		if got := cgroup.MilliCPU(shares); got != want {
+			t.Errorf("%d shares: got %d, want %d", shares, got, want)
+		}
+	}
+}
