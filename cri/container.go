@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"path/filepath"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -154,8 +153,8 @@ func (s *containerStart) create(ctx context.Context, containers []*runtimeapi.Co
 	if err != nil {
 		return "", unmount, newStartError(reasonContainerConfig, err)
 	}
-	if err := s.createLogDir(filepath.Dir(s.logPath())); err != nil {
-		return "", unmount, newStartError(reasonContainerConfig, fmt.Errorf("create log directory of the container: %w", err))
+	if err := s.prepareLog(); err != nil {
+		return "", unmount, newStartError(reasonContainerConfig, err)
 	}
 	callCtx, cancel := withoutInterrupt(ctx)
 	defer cancel()
@@ -223,6 +222,9 @@ func (s *containerStart) checkStopSignal(ctx context.Context, id string, signal 
 // startCreated starts the created container. A container that fails to start is removed: the next attempt has the same
 // restart count.
 func (s *containerStart) startCreated(ctx context.Context, id string) error {
+	if err := s.prepareLog(); err != nil {
+		return newStartError(reasonRunContainer, err)
+	}
 	callCtx, cancel := withoutInterrupt(ctx)
 	defer cancel()
 	_, err := s.runtime.StartContainer(callCtx, &runtimeapi.StartContainerRequest{ContainerId: id})

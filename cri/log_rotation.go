@@ -79,10 +79,16 @@ func (r *Runtime) rotateLogOf(ctx context.Context, id string) error {
 	info, err := root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		// An earlier rotation was interrupted: the container still writes to the renamed log.
-		return r.reopenLog(ctx, id)
+		return r.reopenLog(ctx, id, root, name)
 	}
-	if err != nil || !info.Mode().IsRegular() || info.Size() < r.config.ContainerLogMaxSize {
+	if err != nil {
 		return err
+	}
+	if !info.Mode().IsRegular() {
+		return r.reopenLog(ctx, id, root, name) // planted: the container writes to a log without a name
+	}
+	if info.Size() < r.config.ContainerLogMaxSize {
+		return nil
 	}
 	// Leave room for the new log and the one that is rotated now.
 	if err := cleanRotatedLogs(ctx, root, name, r.config.ContainerLogMaxFiles-2); err != nil {
@@ -91,12 +97,24 @@ func (r *Runtime) rotateLogOf(ctx context.Context, id string) error {
 	return r.rotateLog(ctx, id, root, name)
 }
 
-func (r *Runtime) reopenLog(ctx context.Context, id string) error {
-	_, err := r.runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: id})
-	if isNotFound(err) {
-		return nil
+// reopenLog makes the runtime open the log again, and once more if something else was planted there meanwhile.
+func (r *Runtime) reopenLog(ctx context.Context, id string, root *os.Root, log string) error {
+	for range 2 {
+		if err := r.removePlantedLog(root, log); err != nil {
+			return err
+		}
+		_, err := r.runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: id})
+		if isNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if info, err := root.Lstat(log); err == nil && isSingleFile(info) {
+			return nil
+		}
 	}
-	return err
+	return fmt.Errorf("log %s was replaced while it was reopened", log)
 }
 
 // rotateLog renames the log and makes the runtime open a new one. The renamed log is compressed on the next rotation: the
@@ -112,7 +130,7 @@ func (r *Runtime) rotateLog(ctx context.Context, id string, root *os.Root, log s
 	if err := root.Rename(log, rotated); err != nil {
 		return err
 	}
-	err := r.reopenLog(ctx, id)
+	err := r.reopenLog(ctx, id, root, log)
 	if err == nil {
 		return nil
 	}
@@ -157,7 +175,11 @@ func cleanRotatedLogs(ctx context.Context, root *os.Root, log string, keep int) 
 		if strings.HasSuffix(file, compressedSuffix) {
 			continue
 		}
-		if err := compressLog(ctx, root, file); err != nil {
+		err := compressLog(ctx, root, file)
+		if errors.Is(err, errNotRegular) || errors.Is(err, unix.ELOOP) { // planted; must not stop the rotation
+			err = root.RemoveAll(file)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -180,7 +202,7 @@ func splitRotatedLogs(files []string, keep int) (kept, removed []string) {
 
 // compressLog replaces the file by a compressed copy. At any moment one of the two is complete.
 func compressLog(ctx context.Context, root *os.Root, name string) error {
-	source, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	source, err := openNoLinks(root, name)
 	if err != nil {
 		return err
 	}
@@ -190,7 +212,7 @@ func compressLog(ctx context.Context, root *os.Root, name string) error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file", name)
+		return fmt.Errorf("%s: %w", name, errNotRegular)
 	}
 	temporary := name + temporarySuffix
 	target, err := root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm())

@@ -6,6 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/heraldnode/herald/cri/criconfig"
 )
@@ -35,8 +38,66 @@ func (r *Runtime) createLogDir(dir string) error {
 	if err := root.MkdirAll(name, mode); err != nil {
 		return err
 	}
-	_, err = root.Stat(name) // an existing entry may be a link that leads elsewhere
-	return err
+	created, err := openNoLinks(root, name) // an existing entry may be a link that leads elsewhere
+	if err != nil {
+		return err
+	}
+	return created.Close()
+}
+
+// openNoLinks opens a file below root for reading. Unlike root.Open, it does not follow links to other files below root, which
+// are those of other pods, and a pipe does not block it.
+func openNoLinks(root *os.Root, name string) (*os.File, error) {
+	dir, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	path := filepath.Join(root.Name(), name)
+	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
+		Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return nil, &fs.PathError{Op: "openat2", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// removePlantedLog removes what is in the place of a log that the runtime is about to open, unless it is a log: the runtime
+// opens it by its path, follows links and appends to other files.
+func (r *Runtime) removePlantedLog(root *os.Root, log string) error {
+	info, err := root.Lstat(log)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || isSingleFile(info) {
+		return err
+	}
+	if err := root.RemoveAll(log); err != nil {
+		return err
+	}
+	r.config.Logger.Warn("Removed planted file in the place of a container log", "log", log, "mode", info.Mode().String())
+	return nil
+}
+
+// isSingleFile reports whether the entry is a regular file without another name.
+func isSingleFile(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return info.Mode().IsRegular() && ok && stat.Nlink == 1
+}
+
+// prepareLog prepares the place of the container's log. Runtimes open the log when they create or when they start the
+// container, so it precedes both.
+func (s *containerStart) prepareLog() error {
+	if err := s.createLogDir(filepath.Dir(s.logPath())); err != nil {
+		return fmt.Errorf("create log directory of the container: %w", err)
+	}
+	root, name, err := s.openLogRoot(s.logPath())
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return s.removePlantedLog(root, name)
 }
 
 func (s *containerStart) logPath() string {

@@ -286,6 +286,11 @@ func TestRotateLogs_NoLinksFollowed(t *testing.T) {
 		"rotated log is a link": func(c *loggingContainer, secret string) error {
 			return os.Symlink(secret+"/0.log", filepath.Join(c.dir, "0.log.19991231-235959"))
 		},
+		"rotated log is a link to another pod's": func(c *loggingContainer, _ string) error {
+			other := filepath.Join(filepath.Dir(filepath.Dir(c.dir)), "other")
+			c.writeFile(other, "another pod's secret")
+			return os.Symlink("../../other", filepath.Join(c.dir, "0.log.19991231-235959"))
+		},
 		"temporary file is a link": func(c *loggingContainer, secret string) error {
 			return os.Symlink(secret+"/0.log", filepath.Join(c.dir, "0.log.19991231-235959.tmp"))
 		},
@@ -332,6 +337,71 @@ func TestRotateLogs_NoLinksFollowed(t *testing.T) {
 			}, smallLogs)
 		})
 	}
+}
+
+// The runtime opens a log by its path and follows links there.
+func TestStartContainer_PlantedLog(t *testing.T) {
+	plants := map[string]func(log, secret string) error{
+		"link":          func(log, secret string) error { return os.Symlink(secret, log) },
+		"dangling link": func(log, secret string) error { return os.Symlink(secret+"-new", log) },
+		"hard link":     func(log, secret string) error { return os.Link(secret, log) },
+	}
+	for name, plant := range plants {
+		for _, method := range []string{"RunPodSandbox", "CreateContainer"} { // planted after this call
+			t.Run(name+" after "+method, func(t *testing.T) {
+				inBubble(t, func(h *harness) {
+					secret, log := filepath.Join(h.root, "secret/file"), filepath.Join(h.root, "logs/prod_shop_uid-1/web/0.log")
+					h.writeFile(secret, "the node's secret")
+					h.fake.inject(method, func(_ context.Context, execute func() (any, error)) (any, error) {
+						response, err := execute()
+						h.mkdir(filepath.Dir(log))
+						return response, errors.Join(err, plant(log, secret))
+					})
+					c := h.startLogging()
+					c.write("line")
+					c.wantLogs(map[string]string{"0.log": "line"})
+					h.wantSecret(secret)
+				})
+			})
+		}
+	}
+}
+
+// wantSecret checks that the file is unchanged, is no log, and that nothing was created next to it.
+func (h *harness) wantSecret(secret string) {
+	h.Helper()
+	if content, err := os.ReadFile(secret); string(content) != "the node's secret" {
+		h.Errorf("got secret %q, %v", content, err)
+	}
+	if files := listFiles(h.T, filepath.Dir(secret)); len(files) != 1 {
+		h.Errorf("got files next to the secret: %v", files)
+	}
+}
+
+func TestRotateLogs_PlantedLog(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		c, secret := h.startLogging(), filepath.Join(h.root, "secret/file")
+		log := filepath.Join(c.dir, "0.log")
+		h.writeFile(secret, "the node's secret")
+		c.write("first line")
+		h.fake.inject("ReopenContainerLog", func(_ context.Context, execute func() (any, error)) (any, error) {
+			if err := os.Symlink(secret, log); err != nil {
+				return nil, err
+			}
+			return execute()
+		})
+		c.rotate()
+		c.write("second line")
+		c.wantLogs(map[string]string{"0.log": "second line", "0.log.20000101-000000": "first line"})
+
+		if err := errors.Join(os.Remove(log), os.Symlink(secret, log)); err != nil {
+			h.Fatal(err)
+		}
+		c.rotate()
+		c.write("third line")
+		c.wantLogs(map[string]string{"0.log": "third line", "0.log.20000101-000000": "first line"})
+		h.wantSecret(secret)
+	}, smallLogs)
 }
 
 func TestCreateLogDir_NoLinksFollowed(t *testing.T) {

@@ -2,6 +2,7 @@ package cri
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -93,6 +94,8 @@ func readMessageFile(path string) string {
 	return string(content)
 }
 
+var errNotRegular = errors.New("not a regular file")
+
 // readEnd reads at most size bytes from the end of a regular file. The caller opens it with O_NONBLOCK, so that a pipe does
 // not block.
 func readEnd(file *os.File, size int) ([]byte, error) {
@@ -101,7 +104,7 @@ func readEnd(file *os.File, size int) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New(file.Name() + " is not a regular file")
+		return nil, fmt.Errorf("%s: %w", file.Name(), errNotRegular)
 	}
 	if _, err := file.Seek(max(0, info.Size()-int64(size)), io.SeekStart); err != nil {
 		return nil, err
@@ -116,7 +119,7 @@ func (r *Runtime) readLogTail(path string) (string, error) {
 		return "", err
 	}
 	defer root.Close()
-	file, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	file, err := openNoLinks(root, name)
 	if err != nil {
 		return "", err
 	}

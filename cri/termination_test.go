@@ -1,6 +1,7 @@
 package cri_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -105,6 +106,12 @@ func TestTerminationMessage_NoLinksFollowed(t *testing.T) {
 		"link":      {func(path, outside string) error { return os.Symlink(outside+"/0.log", path) }, false, "too many levels"},
 		"pipe":      {func(path, _ string) error { return syscall.Mkfifo(path, 0o600) }, false, "not a regular file"},
 		"directory": {func(path, _ string) error { return os.Mkdir(path, 0o700) }, false, "not a regular file"},
+		"log linked to another pod's": {
+			func(path, _ string) error {
+				other := filepath.Join(filepath.Dir(filepath.Dir(path)), "other")
+				return errors.Join(os.Mkdir(path, 0o700), os.WriteFile(other, []byte(criLog("F "+secret)), 0o600), os.Symlink("../../other", path+"/0.log"))
+			}, true, "Error on reading termination message from logs",
+		},
 		"linked log directory": {
 			func(path, outside string) error { return os.Symlink(outside, path) }, true, "Error on reading termination message from logs",
 		},

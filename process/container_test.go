@@ -270,6 +270,15 @@ func TestReopenContainerLog(t *testing.T) {
 	if _, err := os.Stat(log); !os.IsNotExist(err) {
 		t.Fatalf("log exists before ReopenContainerLog: %v", err)
 	}
+	if err := os.Symlink(log+".planted", log); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.ReopenContainerLog(h.ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: id}); err == nil {
+		t.Error("ReopenContainerLog followed a link")
+	}
+	if err := os.Remove(log); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := h.ReopenContainerLog(h.ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: id}); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -39,8 +40,9 @@ func newLogWriter(path string) (*logWriter, error) {
 	return &logWriter{path: path, file: file}, err
 }
 
+// openLogFile does not follow a link in the place of the log, and a pipe there does not block it.
 func openLogFile(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+	return os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o640)
 }
 
 // copy logs the stream until its end. If the log cannot be written, lines are lost, but the container is never blocked.
