@@ -107,7 +107,7 @@ func (h *harness) onlyContainer() observed.Container {
 func (h *harness) waitForExit() observed.Container {
 	h.Helper()
 	var newest observed.Container
-	h.eventually(func() error {
+	heraldtest.Eventually(h.T, func() error {
 		newest = h.inspect().Containers[0]
 		if newest.State != observed.Exited {
 			return fmt.Errorf("container %s is %v", newest.ID, newest.State)
@@ -123,7 +123,7 @@ func (h *harness) waitForExit() observed.Container {
 // waitForOutput waits until the container has logged a line. Its program handles signals by then.
 func (h *harness) waitForOutput() {
 	h.Helper()
-	h.eventually(func() error {
+	heraldtest.Eventually(h.T, func() error {
 		for _, dir := range h.logDirs() {
 			log, err := os.ReadFile(filepath.Join(dir, containerName, "0.log"))
 			if err == nil && bytes.HasSuffix(log, []byte("\n")) {
@@ -132,26 +132,6 @@ func (h *harness) waitForOutput() {
 		}
 		return errors.New("container has not logged a line")
 	})
-}
-
-// eventually calls condition until it returns nil, for at most timeout.
-func (h *harness) eventually(condition func() error) {
-	h.Helper()
-	ctx, cancel := context.WithTimeout(h.Context(), timeout)
-	defer cancel()
-	retry := time.NewTicker(20 * time.Millisecond)
-	defer retry.Stop()
-	for {
-		err := condition()
-		if err == nil {
-			return
-		}
-		select {
-		case <-retry.C:
-		case <-ctx.Done():
-			h.Fatal(errors.Join(ctx.Err(), err))
-		}
-	}
 }
 
 // logDirs returns the log directories of the pod.

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/internal/wakeup"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
@@ -85,7 +86,7 @@ func testExitMessageFromLog(h *harness) {
 	h.container().TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError
 	h.run(h.Programs.PrintFile("/nowhere")) // prints an error and fails
 	h.waitForExit()
-	h.eventually(func() error { // the log may be written after the exit
+	heraldtest.Eventually(h.T, func() error { // the log may be written after the exit
 		if container := h.onlyContainer(); !strings.Contains(container.Exit.Message, "/nowhere") {
 			return errors.New("termination message is " + container.Exit.Message)
 		}
@@ -209,7 +210,7 @@ func testWatch(h *harness) {
 	}()
 	container := h.run(h.Programs.Wait)
 	// The watch may start after the container. Stopping the container is another change.
-	h.eventually(func() error {
+	heraldtest.Eventually(h.T, func() error {
 		select {
 		case err := <-done:
 			if errors.Is(err, errors.ErrUnsupported) {
@@ -235,7 +236,7 @@ func testServerRestart(h *harness) {
 	if err := h.Restart(); err != nil {
 		h.Fatal(err)
 	}
-	h.eventually(func() error {
+	heraldtest.Eventually(h.T, func() error {
 		_, err := h.Runtime.InspectPod(h.Context(), h.uid())
 		return err
 	})
