@@ -49,8 +49,8 @@ func WithContainers(containers ...v1.Container) func(*v1.Pod) {
 const EventuallyTimeout = 2 * time.Minute
 
 // Eventually calls condition until it returns nil, and fails the test with its last error after EventuallyTimeout.
-func Eventually(t testing.TB, condition func() error) {
-	t.Helper()
+func Eventually(tb testing.TB, condition func() error) {
+	tb.Helper()
 	deadline := time.Now().Add(EventuallyTimeout)
 	for {
 		err := condition()
@@ -58,11 +58,11 @@ func Eventually(t testing.TB, condition func() error) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("condition not met within %v: %v", EventuallyTimeout, err)
+			tb.Fatalf("condition not met within %v: %v", EventuallyTimeout, err)
 		}
 		select {
-		case <-t.Context().Done():
-			t.Fatalf("test ended while waiting: %v", err)
+		case <-tb.Context().Done():
+			tb.Fatalf("test ended while waiting: %v", err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
