@@ -20,48 +20,73 @@ import (
 )
 
 // RemovePod removes everything of a pod whose containers have exited: containers, sandboxes, logs, hosts file, termination
-// messages and cgroup. It removes nothing and returns an error if a container runs.
+// messages and cgroup. It removes nothing and returns an error if a container runs. If only records of the runtime are left,
+// the error reports true by OnlyRecordsLeft (A8).
 func (r *Runtime) RemovePod(ctx context.Context, uid podid.UID) error {
 	if uid == "" || strings.ContainsAny(string(uid), `/*?[\`) { // it becomes part of paths and patterns
 		return fmt.Errorf("cri: remove pod %q: invalid UID", uid)
 	}
-	err := r.removeFromRuntime(ctx, uid)
-	if err == nil {
-		err = errors.Join(r.removePodFiles(uid), r.removeCgroups(ctx, uid))
-	}
+	containers, err := r.stoppedContainers(ctx, uid)
 	if err != nil {
 		return fmt.Errorf("cri: remove pod %s: %w", uid, err)
+	}
+	recordsErr := r.removeRecords(ctx, uid, containers)
+	if err = r.removeCgroups(ctx, uid); recordsErr == nil {
+		err = errors.Join(r.removePodFiles(uid), err)
+	}
+	switch {
+	case err != nil || ctx.Err() != nil:
+		return fmt.Errorf("cri: remove pod %s: %w", uid, errors.Join(recordsErr, err))
+	case recordsErr != nil:
+		return &recordsLeftError{fmt.Errorf("cri: remove pod %s: %w", uid, recordsErr)}
 	}
 	return nil
 }
 
-func (r *Runtime) removeFromRuntime(ctx context.Context, uid podid.UID) error {
+// recordsLeftError is the error of RemovePod if only stopped containers and sandboxes could not be removed.
+type recordsLeftError struct{ error }
+
+func (e *recordsLeftError) Unwrap() error { return e.error }
+
+// OnlyRecordsLeft reports that the pod holds nothing but records in the runtime.
+func (e *recordsLeftError) OnlyRecordsLeft() bool { return true }
+
+// stoppedContainers returns the pod's containers, or an error if one runs.
+func (r *Runtime) stoppedContainers(ctx context.Context, uid podid.UID) ([]*runtimeapi.Container, error) {
 	containers, err := r.listContainers(ctx, uid)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var ids []string
 	for _, container := range containers {
 		if container.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
-			return fmt.Errorf("container %s is running", container.GetMetadata().GetName())
+			return nil, fmt.Errorf("container %s is running", container.GetMetadata().GetName())
+		}
+	}
+	return containers, nil
+}
+
+// removeRecords removes the stopped containers and the sandboxes. A container that cannot be removed keeps its sandbox and
+// delays no other.
+func (r *Runtime) removeRecords(ctx context.Context, uid podid.UID, containers []*runtimeapi.Container) error {
+	var ids []string
+	var errs []error
+	inUse := map[string]bool{} // sandboxes whose containers could not be removed
+	for _, container := range containers {
+		if err := r.removeContainer(ctx, container.Id); err != nil {
+			errs = append(errs, err)
+			inUse[container.PodSandboxId] = true
+			continue
 		}
 		ids = append(ids, container.Id)
 	}
-	for _, id := range ids {
-		if err := r.removeContainer(ctx, id); err != nil {
-			return err
-		}
-	}
 	sandboxes, err := r.listSandboxes(ctx, uid)
-	if err != nil {
-		return err
-	}
+	errs = append(errs, err)
 	for _, sandbox := range sandboxes {
-		if err := r.removeSandbox(ctx, sandbox.Id); err != nil {
-			return err
+		if !inUse[sandbox.Id] {
+			errs = append(errs, r.removeSandbox(ctx, sandbox.Id))
 		}
 	}
-	return r.unlinkLogs(ids)
+	return errors.Join(append(errs, r.unlinkLogs(ids))...)
 }
 
 // removeContainer removes a container that does not run. It returns nil if the container does not exist.

@@ -1,13 +1,16 @@
 package cri_test
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/cri"
+	"github.com/heraldnode/herald/podid"
 )
 
 func TestRemovePod(t *testing.T) {
@@ -52,4 +55,35 @@ func TestRemovePod(t *testing.T) {
 			h.Error("UID is a path: got no error")
 		}
 	}, func(config *cri.Config) { config.ContainerLogDir = links })
+}
+
+// A8: a container that cannot be removed delays neither the others nor the pod's cgroup.
+func TestRemovePod_ContainerBusy(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		pod := newPod()
+		container := h.startPod(pod)
+		h.fake.exit(container.ID.ID, 0)
+		h.fake.inject("RemoveContainer", fails(codes.Unknown, "device or resource busy"))
+		uid := podid.UID(pod.UID)
+		err := h.RemovePod(h.Context(), uid)
+		var typed interface{ OnlyRecordsLeft() bool }
+		if !errors.As(err, &typed) || !typed.OnlyRecordsLeft() || !strings.Contains(err.Error(), "device or resource busy") {
+			h.Errorf("got error %v, want one that only records are left", err)
+		}
+		if err := h.RemovePod(h.Context(), uid); err != nil {
+			h.Errorf("second attempt: got error %v", err)
+		}
+		if inspected := h.inspect(pod); len(inspected.Containers)+len(inspected.Sandboxes) > 0 {
+			h.Errorf("got %+v, want nothing", inspected)
+		}
+
+		container = h.startPod(pod)
+		h.fake.inject("ListContainers", fails(codes.Unavailable, "down"))
+		if err := h.RemovePod(h.Context(), uid); err == nil || errors.As(err, &typed) {
+			h.Errorf("runtime down: got error %v, want one without the hint", err)
+		}
+		if err := h.RemovePod(h.Context(), uid); err == nil || errors.As(err, &typed) {
+			h.Errorf("container %s running: got error %v, want one without the hint", container.Name, err)
+		}
+	})
 }

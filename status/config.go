@@ -43,7 +43,7 @@ type DeletionSafety interface {
 	// PodCouldHaveRunningContainers reports whether a container of the pod is running or may still be started. No
 	// terminal phase is sent while it is true (SM-67).
 	PodCouldHaveRunningContainers(uid podid.UID) bool
-	// PodResourcesAreReclaimed reports whether the API object may be deleted: containers are removed, volumes and
+	// PodResourcesAreReclaimed reports whether the API object may be deleted: containers are stopped, volumes and
 	// cgroups are cleaned up (SM-76).
 	PodResourcesAreReclaimed(pod *v1.Pod, status *v1.PodStatus) bool
 }

@@ -33,7 +33,9 @@ type Runtime interface {
 	StopContainer(ctx context.Context, pod *v1.Pod, stop plan.Stop) error
 	// StopSandbox stops what still runs in the sandbox and releases its network. It is idempotent.
 	StopSandbox(ctx context.Context, id string) error
-	// RemovePod removes everything that the runtime holds of a pod whose containers have exited.
+	// RemovePod removes everything that the runtime holds of a pod whose containers have exited. An error may report by
+	// OnlyRecordsLeft() bool that nothing is left but records of stopped containers. They do not delay the deletion of the
+	// API object, and their removal is retried (A8).
 	RemovePod(ctx context.Context, uid podid.UID) error
 }
 

@@ -34,6 +34,8 @@ type record struct {
 	orphaned   bool               // no source wants the pod
 	err        error              // error of the last iteration
 	finishedAt time.Time          // last transition to Finished
+	// onlyRecords reports that the pod holds nothing but records of stopped containers, which the runtime fails to remove.
+	onlyRecords bool
 }
 
 // syncState is carried over from one sync iteration to the next.
@@ -333,7 +335,7 @@ func (w *Workers) restart(r *record) {
 		return
 	}
 	w.metrics.restarts.WithLabelValues(staticLabel(r.lifecycle.Recreated)).Inc()
-	r.addedAt, r.admission, r.orphaned = time.Now(), admission{}, false
+	r.addedAt, r.admission, r.orphaned, r.onlyRecords = time.Now(), admission{}, false, false
 	r.state = syncState{minObserved: r.addedAt}
 	w.transitionLocked(r, r.lifecycle.Restart())
 }

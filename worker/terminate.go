@@ -182,25 +182,47 @@ func (w *Workers) cleanUp(ctx context.Context, iter *iteration) result {
 	if iter.shouldPublish(snap) {
 		w.publishEnd(iter, snap)
 	}
+	var removeErr error
 	removesContent := iter.lifecycle.ShouldRemoveContent()
 	if removesContent {
-		if err := w.removeContent(ctx, iter); err != nil {
-			return w.retry(iter, err)
+		if removeErr = w.removeContent(ctx, iter); removeErr != nil && !isOnlyRecords(removeErr) {
+			return w.retry(iter, removeErr)
 		}
 	}
 	if err := w.unmount(ctx, iter); err != nil {
-		return w.retry(iter, err)
+		return w.retry(iter, errors.Join(removeErr, err))
 	}
-	w.completeTerminated(iter, removesContent)
-	return result{}
+	return w.completeRemoval(iter, removesContent, removeErr)
 }
 
 // remove removes what the runtime kept of a finished pod that was deleted since.
 func (w *Workers) remove(ctx context.Context, iter *iteration) result {
-	if err := w.removeContent(ctx, iter); err != nil {
+	err := w.removeContent(ctx, iter)
+	if err != nil && !isOnlyRecords(err) {
 		return w.retry(iter, err)
 	}
-	w.completeTerminated(iter, true)
+	return w.completeRemoval(iter, true, err)
+}
+
+// isOnlyRecords reports whether nothing of the pod is left but records of stopped containers.
+func isOnlyRecords(err error) bool {
+	var typed interface{ OnlyRecordsLeft() bool }
+	return errors.As(err, &typed) && typed.OnlyRecordsLeft()
+}
+
+// completeRemoval finishes a pod whose resources are released. If records are left in the runtime, the API object may be
+// deleted all the same, and the removal is retried (A8).
+func (w *Workers) completeRemoval(iter *iteration, removesContent bool, removeErr error) result {
+	w.mu.Lock()
+	isKnown := iter.onlyRecords
+	iter.onlyRecords = removeErr != nil
+	w.mu.Unlock()
+	if removeErr == nil || !isKnown {
+		w.completeTerminated(iter, removesContent && removeErr == nil)
+	}
+	if removeErr != nil {
+		return w.retry(iter, removeErr)
+	}
 	return result{}
 }
 
@@ -211,8 +233,7 @@ func (w *Workers) completeTerminated(iter *iteration, contentRemoved bool) {
 	w.config.Statuses.TerminatePod(iter.lifecycle.Pod)
 }
 
-// removeContent removes containers, sandboxes and logs, and waits for an observation that confirms it. Only then may the API
-// object be deleted (SM-76).
+// removeContent removes containers, sandboxes and logs, and waits for an observation that confirms it (SM-76).
 func (w *Workers) removeContent(ctx context.Context, iter *iteration) error {
 	if err := w.config.Runtime.RemovePod(ctx, iter.uid); err != nil {
 		return fmt.Errorf("remove pod %s: %w", iter.identity(), err)

@@ -446,3 +446,60 @@ func TestTerminate_ContainerStartsDuringCleanUp(t *testing.T) {
 		h.wantStage(web, "finished")
 	})
 }
+
+// recordsLeftError is a removal error of a pod that holds nothing but records of stopped containers.
+type recordsLeftError struct{ error }
+
+func (recordsLeftError) OnlyRecordsLeft() bool { return true }
+
+// A8: a container that cannot be removed does not hold the API object; its removal is retried.
+func TestSM76_RemovalFails(t *testing.T) { // PW-40
+	script := map[string]fakeruntime.Script{"running": {}, "completed": {RunDuration: time.Second}}
+	for name := range script {
+		t.Run(name, func(t *testing.T) {
+			checker := &statusChecker{}
+			runWith(t, func(config *worker.Config) { checker.Statuses = config.Statuses; config.Statuses = checker }, func(h *harness) {
+				checker.isReclaimed = func(pod *v1.Pod) bool { return h.PodResourcesAreReclaimed(pod, nil) }
+				h.runtime.SetScript("app", script[name])
+				web := newAPIPod("web", withRestartPolicy(v1.RestartPolicyNever))
+				h.create(web)
+				h.advance(2 * time.Second)
+				heal := h.runtime.Inject(fakeruntime.Method("RemovePod"),
+					fakeruntime.Fault{Err: recordsLeftError{errors.New("device or resource busy")}})
+				deleted := h.delete(web, 1)
+				h.wantStage(web, "finished")
+				checker.mu.Lock()
+				last := len(checker.results) > 0 && checker.results[len(checker.results)-1]
+				checker.mu.Unlock()
+				if !h.PodResourcesAreReclaimed(deleted, nil) || !last || h.volumes.has(web.UID) {
+					h.Fatal("PodResourcesAreReclaimed: got false or a mounted volume, want a deletable pod")
+				}
+				h.pods.RemovePod(deleted)
+				h.housekeep()
+				h.advance(5 * time.Minute)
+				if got := h.runtime.CallCount("RemovePod"); got < 20 || got > 50 {
+					h.Errorf("got %d attempts in 5m, want 20 to 50", got)
+				}
+				heal()
+				h.advance(20 * time.Second)
+				h.housekeep()
+				h.wantRuntimePods(0)
+				h.wantWorkers(0)
+			})
+		})
+	}
+}
+
+func TestSM76_RemovalFailsWithResourcesHeld(t *testing.T) { // A8
+	run(t, func(h *harness) {
+		web := newAPIPod("web")
+		h.create(web)
+		h.runtime.Inject(fakeruntime.Method("RemovePod"), fakeruntime.Fault{Err: errFake})
+		deleted := h.delete(web, 1)
+		h.advance(time.Minute)
+		h.wantStage(web, "terminated")
+		if h.PodResourcesAreReclaimed(deleted, nil) {
+			h.Error("PodResourcesAreReclaimed: got true, want false")
+		}
+	})
+}

@@ -264,14 +264,21 @@ func (w *Workers) PodCouldHaveRunningContainers(uid podid.UID) bool {
 }
 
 // PodResourcesAreReclaimed reports whether nothing of the pod is left on the node: the pod is finished, which implies that
-// its volumes are unmounted, and the runtime holds nothing of it (SM-76).
+// its volumes are unmounted, and the runtime holds nothing of it (SM-76) except records that it fails to remove (A8).
 func (w *Workers) PodResourcesAreReclaimed(pod *v1.Pod, _ *v1.PodStatus) bool {
 	uid := podid.UID(pod.UID)
 	if !w.IsFinished(uid) {
 		return false
 	}
 	cached := w.config.PodCache.Get(uid)
-	return len(cached.Containers) == 0 && len(cached.Sandboxes) == 0
+	return len(cached.Containers) == 0 && len(cached.Sandboxes) == 0 || !cached.Running() && w.hasOnlyRecords(uid)
+}
+
+func (w *Workers) hasOnlyRecords(uid podid.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r, found := w.records[uid]
+	return found && r.onlyRecords
 }
 
 // IsFinished reports whether the pod needs nothing of the node any more (PW-41, PW-42).
