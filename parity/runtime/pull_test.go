@@ -23,30 +23,31 @@ import (
 	"github.com/heraldnode/herald/plan"
 )
 
-// store is a registry that lets in whoever has the password; "" lets in everybody.
-type store struct {
-	host   string
-	inside http.Handler
+// fakeRegistry is an image registry.
+type fakeRegistry struct {
+	host    string
+	handler http.Handler // without authentication
 }
 
-func newStore(t *testing.T, password string) *store {
+// newRegistry starts a registry that requires the password; "" means no authentication.
+func newRegistry(t *testing.T, password string) *fakeRegistry {
 	t.Helper()
-	s := &store{inside: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
+	s := &fakeRegistry{handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, given, _ := r.BasicAuth(); given != password {
-			w.Header().Set("WWW-Authenticate", `Basic realm="store"`)
+			w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		s.inside.ServeHTTP(w, r)
+		s.handler.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
 	s.host = strings.TrimPrefix(server.URL, "http://")
 	return s
 }
 
-// push puts an image there that can only be pulled, and returns its name without a tag.
-func (s *store) push(t *testing.T, repository string) string {
+// push pushes an image without a program, and returns its name without a tag.
+func (s *fakeRegistry) push(t *testing.T, repository string) string {
 	t.Helper()
 	image, err := random.Image(1024, 1)
 	if err != nil {
@@ -68,24 +69,27 @@ func (s *store) push(t *testing.T, repository string) string {
 	return s.host + "/" + repository
 }
 
-// send goes past the door.
-func (s *store) send(t *testing.T, method, target, kind string, body []byte) {
+// send bypasses the authentication.
+func (s *fakeRegistry) send(t *testing.T, method, target, kind string, body []byte) {
 	t.Helper()
 	request := httptest.NewRequestWithContext(t.Context(), method, target, bytes.NewReader(body))
 	request.Header.Set("Content-Type", kind)
-	answer := httptest.NewRecorder()
-	s.inside.ServeHTTP(answer, request)
-	if answer.Code != http.StatusCreated {
-		t.Fatalf("%s %s: %d %s", method, target, answer.Code, answer.Body)
+	response := httptest.NewRecorder()
+	s.handler.ServeHTTP(response, request)
+	if response.Code != http.StatusCreated {
+		t.Fatalf("%s %s: %d %s", method, target, response.Code, response.Body)
 	}
 }
 
-// told notes events as "Reason: Message".
-type told struct{ lines chan string }
+// fakeRecorder records events as "Reason: Message".
+type fakeRecorder struct{ lines chan string }
 
-func (e told) Event(_ runtime.Object, _, reason, message string) { e.lines <- reason + ": " + message }
+func (e fakeRecorder) Event(_ runtime.Object, _, reason, message string) {
+	e.lines <- reason + ": " + message
+}
 
-func (e told) all() string {
+// drain returns and forgets the recorded events.
+func (e fakeRecorder) drain() string {
 	var all []string
 	for len(e.lines) > 0 {
 		all = append(all, <-e.lines)
@@ -96,29 +100,28 @@ func (e told) all() string {
 type pullSecrets map[string]*v1.Secret
 
 func (s pullSecrets) GetSecret(_ context.Context, _, name string) (*v1.Secret, error) {
-	if found := s[name]; found != nil {
-		return found, nil
+	if secret := s[name]; secret != nil {
+		return secret, nil
 	}
 	return nil, errors.New("not found")
 }
 
-func pullSecret(host, password string) *v1.Secret {
+func newPullSecret(host, password string) *v1.Secret {
 	content := `{"auths": {"` + host + `": {"username": "ann", "password": "` + password + `"}}}`
 	return &v1.Secret{Type: v1.SecretTypeDockerConfigJson, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(content)}}
 }
 
-// reasonOf is the reason that status.waiting shows.
-func reasonOf(err error) string {
-	var said interface{ WaitingReason() string }
-	if errors.As(err, &said) {
-		return said.WaitingReason()
+// waitingReason returns the reason that status.waiting shows for the error.
+func waitingReason(err error) string {
+	var withReason interface{ WaitingReason() string }
+	if errors.As(err, &withReason) {
+		return withReason.WaitingReason()
 	}
 	return ""
 }
 
-// startOf asks for the image, in a sandbox that is there or made. The images here have no program: what was pulled fails
-// only then.
-func startOf(t *testing.T, r *cri.Runtime, pod *v1.Pod, image string, policy v1.PullPolicy) error {
+// startWithImage starts a container with the image. The images have no program, so the start fails after the pull at the latest.
+func startWithImage(t *testing.T, r *cri.Runtime, pod *v1.Pod, image string, policy v1.PullPolicy) error {
 	t.Helper()
 	pod.Spec.Containers[0].Image, pod.Spec.Containers[0].ImagePullPolicy = image, policy
 	sandbox, err := r.StartSandbox(t.Context(), pod, 0)
@@ -128,15 +131,15 @@ func startOf(t *testing.T, r *cri.Runtime, pod *v1.Pod, image string, policy v1.
 	return r.StartContainer(t.Context(), pod, sandbox, plan.Start{Container: &pod.Spec.Containers[0]})
 }
 
-func TestImagesArePulledFromARealRegistry(t *testing.T) {
+func TestRuntime_PullImage(t *testing.T) {
 	c := containerd.ForTest(t)
-	events := told{make(chan string, 100)}
-	open, locked := newStore(t, ""), newStore(t, "hush")
+	events := fakeRecorder{make(chan string, 100)}
+	open, locked := newRegistry(t, ""), newRegistry(t, "hush")
 	r, _ := newRuntime(t, c, func(config *cri.Config) {
 		config.Events = events
-		config.Secrets = pullSecrets{"good": pullSecret(locked.host, "hush"), "bad": pullSecret(locked.host, "guess")}
+		config.Secrets = pullSecrets{"good": newPullSecret(locked.host, "hush"), "bad": newPullSecret(locked.host, "guess")}
 	})
-	free, secret := open.push(t, "free"), locked.push(t, "team/secret")
+	public, private := open.push(t, "public"), locked.push(t, "team/private")
 	cases := []struct {
 		name, image string
 		policy      v1.PullPolicy
@@ -144,37 +147,37 @@ func TestImagesArePulledFromARealRegistry(t *testing.T) {
 		pulled      bool
 		event       string
 	}{
-		{"open to all", free, v1.PullIfNotPresent, nil, true, `Pulled: Successfully pulled image "` + free + `" in `},
-		{"there already", free, v1.PullIfNotPresent, nil, true, `Pulled: Container image "` + free + `" already present on machine`},
-		{"not in the registry", free + ":none", v1.PullAlways, nil, false, `Failed: Failed to pull image "` + free + `:none": `},
-		{"locked", secret, v1.PullAlways, nil, false, `Failed: Failed to pull image "` + secret + `": `},
-		{"locked, with a wrong key", secret, v1.PullAlways, []string{"bad"}, false, "Failed: Error: ErrImagePull"},
-		{"locked, with no such key", secret, v1.PullAlways, []string{"absent"}, false, "FailedToRetrieveImagePullSecret: "},
-		{"locked, with a wrong and a right key", secret, v1.PullAlways, []string{"bad", "good"}, true, " bytes."},
+		{"public", public, v1.PullIfNotPresent, nil, true, `Pulled: Successfully pulled image "` + public + `" in `},
+		{"already present", public, v1.PullIfNotPresent, nil, true, `Pulled: Container image "` + public + `" already present on machine`},
+		{"unknown tag", public + ":none", v1.PullAlways, nil, false, `Failed: Failed to pull image "` + public + `:none": `},
+		{"private without secret", private, v1.PullAlways, nil, false, `Failed: Failed to pull image "` + private + `": `},
+		{"private with wrong secret", private, v1.PullAlways, []string{"bad"}, false, "Failed: Error: ErrImagePull"},
+		{"private with missing secret", private, v1.PullAlways, []string{"absent"}, false, "FailedToRetrieveImagePullSecret: "},
+		{"private with wrong and right secret", private, v1.PullAlways, []string{"bad", "good"}, true, " bytes."},
 	}
-	for _, test := range cases { // in this order: the node remembers images
+	for _, test := range cases { // in this order: the node keeps images
 		t.Run(test.name, func(t *testing.T) {
 			pod := newPod("pause")
-			for _, one := range test.secrets {
-				pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, v1.LocalObjectReference{Name: one})
+			for _, name := range test.secrets {
+				pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, v1.LocalObjectReference{Name: name})
 			}
-			err := startOf(t, r, pod, test.image, test.policy)
-			if pulled := reasonOf(err) == "RunContainerError"; pulled != test.pulled || (!pulled && reasonOf(err) != "ErrImagePull") {
-				t.Errorf("it ended with %s: %v", reasonOf(err), err)
+			err := startWithImage(t, r, pod, test.image, test.policy)
+			if pulled := waitingReason(err) == "RunContainerError"; pulled != test.pulled || (!pulled && waitingReason(err) != "ErrImagePull") {
+				t.Errorf("got %s: %v; want pulled=%v", waitingReason(err), err, test.pulled)
 			}
-			if heard := events.all(); !strings.Contains(heard, test.event) {
-				t.Errorf("no event %q in:\n%s", test.event, heard)
+			if recorded := events.drain(); !strings.Contains(recorded, test.event) {
+				t.Errorf("got events:\n%s\nwant %q", recorded, test.event)
 			}
 			if err != nil && strings.Contains(err.Error(), "hush") {
-				t.Error("a password is shown")
+				t.Error("the error contains a password")
 			}
 			if !test.pulled {
-				if err := startOf(t, r, pod, test.image, test.policy); reasonOf(err) != "ImagePullBackOff" {
-					t.Errorf("at once again it ended with %s: %v", reasonOf(err), err)
+				if err := startWithImage(t, r, pod, test.image, test.policy); waitingReason(err) != "ImagePullBackOff" {
+					t.Errorf("second attempt: got %s: %v; want ImagePullBackOff", waitingReason(err), err)
 				}
 			}
 			remove(t, r, pod)
-			events.all()
+			events.drain()
 		})
 	}
 }

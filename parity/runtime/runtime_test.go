@@ -1,20 +1,23 @@
-// Package runtime_test holds the runtime's side of pods against a real containerd.
+// Package runtime_test tests package cri with a real containerd.
 package runtime_test
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/heraldtest/runtimesuite"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/parity/containerd"
@@ -22,7 +25,8 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-func newRuntime(t *testing.T, c *containerd.Containerd, change ...func(*cri.Config)) (*cri.Runtime, cri.Config) {
+// newRuntime returns a runtime for the containerd that is closed when the test ends.
+func newRuntime(t *testing.T, c *containerd.Containerd, mutate ...func(*cri.Config)) (*cri.Runtime, cri.Config) {
 	t.Helper()
 	config := cri.Config{
 		Endpoint:    c.Endpoint(),
@@ -30,8 +34,8 @@ func newRuntime(t *testing.T, c *containerd.Containerd, change ...func(*cri.Conf
 		Root:        filepath.Join(c.Dir(), "pods"),
 		LogDir:      filepath.Join(c.Dir(), "logs"),
 	}
-	for _, one := range change {
-		one(&config)
+	for _, change := range mutate {
+		change(&config)
 	}
 	r, err := cri.New(config)
 	if err != nil {
@@ -41,20 +45,20 @@ func newRuntime(t *testing.T, c *containerd.Containerd, change ...func(*cri.Conf
 	return r, config
 }
 
-// newPod is a pod with one container that runs testpod.
+// newPod returns a pod with one container that runs testpod.
 func newPod(args ...string) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "trial", Namespace: "default", UID: uuid.NewUUID()},
-		Spec: v1.PodSpec{
-			DNSPolicy: v1.DNSDefault,
-			Containers: []v1.Container{{
-				Name: "main", Image: containerd.TestpodImage, ImagePullPolicy: v1.PullNever, Command: testpod(args...),
-			}},
-		},
-	}
+	return heraldtest.NewPod("test", heraldtest.WithContainers(v1.Container{
+		Name: "main", Image: containerd.TestpodImage, ImagePullPolicy: v1.PullNever, Command: testpod(args...),
+	}), func(pod *v1.Pod) {
+		pod.UID = uuid.NewUUID()
+		pod.Spec.DNSPolicy = v1.DNSDefault
+	})
 }
 
-// run starts the pod and returns what is seen of it.
+// testpod returns the command line of testpod.
+func testpod(args ...string) []string { return append([]string{"/testpod"}, args...) }
+
+// run starts the pod and returns its observed state.
 func run(t *testing.T, r *cri.Runtime, pod *v1.Pod) *observed.Pod {
 	t.Helper()
 	sandbox, err := r.StartSandbox(t.Context(), pod, 0)
@@ -69,11 +73,11 @@ func run(t *testing.T, r *cri.Runtime, pod *v1.Pod) *observed.Pod {
 
 func inspect(t *testing.T, r *cri.Runtime, pod *v1.Pod) *observed.Pod {
 	t.Helper()
-	seen, err := r.InspectPod(t.Context(), podid.UID(pod.UID))
+	got, err := r.InspectPod(t.Context(), podid.UID(pod.UID))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return seen
+	return got
 }
 
 func remove(t *testing.T, r *cri.Runtime, pod *v1.Pod) {
@@ -88,29 +92,7 @@ func remove(t *testing.T, r *cri.Runtime, pod *v1.Pod) {
 	}
 }
 
-// eventually fails the test if try never succeeds.
-func eventually(t *testing.T, try func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			t.Fatal(errors.Join(ctx.Err(), err))
-		}
-	}
-}
-
-func testpod(args ...string) []string { return append([]string{"/testpod"}, args...) }
-
-func TestContainerdDoesWhatPodsNeed(t *testing.T) {
+func TestRuntime_Suite(t *testing.T) {
 	c := containerd.ForTest(t)
 	r, config := newRuntime(t, c)
 	runtimesuite.Run(t, runtimesuite.Fixture{
@@ -129,4 +111,122 @@ func TestContainerdDoesWhatPodsNeed(t *testing.T) {
 			PrintFile: func(file string) []string { return testpod("cat", file) },
 		},
 	})
+}
+
+// Requests to a frozen containerd time out, and nothing is created twice.
+func TestF22_FrozenContainerd(t *testing.T) {
+	c := containerd.ForTest(t)
+	r, _ := newRuntime(t, c)
+	shortTimeout, _ := newRuntime(t, c, func(config *cri.Config) { config.RequestTimeout = time.Second })
+	if _, _, err := shortTimeout.Version(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pod := newPod("pause")
+	if err := c.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := shortTimeout.StartSandbox(t.Context(), pod, 0); err == nil {
+		t.Error("frozen: StartSandbox got no error")
+	}
+	if _, err := shortTimeout.ListPods(t.Context()); err == nil {
+		t.Error("frozen: ListPods got no error")
+	}
+	if err := c.Continue(); err != nil {
+		t.Fatal(err)
+	}
+	// The requests of before may be executed now or never.
+	heraldtest.Eventually(t, func() error {
+		sandbox, err := r.StartSandbox(t.Context(), pod, 0)
+		if err != nil {
+			return err
+		}
+		return r.StartContainer(t.Context(), pod, sandbox, plan.Start{Container: &pod.Spec.Containers[0]})
+	})
+	if got := inspect(t, r, pod); got.ReadySandboxes() != 1 || len(got.Containers) != 1 || got.Containers[0].State != observed.Running {
+		t.Errorf("got %+v, want one sandbox and one running container", got)
+	}
+	remove(t, r, pod)
+}
+
+func TestF22_KilledDuringPodStart(t *testing.T) {
+	c := containerd.ForTest(t)
+	r, _ := newRuntime(t, c)
+	pod := newPod("pause")
+	started := make(chan error, 1)
+	go func() {
+		_, err := r.StartSandbox(t.Context(), pod, 0)
+		started <- err
+	}()
+	if err := c.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("StartSandbox of the killed containerd: %v", <-started)
+	if err := c.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// An incomplete attempt keeps its name, so the next one needs a higher number, as the plan gives it.
+	attempt := uint32(0)
+	heraldtest.Eventually(t, func() error {
+		observedPod, err := r.InspectPod(t.Context(), podid.UID(pod.UID))
+		if err != nil {
+			return err
+		}
+		for _, sandbox := range observedPod.Sandboxes {
+			if !sandbox.Ready && sandbox.Attempt >= attempt {
+				attempt = sandbox.Attempt + 1
+			}
+		}
+		sandbox, err := r.StartSandbox(t.Context(), pod, attempt)
+		if err != nil {
+			return err
+		}
+		return r.StartContainer(t.Context(), pod, sandbox, plan.Start{Container: &pod.Spec.Containers[0]})
+	})
+	if got := inspect(t, r, pod); got.ReadySandboxes() != 1 || len(got.Containers) != 1 {
+		t.Errorf("got %+v, want one sandbox and one container", got)
+	}
+	remove(t, r, pod)
+}
+
+func TestF26_KilledShim(t *testing.T) {
+	c := containerd.ForTest(t)
+	r, _ := newRuntime(t, c)
+	pod := newPod("pause")
+	got := run(t, r, pod)
+	if err := c.KillShim(got.Sandboxes[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	heraldtest.Eventually(t, func() error {
+		got = inspect(t, r, pod)
+		if state := got.Containers[0].State; state == observed.Running || got.ReadySandboxes() != 0 {
+			return fmt.Errorf("container is %v, %d sandboxes are ready", state, got.ReadySandboxes())
+		}
+		return nil
+	})
+	if exit := got.Containers[0].Exit; exit == nil || exit.Code == 0 {
+		t.Errorf("got exit %+v, want a failure", exit)
+	}
+	remove(t, r, pod)
+}
+
+func TestRuntime_ForeignSandbox(t *testing.T) {
+	c := containerd.ForTest(t)
+	r, _ := newRuntime(t, c)
+	connection, err := grpc.NewClient(c.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	_, err = runtimeapi.NewRuntimeServiceClient(connection).RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{
+		Config: &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "foreign", Namespace: "x", Uid: "foreign"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pods, err := r.ListPods(t.Context()); err != nil || len(pods) != 0 {
+		t.Errorf("got pods %v, %v; want none", pods, err)
+	}
+	if runtimeErr, networkErr := r.Ready(context.Background()); runtimeErr != nil || networkErr != nil {
+		t.Errorf("Ready: got runtime %v, network %v", runtimeErr, networkErr)
+	}
 }

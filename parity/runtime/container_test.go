@@ -20,13 +20,13 @@ import (
 	"github.com/heraldnode/herald/plan"
 )
 
-// podCgroups are the folders of the pod's cgroup, in every hierarchy.
+// podCgroups returns the directories of the pod's cgroup, in every hierarchy.
 func podCgroups(t *testing.T, pod *v1.Pod) []string {
 	t.Helper()
 	var found []string
 	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // another one's, which ended meanwhile
+			return nil // removed since it was listed
 		}
 		if err == nil && entry.IsDir() && entry.Name() == "pod"+string(pod.UID) {
 			found = append(found, path)
@@ -39,39 +39,40 @@ func podCgroups(t *testing.T, pod *v1.Pod) []string {
 	return found
 }
 
-func TestAPodsCgroupHasItsContainersAndGoesWithIt(t *testing.T) {
+func TestRuntime_PodCgroup(t *testing.T) {
 	c := containerd.ForTest(t)
 	parent := "/" + filepath.Base(c.Dir())
 	r, _ := newRuntime(t, c, func(config *cri.Config) { config.CgroupParent = parent })
-	t.Cleanup(func() { removeParents(t, parent) })
+	t.Cleanup(func() { removeCgroups(t, parent) })
 	pod := newPod("pause")
 	pod.Spec.Containers[0].Resources = v1.ResourceRequirements{
 		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("250m")},
 		Limits:   v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Mi")},
 	}
-	seen := run(t, r, pod)
+	got := run(t, r, pod)
 	groups := podCgroups(t, pod)
 	if len(groups) == 0 {
 		t.Fatal("the pod has no cgroup")
 	}
 	if !strings.Contains(groups[0], parent+"/burstable/") {
-		t.Errorf("its cgroup is %s", groups[0])
+		t.Errorf("got cgroup %s, want one below %s/burstable", groups[0], parent)
 	}
-	limit, err := memoryLimit(groups, seen.Containers[0].ID.ID)
+	limit, err := memoryLimit(groups, got.Containers[0].ID.ID)
 	if err != nil || limit != "67108864" {
-		t.Errorf("its memory is limited to %q: %v", limit, err)
+		t.Errorf("got memory limit %q, %v; want 67108864", limit, err)
 	}
 	remove(t, r, pod)
 	if left := podCgroups(t, pod); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("got cgroups %v, want none", left)
 	}
 }
 
-func TestF22WhatTheRuntimeHasLostEndsWithThePodsCgroup(t *testing.T) {
+// A process that the runtime does not know is killed with the pod's cgroup.
+func TestF22_LostProcessKilled(t *testing.T) {
 	c := containerd.ForTest(t)
 	parent := "/" + filepath.Base(c.Dir())
 	r, _ := newRuntime(t, c, func(config *cri.Config) { config.CgroupParent = parent })
-	t.Cleanup(func() { removeParents(t, parent) })
+	t.Cleanup(func() { removeCgroups(t, parent) })
 	pod := newPod("pause")
 	run(t, r, pod)
 	lost := exec.CommandContext(t.Context(), "sleep", "1h")
@@ -83,7 +84,7 @@ func TestF22WhatTheRuntimeHasLostEndsWithThePodsCgroup(t *testing.T) {
 		if err := os.Mkdir(below, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		// A new cpuset has neither, and takes no process.
+		// A new cpuset has neither and accepts no process.
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 			if content, err := os.ReadFile(filepath.Join(group, file)); err == nil {
 				_ = os.WriteFile(filepath.Join(below, file), content, 0o644)
@@ -95,14 +96,14 @@ func TestF22WhatTheRuntimeHasLostEndsWithThePodsCgroup(t *testing.T) {
 	}
 	remove(t, r, pod)
 	if err := lost.Wait(); err == nil {
-		t.Error("it was not killed")
+		t.Error("the lost process exited by itself, want it killed")
 	}
 	if left := podCgroups(t, pod); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("got cgroups %v, want none", left)
 	}
 }
 
-// memoryLimit reads the limit of a container, wherever the version of cgroups keeps it.
+// memoryLimit reads the limit of a container, in cgroup v1 or v2.
 func memoryLimit(groups []string, id string) (string, error) {
 	for _, group := range groups {
 		for _, file := range []string{"memory.limit_in_bytes", "memory.max"} {
@@ -111,11 +112,11 @@ func memoryLimit(groups []string, id string) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("no limit of container %s in %v", id, groups)
+	return "", fmt.Errorf("no memory limit of container %s in %v", id, groups)
 }
 
-// removeParents removes what pods share, and the test alone has used.
-func removeParents(t *testing.T, parent string) {
+// removeCgroups removes the parent cgroups, which only the test has used.
+func removeCgroups(t *testing.T, parent string) {
 	t.Helper()
 	for _, pattern := range []string{"/sys/fs/cgroup" + parent, "/sys/fs/cgroup/*" + parent} {
 		found, err := filepath.Glob(pattern)
@@ -132,16 +133,16 @@ func removeParents(t *testing.T, parent string) {
 	}
 }
 
-func TestASubPathDoesNotLeadOutOfItsVolume(t *testing.T) {
+func TestRuntime_SubPathStaysInVolume(t *testing.T) {
 	c := containerd.ForTest(t)
 	r, config := newRuntime(t, c)
 	volume := t.TempDir()
-	for link, target := range map[string]string{"out": "/etc", "up": "../..", "in": "folder"} {
+	for link, target := range map[string]string{"out": "/etc", "up": "../..", "in": "dir"} {
 		if err := os.Symlink(target, filepath.Join(volume, link)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(volume, "folder"), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(volume, "dir"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	pod := newPod("pause")
@@ -150,12 +151,11 @@ func TestASubPathDoesNotLeadOutOfItsVolume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, deeper := range []string{"out/passwd", "out", "up"} {
-		pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/d", SubPath: deeper}}
+	for _, subPath := range []string{"out/passwd", "out", "up"} {
+		pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/d", SubPath: subPath}}
 		err := r.StartContainer(t.Context(), pod, sandbox, plan.Start{Container: &pod.Spec.Containers[0]})
-		var told interface{ WaitingReason() string }
-		if !errors.As(err, &told) || told.WaitingReason() != "CreateContainerConfigError" {
-			t.Errorf("subPath %s: %v", deeper, err)
+		if waitingReason(err) != "CreateContainerConfigError" {
+			t.Errorf("subPath %s: got %v, want CreateContainerConfigError", subPath, err)
 		}
 	}
 	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{
@@ -172,15 +172,15 @@ func TestASubPathDoesNotLeadOutOfItsVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(string(mounts), config.Root) {
-		t.Error("while the container runs, a subPath is still bound on the machine")
+		t.Error("a subPath is still mounted on the machine while the container runs")
 	}
 	remove(t, r, pod)
 	if left, err := os.ReadDir(config.Root); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("got %v, %v after the removal, want nothing", left, err)
 	}
 }
 
-func TestAContainerIsWhoItsSpecSays(t *testing.T) {
+func TestRuntime_SecurityContext(t *testing.T) {
 	c := containerd.ForTest(t)
 	r, _ := newRuntime(t, c)
 	pod := newPod("pause")
@@ -197,7 +197,7 @@ func TestAContainerIsWhoItsSpecSays(t *testing.T) {
 	}
 	start := plan.Start{Container: &pod.Spec.Containers[0], Kind: derive.RegularContainer}
 	if err := r.StartContainer(t.Context(), pod, sandbox, start); err == nil || !strings.Contains(err.Error(), "image will run as root") {
-		t.Fatalf("root is let in: %v", err)
+		t.Fatalf("runAsNonRoot: got %v, want an error about root", err)
 	}
 	pod.Spec.Containers[0].SecurityContext.RunAsUser = new(int64(1234))
 	if err := r.StartContainer(t.Context(), pod, sandbox, start); err != nil {
@@ -210,26 +210,26 @@ func TestAContainerIsWhoItsSpecSays(t *testing.T) {
 	} {
 		output, code, err := r.Exec(t.Context(), id, testpod("cat", file))
 		if err != nil || code != 0 {
-			t.Fatalf("%s: code %d, %v", file, code, err)
+			t.Fatalf("cat %s: code %d, %v", file, code, err)
 		}
 		for _, line := range want {
 			if !strings.Contains(string(output), line) {
-				t.Errorf("no %q in %s", line, output)
+				t.Errorf("%s: got %s, want %q in it", file, output, line)
 			}
 		}
 	}
 	remove(t, r, pod)
 }
 
-func TestAPodInTheMachinesNetwork(t *testing.T) {
+func TestRuntime_HostNetwork(t *testing.T) {
 	c := containerd.ForTest(t)
 	r, _ := newRuntime(t, c)
 	pod := newPod("pause")
 	pod.Spec.HostNetwork = true
-	seen := run(t, r, pod)
-	if problem := seen.Sandboxes[0]; !problem.HostNetwork || problem.Network != nil || len(seen.IPs) > 0 ||
-		seen.Containers[0].State != observed.Running {
-		t.Errorf("seen are %+v", seen)
+	got := run(t, r, pod)
+	if sandbox := got.Sandboxes[0]; !sandbox.HostNetwork || sandbox.Network != nil || len(got.IPs) > 0 ||
+		got.Containers[0].State != observed.Running {
+		t.Errorf("got %+v, want a running container on the host network", got)
 	}
 	remove(t, r, pod)
 }
