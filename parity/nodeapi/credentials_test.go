@@ -16,39 +16,40 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/kubeapi"
-	"github.com/heraldnode/herald/parity/internal/recorder"
+	"github.com/heraldnode/herald/node"
 )
 
-// files are a node's certificate and key on disk.
-type files struct{ cert, key string }
+// certFiles are the paths of a node's certificate and key.
+type certFiles struct{ cert, key string }
 
-func (f files) put(t *testing.T, cert, key []byte) {
+func (f certFiles) write(t *testing.T, cert, key []byte) {
 	t.Helper()
-	write(t, f.key, key)
-	write(t, f.cert, cert)
+	replaceFile(t, f.key, key)
+	replaceFile(t, f.cert, cert)
 }
 
-// config reads the files.
-func (f files) config() *rest.Config {
-	cfg := cluster.NodeConfig("any")
-	cfg.CertData, cfg.KeyData, cfg.CertFile, cfg.KeyFile = nil, nil, f.cert, f.key
-	return cfg
+// clientConfig returns a configuration that reads the files.
+func (f certFiles) clientConfig() *rest.Config {
+	config := cluster.NodeConfig("any")
+	config.CertData, config.KeyData, config.CertFile, config.KeyFile = nil, nil, f.cert, f.key
+	return config
 }
 
-func filesIn(folder string) files {
-	return files{cert: filepath.Join(folder, "client.crt"), key: filepath.Join(folder, "client.key")}
+func newCertFiles(dir string) certFiles {
+	return certFiles{cert: filepath.Join(dir, "client.crt"), key: filepath.Join(dir, "client.key")}
 }
 
-// stranger signs itself: the API server knows nobody who would vouch for it.
-func stranger(t *testing.T, node string) (cert, key []byte) {
+// newSelfSigned returns a certificate that the API server does not trust.
+func newSelfSigned(t *testing.T, nodeName string) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "system:node:" + nodeName, Organization: []string{"system:nodes"}},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
@@ -64,67 +65,75 @@ func stranger(t *testing.T, node string) (cert, key []byte) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
 }
 
-func TestF29ACertificateThatTheServerRefusesIsReplacedWithoutARestart(t *testing.T) {
-	f := filesIn(t.TempDir())
-	cert, key := stranger(t, "renewed")
-	f.put(t, cert, key)
-	n := begin(t, "renewed", f.config())
-	select {
-	case <-n.Registered():
-		t.Fatal("registered with a certificate that nobody trusts")
-	case <-time.After(3 * time.Second):
-	}
-	good := cluster.NodeConfig("renewed")
-	f.put(t, good.CertData, good.KeyData)
+// A rejected certificate is replaced without a restart.
+func TestF29_CertificateReplaced(t *testing.T) {
+	files := newCertFiles(t.TempDir())
+	cert, key := newSelfSigned(t, "renewed")
+	files.write(t, cert, key)
+	n := startNode(t, "renewed", files.clientConfig())
+	requireNotRegistered(t, n)
+	valid := cluster.NodeConfig("renewed")
+	files.write(t, valid.CertData, valid.KeyData)
 	awaitReady(t, "renewed", v1.ConditionTrue)
 }
 
-func TestF29ANewConnectionComesWithTheNewCertificate(t *testing.T) {
-	f := filesIn(t.TempDir())
+// requireNotRegistered fails the test if the node registers within 3 s.
+func requireNotRegistered(t *testing.T, n *node.Node) {
+	t.Helper()
+	select {
+	case <-n.Registered():
+		t.Fatal("registered with an invalid credential")
+	case <-time.After(3 * time.Second):
+	}
+}
+
+// A new connection uses the new certificate.
+func TestF29_CertificateRotated(t *testing.T) {
+	files := newCertFiles(t.TempDir())
 	first, second := cluster.NodeConfig("rotated"), cluster.NodeConfig("rotated")
-	f.put(t, first.CertData, first.KeyData)
-	client, err := kubeapi.New(f.config())
+	files.write(t, first.CertData, first.KeyData)
+	client, err := kubeapi.New(files.clientConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.CloseConnections()
-	// A request fails when it is the first to find the new files: client-go then closes all connections, the new one too.
-	ask := func() string {
+	// The first request after a change of the files fails: client-go then closes all connections, including the new one.
+	usedCredential := func() string {
 		before := len(requests(t, "rotated"))
 		var last request
-		recorder.Eventually(t, "a request in the audit log", func() (string, bool) {
+		heraldtest.Eventually(t, func() error {
 			_, err := client.GetNode(t.Context(), "rotated")
 			all := requests(t, "rotated")
-			if len(all) > before {
-				last = all[len(all)-1]
+			if len(all) <= before {
+				return fmt.Errorf("no new request in the audit log: %w", err)
 			}
-			return fmt.Sprint(err), len(all) > before
+			last = all[len(all)-1]
+			return nil
 		})
 		return last.credential()
 	}
-	old := ask()
-	f.put(t, second.CertData, second.KeyData)
-	if kept := ask(); kept != old || old == "" {
-		t.Errorf("on the same connection the credential was %q and is %q", old, kept)
+	old := usedCredential()
+	files.write(t, second.CertData, second.KeyData)
+	if got := usedCredential(); got != old || old == "" {
+		t.Errorf("same connection: got credential %q, want %q", got, old)
 	}
-	recorder.Eventually(t, "the credential of new connections", func() (string, bool) {
+	heraldtest.Eventually(t, func() error {
 		client.CloseConnections()
-		fresh := ask()
-		return fresh, fresh != old
+		if got := usedCredential(); got == old {
+			return fmt.Errorf("new connection uses the old credential %q", got)
+		}
+		return nil
 	})
 }
 
-func TestF29ATokenThatTheServerRefusesIsReadAgain(t *testing.T) {
+// A rejected token is read again.
+func TestF29_TokenReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
-	write(t, path, []byte("a-wrong-one"))
-	cfg := cluster.NodeConfig("token")
-	cfg.CertData, cfg.KeyData, cfg.BearerTokenFile = nil, nil, path
-	n := begin(t, "token", cfg)
-	select {
-	case <-n.Registered():
-		t.Fatal("registered with a token that nobody knows")
-	case <-time.After(3 * time.Second):
-	}
-	write(t, path, []byte(nodeToken))
+	replaceFile(t, path, []byte("invalid-token"))
+	config := cluster.NodeConfig("token")
+	config.CertData, config.KeyData, config.BearerTokenFile = nil, nil, path
+	n := startNode(t, "token", config)
+	requireNotRegistered(t, n)
+	replaceFile(t, path, []byte(nodeToken))
 	awaitReady(t, "token", v1.ConditionTrue)
 }

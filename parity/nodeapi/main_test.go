@@ -1,4 +1,4 @@
-// Package noderoom_test runs the node's part of an agent on a real API server, with the rights of a node and nothing more.
+// Package nodeapi_test runs package node against a real API server, with the permissions of a node.
 package nodeapi_test
 
 import (
@@ -22,20 +22,19 @@ import (
 	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
-// cluster is the control plane that all tests share. A test has a node of its own.
+// cluster is the control plane that all tests share. Each test has its own node.
 var cluster *controlplane.ControlPlane
 
 //go:embed audit-policy.yaml
-var policy []byte
+var auditPolicy []byte
 
-// nodeToken is what the API server knows the node "token" by, besides its certificates.
-const nodeToken = "the-right-one"
+// nodeToken authenticates the node "token".
+const nodeToken = "valid-token"
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	err := start(context.Background())
-	if err != nil {
+	if err := start(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -52,18 +51,18 @@ func start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	folder, err := os.MkdirTemp("", "herald-tokens-")
+	dir, err := os.MkdirTemp("", "herald-tokens-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(folder)
-	tokens := filepath.Join(folder, "tokens.csv")
+	defer os.RemoveAll(dir)
+	tokens := filepath.Join(dir, "tokens.csv")
 	line := nodeToken + `,system:node:token,1,"system:nodes"` + "\n"
 	if err := os.WriteFile(tokens, []byte(line), 0o600); err != nil {
 		return err
 	}
 	cluster, err = controlplane.Start(ctx, controlplane.Config{
-		Binaries: binaries, AuditPolicy: policy, APIServerArgs: []string{"--token-auth-file=" + tokens},
+		Binaries: binaries, AuditPolicy: auditPolicy, APIServerArgs: []string{"--token-auth-file=" + tokens},
 	})
 	return err
 }
@@ -87,7 +86,7 @@ func getNode(t *testing.T, name string) *v1.Node {
 	return node
 }
 
-// request is one that the API server has answered.
+// request is one line of the audit log.
 type request struct {
 	User struct {
 		Username string              `json:"username"`
@@ -100,13 +99,13 @@ type request struct {
 	Response metav1.Status `json:"responseStatus"`
 }
 
-// credential is what the API server recognised the user by.
+// credential returns the credential that authenticated the user.
 func (r request) credential() string {
 	return strings.Join(r.User.Extra["authentication.kubernetes.io/credential-id"], ",")
 }
 
-// requests is what the node has asked for, in the order of the answers.
-func requests(t *testing.T, node string) []request {
+// requests returns the node's requests in the order of the responses.
+func requests(t *testing.T, nodeName string) []request {
 	t.Helper()
 	file, err := os.Open(cluster.AuditLog())
 	if err != nil {
@@ -117,7 +116,7 @@ func requests(t *testing.T, node string) []request {
 	for lines := bufio.NewReader(file); ; {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return all // a line that is being written is about a request that is not answered yet
+			return all // a partial line belongs to a request without a response
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -126,7 +125,7 @@ func requests(t *testing.T, node string) []request {
 		if err := json.Unmarshal(line, &r); err != nil {
 			t.Fatal(err)
 		}
-		if r.User.Username == "system:node:"+node {
+		if r.User.Username == "system:node:"+nodeName {
 			all = append(all, r)
 		}
 	}
