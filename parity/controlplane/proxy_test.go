@@ -113,7 +113,7 @@ func TestF4_ProxyRetryAfter(t *testing.T) {
 }
 
 // The client cannot distinguish a reset before the execution from one after it.
-func TestF9_F10_ProxyReset(t *testing.T) {
+func TestF9F10_ProxyReset(t *testing.T) {
 	_, faults, client := newProxy(t)
 	for name, test := range map[string]struct {
 		rule     *fault.Rule
@@ -147,7 +147,7 @@ func countConfigMaps(t *testing.T) int {
 	return len(list.Items)
 }
 
-func TestF2_F3_ProxyDelayAndHang(t *testing.T) {
+func TestF2F3_ProxyDelayAndHang(t *testing.T) {
 	_, faults, client := newProxy(t)
 	remove := faults.Add(fault.On("create", "/configmaps").Delay(300 * time.Millisecond))
 	start := time.Now()

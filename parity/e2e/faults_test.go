@@ -12,313 +12,392 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/heraldtest/fault"
 	"github.com/heraldnode/herald/parity/internal/recorder"
 	"github.com/heraldnode/herald/status"
 )
 
-// hasty is a Status Manager that gives up a request after a second, so that a test of requests that hang is short.
-func hasty() status.Config { return status.Config{RequestTimeout: time.Second} }
+// shortTimeout returns a configuration whose requests time out after a second, so that tests with hanging requests are short.
+func shortTimeout() status.Config { return status.Config{RequestTimeout: time.Second} }
 
-// tries is how many requests a pod may cost in a time without a success: one at once, the others after pauses that double
-// from the first to the last.
-func tries(lasted, first, last time.Duration) int {
+// attempts returns the number of unsuccessful requests that a pod may take: one immediately, the others after delays that double
+// from initial to limit.
+func attempts(elapsed, initial, limit time.Duration) int {
 	n := 1
-	for pause, at := first, first; at <= lasted; at += pause {
+	for delay, at := initial, initial; at <= elapsed; at += delay {
 		n++
-		pause = min(2*pause, last)
+		delay = min(2*delay, limit)
 	}
 	return n
 }
 
-// backedOff is tries with the pauses after a failure (F5).
-func backedOff(lasted time.Duration) int { return tries(lasted, 100*time.Millisecond, 10*time.Second) }
+// backoffAttempts returns the attempts with the delays after failures (F5).
+func backoffAttempts(elapsed time.Duration) int {
+	return attempts(elapsed, 100*time.Millisecond, 10*time.Second)
+}
 
-// everySecond is tries with the pauses after a refusal of a status that goes on changing (F7), or with those that were
-// asked for (F4).
-func everySecond(lasted time.Duration) int { return tries(lasted, time.Second, time.Second) }
+// attemptsPerSecond returns the attempts with the delays after a rejection while the status changes (F7), or with a Retry-After of
+// one second (F4).
+func attemptsPerSecond(elapsed time.Duration) int { return attempts(elapsed, time.Second, time.Second) }
 
-// endure has every status request fail until each pod was tried so often, while statuses go on changing. There must not have
-// been more tries than most says for the time that it lasted, and in the end every pod shows its newest status.
-func (r *reporter) endure(trouble *fault.Rule, often int, most func(lasted time.Duration) int) {
-	r.t.Helper()
-	pods := r.bindMany(10)
-	r.faults.ClearRequests()
+// checkBackoff lets every status request fail while statuses change, until each pod was attempted minAttempts times. It fails the
+// test if there were more attempts than the limit for the elapsed time. In the end, every pod must show its newest status.
+func (h *statusHarness) checkBackoff(rule *fault.Rule, minAttempts int, limit func(elapsed time.Duration) int) {
+	h.t.Helper()
+	pods := h.addPods(10)
+	h.faults.ClearRequests()
 	start := time.Now()
-	heal := r.faults.Add(trouble)
+	heal := h.faults.Add(rule)
 	change := 0
 	var trace fault.Trace
-	recorder.Eventually(r.t, "the node under "+r.t.Name(), func() (string, bool) {
+	heraldtest.Eventually(h.t, func() error {
 		change++
 		for _, p := range pods {
-			r.SetPodStatus(p, restarted(p, change))
+			h.SetPodStatus(p, restartedStatus(p, change))
 		}
-		trace = r.faults.Requests().Filter("PATCH", "/pods/")
-		tried := trace.ByPath()
-		maps.DeleteFunc(tried, func(_ string, tries fault.Trace) bool { return len(tries) < often })
-		return fmt.Sprintf("at %d tries", len(trace)), len(tried) == len(pods)
+		trace = h.faults.Requests().Filter("PATCH", "/pods/")
+		attempted := trace.ByPath()
+		maps.DeleteFunc(attempted, func(_ string, requests fault.Trace) bool { return len(requests) < minAttempts })
+		if len(attempted) != len(pods) {
+			return fmt.Errorf("%d of %d pods were attempted %d times", len(attempted), len(pods), minAttempts)
+		}
+		return nil
 	})
-	lasted := time.Since(start)
+	elapsed := time.Since(start)
 	heal()
-	for path, tried := range trace.ByPath() {
-		if len(tried) > most(lasted) {
-			r.t.Errorf("%s was tried %d times in %v, want %d at most", path, len(tried), lasted, most(lasted))
+	for path, requests := range trace.ByPath() {
+		if len(requests) > limit(elapsed) {
+			h.t.Errorf("%s: got %d requests in %v, want at most %d", path, len(requests), elapsed, limit(elapsed))
 		}
 	}
 	for _, p := range pods {
-		r.Await(p.Name, "with its newest status", hasRestarted(change))
+		h.Await(p.Name, "with its newest status", hasRestarted(change))
 	}
 }
 
-func TestF2OneSlowPodDelaysNobody(t *testing.T) {
+// A slow request for one pod does not delay other pods.
+func TestF2_SlowRequest(t *testing.T) {
 	t.Parallel()
-	r := openBehindProxy(t, cluster, "slow", status.Config{})
-	pods := r.bindMany(10)
+	h := newProxyHarness(t, cluster, "slow", status.Config{})
+	pods := h.addPods(10)
 	release := make(chan struct{})
-	held := r.faults.Add(fault.On("PATCH", "/pods/slow-0/status").HoldUntil(release))
-	r.SetPodStatus(pods[0], restarted(pods[0], 1))
+	remove := h.faults.Add(fault.On("PATCH", "/pods/slow-0/status").HoldUntil(release))
+	h.SetPodStatus(pods[0], restartedStatus(pods[0], 1))
 	for i := range 20 {
 		for _, p := range pods[1:] {
-			r.SetPodStatus(p, restarted(p, i+1))
-			r.Await(p.Name, "ahead of the slow one", hasRestarted(i+1))
+			h.SetPodStatus(p, restartedStatus(p, i+1))
+			h.Await(p.Name, "updated before the slow pod", hasRestarted(i+1))
 		}
 	}
-	if hasRestarted(1)(r.Await("slow-0", "at all", func(*v1.Pod) bool { return true })) {
-		t.Error("the slow one was not slow")
+	if hasRestarted(1)(h.Await("slow-0", "known", func(*v1.Pod) bool { return true })) {
+		t.Error("the request for slow-0 was not held")
 	}
-	held()
+	remove()
 	close(release)
-	r.Await("slow-0", "in the end", hasRestarted(1))
+	h.Await("slow-0", "updated", hasRestarted(1))
 }
 
-func TestF3RequestsThatHangAreGivenUpAndNotRepeatedInAHurry(t *testing.T) {
+// Hanging requests time out and are retried with backoff.
+func TestF3_HangingRequests(t *testing.T) {
 	t.Parallel()
-	openBehindProxy(t, cluster, "hang", hasty()).endure(fault.On("PATCH", "/pods/").Hang(), 2, backedOff)
+	newProxyHarness(t, cluster, "hang", shortTimeout()).checkBackoff(fault.On("PATCH", "/pods/").Hang(), 2, backoffAttempts)
 }
 
-func TestF4AServerThatAsksForPatienceGetsIt(t *testing.T) {
+func TestF4_RetryAfter(t *testing.T) {
 	t.Parallel()
-	trouble := fault.On("PATCH", "/pods/").Reply(http.StatusTooManyRequests, fault.RetryAfter(time.Second))
-	openBehindProxy(t, cluster, "patience", hasty()).endure(trouble, 2, everySecond)
+	rule := fault.On("PATCH", "/pods/").Reply(http.StatusTooManyRequests, fault.RetryAfter(time.Second))
+	newProxyHarness(t, cluster, "retry-after", shortTimeout()).checkBackoff(rule, 2, attemptsPerSecond)
 }
 
-func TestF5AServerThatFailsIsNotHammered(t *testing.T) {
+func TestF5_ServerErrors(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
-			r := openBehindProxy(t, cluster, fmt.Sprintf("fails-%d", code), hasty())
-			r.endure(fault.On("PATCH", "/pods/").Reply(code), 4, backedOff)
+			h := newProxyHarness(t, cluster, fmt.Sprintf("fails-%d", code), shortTimeout())
+			h.checkBackoff(fault.On("PATCH", "/pods/").Reply(code), 4, backoffAttempts)
 		})
 	}
 }
 
-func TestF6ConflictsWithoutEndAreNoHotLoop(t *testing.T) {
+func TestF6_EndlessConflicts(t *testing.T) {
 	t.Parallel()
-	const quick = 2 // are answered at once
-	openBehindProxy(t, cluster, "conflict", hasty()).endure(fault.On("PATCH", "/pods/").Reply(http.StatusConflict), 5,
-		func(lasted time.Duration) int { return quick + backedOff(lasted) })
+	const immediate = 2 // retries without delay
+	newProxyHarness(t, cluster, "conflict", shortTimeout()).checkBackoff(fault.On("PATCH", "/pods/").Reply(http.StatusConflict), 5,
+		func(elapsed time.Duration) int { return immediate + backoffAttempts(elapsed) })
 }
 
-func TestF7ARefusalIsNoHotLoop(t *testing.T) {
+func TestF7_InvalidStatus(t *testing.T) {
 	t.Parallel()
-	trouble := fault.On("PATCH", "/pods/").Reply(http.StatusUnprocessableEntity, fault.InvalidField("status.podIPs", "no more than one"))
-	openBehindProxy(t, cluster, "refusal", hasty()).endure(trouble, 2, everySecond)
+	rule := fault.On("PATCH", "/pods/").Reply(http.StatusUnprocessableEntity, fault.InvalidField("status.podIPs", "no more than one"))
+	newProxyHarness(t, cluster, "invalid", shortTimeout()).checkBackoff(rule, 2, attemptsPerSecond)
 }
 
-// A container that has ended cannot run again under this policy: kube-apiserver refuses what the node says, until the node
-// says that it has ended too.
-func TestF7AnEndThatSomebodyElseWroteIsNoHotLoop(t *testing.T) {
+// Under restart policy Never, a terminated container cannot run again: kube-apiserver rejects the node's status until the node
+// reports the termination, too.
+func TestF7_ForeignTermination(t *testing.T) {
 	t.Parallel()
-	r := openBehindProxy(t, cluster, "poison", hasty())
-	job := plots["failure"]
-	p := r.known(createPod(t, r.Admin, &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "failure-poison"},
-		Spec:       v1.PodSpec{NodeName: "poison", RestartPolicy: job.policy, Containers: []v1.Container{{Name: "main", Image: "web"}}},
-	}).UID)
-	r.SetPodStatus(p, job.status(p, 0))
-	r.Await(p.Name, "running", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning })
-	r.faults.ClearRequests()
+	h := newProxyHarness(t, cluster, "poison", shortTimeout())
+	job := lifecycles["failure"]
+	p := h.addPod("failure-poison", func(pod *v1.Pod) { pod.Spec.RestartPolicy = job.policy })
+	h.SetPodStatus(p, job.status(p, 0))
+	h.Await(p.Name, "running", isRunning)
+	h.faults.ClearRequests()
 	start := time.Now()
-	end := dawn.Add(time.Second).Format(time.RFC3339)
-	if err := r.foreignStatus(p.Name, 1, fmt.Sprintf(`{"containerStatuses":[{"name":"main","image":"web","imageID":"web","state":{"terminated":{"exitCode":3,"finishedAt":%q}}}]}`, end)); err != nil {
+	terminated := fmt.Sprintf(
+		`{"containerStatuses":[{"name":"main","image":"web","imageID":"web","state":{"terminated":{"exitCode":3,"finishedAt":%q}}}]}`,
+		firstStart.Add(time.Second).Format(time.RFC3339))
+	if err := h.patchForeignStatus(p.Name, 1, terminated); err != nil {
 		t.Fatal(err)
 	}
-	var refused fault.Trace
-	change := 1
-	recorder.Eventually(t, "the node", func() (string, bool) {
-		change = min(change+1, lastChapter-1)
-		r.SetPodStatus(r.known(p.UID), job.status(p, change))
-		refused = slices.DeleteFunc(r.faults.Requests().Filter("PATCH", "/pods/"), func(q fault.Request) bool { return q.Status != http.StatusUnprocessableEntity })
-		return fmt.Sprintf("refused %d times", len(refused)), len(refused) > 1
+	var rejected fault.Trace
+	step := 1
+	heraldtest.Eventually(t, func() error {
+		step = min(step+1, lastStep-1)
+		h.SetPodStatus(h.awaitKnown(p.UID), job.status(p, step))
+		rejected = slices.DeleteFunc(h.faults.Requests().Filter("PATCH", "/pods/"), func(request fault.Request) bool {
+			return request.Status != http.StatusUnprocessableEntity
+		})
+		if len(rejected) <= 1 {
+			return fmt.Errorf("got %d rejected requests, want two", len(rejected))
+		}
+		return nil
 	})
-	if most := everySecond(time.Since(start)); len(refused) > most {
-		t.Errorf("it was refused %d times, want %d at most", len(refused), most)
+	if limit := attemptsPerSecond(time.Since(start)); len(rejected) > limit {
+		t.Errorf("got %d rejected requests, want at most %d", len(rejected), limit)
 	}
-	r.SetPodStatus(r.known(p.UID), job.status(p, lastChapter))
-	r.Await(p.Name, "failed", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodFailed })
+	h.SetPodStatus(h.awaitKnown(p.UID), job.status(p, lastStep))
+	h.Await(p.Name, "failed", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodFailed })
 }
 
-// The node does not know yet that its pod is gone, and goes on reporting: kube-apiserver answers 404, 422 or 403.
-func TestF8AndF13APodThatIsGoneIsNotWrittenToNorPolled(t *testing.T) { // I9
+// The node reports a pod whose deletion it does not know yet: kube-apiserver returns 404, 422 or 403. The pod is neither written nor
+// polled: I9.
+func TestF8F13_PodDeleted(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ successorOn string }{
-		"gone":               {},
+		"deleted":            {},
 		"replaced here":      {"replaced-here"},
 		"replaced elsewhere": {"elsewhere"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := openBehindProxy(t, cluster, strings.ReplaceAll(name, " ", "-"), hasty())
-			r.outlives(test.successorOn)
+			h := newProxyHarness(t, cluster, strings.ReplaceAll(name, " ", "-"), shortTimeout())
+			h.checkDeletedUnwatched(test.successorOn)
 		})
 	}
 }
 
-// outlives has a pod disappear behind the node's back, and perhaps another one take its name.
-func (r *reporter) outlives(successorOn string) {
-	r.t.Helper()
-	name := "outlived-" + r.NodeName
-	p := r.bind(name)
-	r.SetPodStatus(p, restarted(p, 1))
-	r.Await(name, "with a status", hasRestarted(1))
-	heal := r.faults.Add(fault.On("watch", "/pods").Stall())
+// checkDeletedUnwatched deletes a pod while the node's watch is stalled. If successorOn is set, another pod with this name is
+// created on that node.
+func (h *statusHarness) checkDeletedUnwatched(successorOn string) {
+	h.t.Helper()
+	name := "deleted-" + h.NodeName
+	p := h.addPod(name)
+	h.SetPodStatus(p, restartedStatus(p, 1))
+	h.Await(name, "with a status", hasRestarted(1))
+	heal := h.faults.Add(fault.On("watch", "/pods").Stall())
 	defer heal()
-	if err := r.Admin.CoreV1().Pods("default").Delete(r.t.Context(), name, atOnce()); err != nil {
-		r.t.Fatal(err)
+	if err := h.Admin.CoreV1().Pods("default").Delete(h.t.Context(), name, forceDelete()); err != nil {
+		h.t.Fatal(err)
 	}
 	if successorOn != "" {
-		if _, err := r.Cluster.CreateNode(r.t.Context(), successorOn); err != nil {
-			r.t.Fatal(err)
+		if _, err := h.Cluster.CreateNode(h.t.Context(), successorOn); err != nil {
+			h.t.Fatal(err)
 		}
-		createPod(r.t, r.Admin, &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec:       v1.PodSpec{NodeName: successorOn, Containers: []v1.Container{{Name: "main", Image: "web"}}},
-		})
+		createPod(h.t, h.Admin, newPod(name, successorOn))
 	}
-	r.faults.ClearRequests()
-	other := r.bindUnseen("other-" + r.NodeName)
+	h.faults.ClearRequests()
+	other := h.addPodUnwatched("other-" + h.NodeName)
 	for i := range 50 {
-		r.SetPodStatus(p, restarted(p, 2+i))
-		r.SetPodStatus(other, restarted(other, i))
-		r.Await(other.Name, "meanwhile", hasRestarted(i))
+		h.SetPodStatus(p, restartedStatus(p, 2+i))
+		h.SetPodStatus(other, restartedStatus(other, i))
+		h.Await(other.Name, "updated", hasRestarted(i))
 	}
-	if requests := r.faults.Requests().Filter("*", "/pods/"+name); len(requests) > 3 {
-		r.t.Errorf("%d requests about a pod that is gone", len(requests))
+	if requests := h.faults.Requests().Filter("*", "/pods/"+name); len(requests) > 3 {
+		h.t.Errorf("got %d requests for a deleted pod, want at most 3", len(requests))
 	}
 	if successorOn != "" {
-		now, err := r.Admin.CoreV1().Pods("default").Get(r.t.Context(), name, metav1.GetOptions{})
-		if err != nil || now.Status.Message != "" {
-			r.t.Errorf("the successor shows %q, %v", now.Status.Message, err)
+		successor, err := h.Admin.CoreV1().Pods("default").Get(h.t.Context(), name, metav1.GetOptions{})
+		if err != nil || successor.Status.Message != "" {
+			h.t.Errorf("successor: got message %q, %v; want none", successor.Status.Message, err)
 		}
 	}
 }
 
-// bindUnseen binds a pod while the watch is of no use, and puts it into the address book by hand.
-func (r *reporter) bindUnseen(name string) *v1.Pod {
-	r.t.Helper()
-	p := createPod(r.t, r.Admin, &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1.PodSpec{NodeName: r.NodeName, Containers: []v1.Container{{Name: "main", Image: "web"}}},
-	})
-	r.book.UpdatePod(p)
+// addPodUnwatched adds a pod while the watch is stalled, directly to the Pod Manager.
+func (h *statusHarness) addPodUnwatched(name string) *v1.Pod {
+	h.t.Helper()
+	p := createPod(h.t, h.Admin, newPod(name, h.NodeName))
+	h.pods.UpdatePod(p)
 	return p
 }
 
-func TestF9ARequestThatLandsLateDoesNotUndoALaterOne(t *testing.T) {
+// A request that arrives late does not undo a later one.
+func TestF9_LateRequest(t *testing.T) {
 	t.Parallel()
-	r := openBehindProxy(t, cluster, "zombie", hasty())
-	pods := r.bindMany(5)
-	r.faults.ClearRequests()
+	h := newProxyHarness(t, cluster, "zombie", shortTimeout())
+	pods := h.addPods(5)
+	h.faults.ClearRequests()
 	release := make(chan struct{})
 	hold := fault.On("PATCH", "/pods/").Times(len(pods)).HoldUntil(release)
-	r.faults.Add(hold)
+	h.faults.Add(hold)
 	for _, p := range pods {
-		r.SetPodStatus(p, restarted(p, 1))
+		h.SetPodStatus(p, restartedStatus(p, 1))
 	}
-	recorder.Eventually(t, "the proxy", func() (string, bool) { return fmt.Sprintf("holding %d", hold.Fired()), hold.Fired() == len(pods) })
+	heraldtest.Eventually(t, func() error {
+		if hold.Fired() != len(pods) {
+			return fmt.Errorf("the proxy holds %d requests, want %d", hold.Fired(), len(pods))
+		}
+		return nil
+	})
 	for _, p := range pods {
-		r.SetPodStatus(p, restarted(p, 2))
-		r.Await(p.Name, "with its newest status", hasRestarted(2))
+		h.SetPodStatus(p, restartedStatus(p, 2))
+		h.Await(p.Name, "with its newest status", hasRestarted(2))
 	}
 	close(release)
-	r.faults.Wait()
-	for path, requests := range r.faults.Requests().Filter("PATCH", "/pods/").ByPath() {
+	h.faults.Wait()
+	for path, requests := range h.faults.Requests().Filter("PATCH", "/pods/").ByPath() {
 		if late := requests[0].Forwarded; len(late) != 1 || late[0].Status != http.StatusConflict {
-			t.Errorf("the first request for %s landed as %+v, want a conflict", path, late)
+			t.Errorf("%s: first request: got %+v, want a conflict", path, late)
 		}
 	}
 }
 
-func TestF10AnAnswerThatIsLostOrGarbledLeavesNothingWrong(t *testing.T) {
+func TestF10_LostResponse(t *testing.T) {
 	t.Parallel()
 	patch := fault.On("PATCH", "/pods/").Times(15).Probability(0.5, 10)
 	tests := map[string]*fault.Rule{
-		"the connection broke after the write":  patch.LoseReply(),
-		"the connection broke before the write": patch.Reset(),
-		"the answer was cut":                    patch.CutAfter(20),
-		"the write was made twice":              patch.Duplicate(),
-		"the answer is a page of a gateway":     patch.Reply(http.StatusNotFound, fault.Body("text/html", []byte("<html>no such page</html>"))),
-		"the answer is no object": patch.Rewrite(func(resp *http.Response) error {
+		"reset after the write":  patch.LoseReply(),
+		"reset before the write": patch.Reset(),
+		"truncated response":     patch.CutAfter(20),
+		"duplicate write":        patch.Duplicate(),
+		"gateway error page":     patch.Reply(http.StatusNotFound, fault.Body("text/html", []byte("<html>no such page</html>"))),
+		"not an object": patch.Rewrite(func(resp *http.Response) error {
 			resp.Header.Set("Content-Type", "text/plain")
 			return nil
 		}),
 	}
 	for name, rule := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := openBehindProxy(t, cluster, "garbled", hasty())
-			pods := r.bindMany(4)
-			heal := r.faults.Add(rule)
+			h := newProxyHarness(t, cluster, "garbled", shortTimeout())
+			pods := h.addPods(4)
+			heal := h.faults.Add(rule)
 			defer heal()
 			for i := range 6 {
 				for _, p := range pods {
-					r.SetPodStatus(p, restarted(p, i))
+					h.SetPodStatus(p, restartedStatus(p, i))
 				}
-				r.Await(pods[i%len(pods)].Name, "with its newest status", hasRestarted(i))
+				h.Await(pods[i%len(pods)].Name, "with its newest status", hasRestarted(i))
 			}
 			for _, p := range pods {
-				r.Await(p.Name, "with its newest status", hasRestarted(5))
+				h.Await(p.Name, "with its newest status", hasRestarted(5))
 			}
 			if rule.Fired() == 0 {
-				t.Error("nothing happened")
+				t.Error("no fault was injected")
 			}
 		})
 	}
 }
 
-func TestF11AWatchThatIsCutLosesNothing(t *testing.T) {
+func TestF11_WatchCut(t *testing.T) {
 	t.Parallel()
-	r := openBehindProxy(t, cluster, "cut", hasty())
-	pods := r.bindMany(5)
+	h := newProxyHarness(t, cluster, "cut", shortTimeout())
+	pods := h.addPods(5)
 	for i := range 5 {
-		heal := r.faults.Add(fault.On("watch", "/pods").Cut())
+		heal := h.faults.Add(fault.On("watch", "/pods").Cut())
 		heal()
 		for _, p := range pods {
-			if err := r.foreignStatus(p.Name, i, `{"phase":"Pending","reason":"Theirs"}`); err != nil {
+			if err := h.patchForeignStatus(p.Name, i, `{"phase":"Pending","reason":"Theirs"}`); err != nil {
 				t.Fatal(err)
 			}
-			r.SetPodStatus(p, restarted(p, i))
+			h.SetPodStatus(p, restartedStatus(p, i))
 		}
 	}
 	for _, p := range pods {
-		r.Await(p.Name, "with the node's word", func(p *v1.Pod) bool {
-			return hasRestarted(4)(p) && p.Status.Phase == v1.PodRunning && p.Status.Reason == ""
+		h.Await(p.Name, "with the node's status", func(p *v1.Pod) bool {
+			return hasRestarted(4)(p) && isRunning(p) && p.Status.Reason == ""
 		})
 	}
 }
 
-// etcd has no room for an object of 1.5 MiB, kube-apiserver none for a request of 3 MiB.
-func TestF32AStatusThatIsTooLargeIsSentWithLessText(t *testing.T) {
+// A status that is too large is sent with truncated text. etcd rejects objects of 1.5 MiB, kube-apiserver requests of 3 MiB.
+func TestF32_StatusTooLarge(t *testing.T) {
 	t.Parallel()
-	r := openBehindProxy(t, cluster, "large", hasty())
+	h := newProxyHarness(t, cluster, "large", shortTimeout())
 	for i, size := range []int{1 << 21, 1 << 22} {
-		p := r.bind(fmt.Sprintf("large-%d", i))
-		r.faults.ClearRequests()
-		s := restarted(p, 1)
-		s.ContainerStatuses[0].State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ErrImagePull", Message: strings.Repeat("long ", size/5)}}
-		r.SetPodStatus(p, s)
-		r.Await(p.Name, "with less text", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning })
-		if requests := r.faults.Requests().Filter("PATCH", p.Name); len(requests) > 4 {
-			t.Errorf("it took %d requests", len(requests))
+		p := h.addPod(fmt.Sprintf("large-%d", i))
+		h.faults.ClearRequests()
+		status := restartedStatus(p, 1)
+		status.ContainerStatuses[0].State = v1.ContainerState{
+			Waiting: &v1.ContainerStateWaiting{Reason: "ErrImagePull", Message: strings.Repeat("long ", size/5)},
+		}
+		h.SetPodStatus(p, status)
+		h.Await(p.Name, "with truncated text", isRunning)
+		if requests := h.faults.Requests().Filter("PATCH", p.Name); len(requests) > 4 {
+			t.Errorf("got %d requests, want at most 4", len(requests))
 		}
 	}
+}
+
+// A frozen API server keeps its connections without responding. When it resumes, it handles requests that have timed out (F9).
+func TestF3_APIServerFrozen(t *testing.T) {
+	t.Parallel()
+	h := newProxyHarness(t, recorder.ForTest(t), "frozen", status.Config{})
+	pods := h.addAllLifecycles(4)
+	for _, p := range pods {
+		h.SetPodStatus(p, lifecycleOf(p.Name).status(p, 0))
+	}
+	for _, p := range pods {
+		h.Await(p.Name, "running", isRunning)
+	}
+	h.faults.ClearRequests()
+	start := time.Now()
+	if err := h.Cluster.APIServer.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	ticker := time.NewTicker(30 * time.Second / lastStep)
+	defer ticker.Stop()
+	for step := 1; step <= lastStep; step++ {
+		for _, p := range pods {
+			h.SetPodStatus(p, lifecycleOf(p.Name).status(p, step))
+		}
+		<-ticker.C
+	}
+	trace := h.faults.Requests().Filter("*", "/pods/.+")
+	elapsed := time.Since(start)
+	if err := h.Cluster.APIServer.Continue(); err != nil {
+		t.Fatal(err)
+	}
+	for path, requests := range trace.ByPath() {
+		if limit := backoffAttempts(elapsed); len(requests) > limit {
+			t.Errorf("%s: got %d requests in %v, want at most %d", path, len(requests), elapsed, limit)
+		}
+	}
+	for _, p := range pods {
+		last := h.Await(p.Name, "in its last step", func(p *v1.Pod) bool {
+			return p.Status.Message == recorder.NumberedMessage(lastStep, p.UID)
+		})
+		if want := lifecycleOf(p.Name).hasEnded(lastStep); derive.IsTerminal(last.Status.Phase) != want {
+			t.Errorf("pod %s: got phase %s, want terminal=%v", p.Name, last.Status.Phase, want)
+		}
+	}
+}
+
+// gate is a readiness gate whose condition another writer sets.
+const gate = "example.com/gate"
+
+func withGate(pod *v1.Pod) { pod.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: gate}} }
+
+// addAllLifecycles adds n pods of each lifecycle except the static one.
+func (h *statusHarness) addAllLifecycles(n int) (pods []*v1.Pod) {
+	h.t.Helper()
+	for _, kind := range []string{"service", "job", "failure", "leaver"} {
+		for i := range n {
+			pods = append(pods, h.addPod(fmt.Sprintf("%s-%d-%s", kind, i, h.NodeName), withGate, func(pod *v1.Pod) {
+				pod.Spec.RestartPolicy = lifecycles[kind].policy
+			}))
+		}
+	}
+	return pods
 }
