@@ -38,9 +38,9 @@ func TestBuild_EmptyCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, words := range []string{"kube-apiserver v1.36.3", "etcd v3.6.8", "6 minutes", "built in"} {
-		if !strings.Contains(progress.String(), words) {
-			t.Errorf("got progress %q, want %q in it", progress.String(), words)
+	for _, text := range []string{"kube-apiserver v1.36.3", "etcd v3.6.8", "6 minutes", "built in"} {
+		if !strings.Contains(progress.String(), text) {
+			t.Errorf("got progress %q, want %q in it", progress.String(), text)
 		}
 	}
 	version, err := exec.CommandContext(testContext(t), binaries.APIServer, "--version").CombinedOutput()

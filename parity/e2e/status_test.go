@@ -236,17 +236,17 @@ func isReady(p *v1.Pod) bool {
 
 // Each change takes one request.
 func TestBUG2_OneRequestPerChange(t *testing.T) {
-	h := newStatusHarness(t, "life")
-	p := h.addPod("life")
+	h := newStatusHarness(t, "web")
+	p := h.addPod("web")
 	h.faults.ClearRequests()
 	h.SetPodStatus(p, runningStatus(v1.ConditionFalse))
-	h.Await("life", "running", func(p *v1.Pod) bool { return isRunning(p) && !isReady(p) })
+	h.Await("web", "running", func(p *v1.Pod) bool { return isRunning(p) && !isReady(p) })
 	h.SetPodStatus(p, runningStatus(v1.ConditionTrue))
-	h.Await("life", "ready", isReady)
-	if got := kubectl(t, "get", "pod", "life", "--no-headers"); !strings.HasPrefix(got, "life   1/1   Running") {
+	h.Await("web", "ready", isReady)
+	if got := kubectl(t, "get", "pod", "web", "--no-headers"); !strings.HasPrefix(got, "web   1/1   Running") {
 		t.Fatalf("kubectl get pod: got %q", got)
 	}
-	kubectl(t, "delete", "pod", "life", "--wait=false")
+	kubectl(t, "delete", "pod", "web", "--wait=false")
 	heraldtest.Eventually(t, func() error {
 		if h.awaitKnown(p.UID).DeletionTimestamp == nil {
 			return errors.New("the node does not know the deletion")
@@ -254,9 +254,9 @@ func TestBUG2_OneRequestPerChange(t *testing.T) {
 		return nil
 	})
 	h.TerminatePod(h.awaitKnown(p.UID))
-	h.AwaitDeleted("life")
+	h.AwaitDeleted("web")
 	trace := h.faults.Requests()
-	patches, gets := len(trace.Filter("PATCH", "/pods/life/status")), len(trace.Filter("get", "/pods/life"))
+	patches, gets := len(trace.Filter("PATCH", "/pods/web/status")), len(trace.Filter("get", "/pods/web"))
 	if patches != 3 || gets != 0 {
 		t.Fatalf("got %d patches and %d gets for three changes, want 3 and 0", patches, gets)
 	}

@@ -1,5 +1,5 @@
-// Package node_test runs `herald run` on real parts: etcd, kube-apiserver and kubectl on one side, containerd, runc and CNI on
-// the other, with the rights of a node and nothing more.
+// Package node_test runs `herald run` with real components: etcd, kube-apiserver and kubectl on one side, containerd, runc and CNI
+// on the other. The agent has the permissions of a node.
 package node_test
 
 import (
@@ -17,33 +17,33 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Tests wait much more than they work.
+	// Tests mostly wait.
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
 	code := m.Run()
-	if err := quiet.close(); err != nil {
+	if err := shared.close(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
 	os.Exit(code)
 }
 
-// quiet is what tests share that disturb nobody: a control plane, and a node on it. Tests that are not parallel run before
-// those that are, and may end the control plane's servers meanwhile.
-var quiet shared
+// shared is used by the tests that do not disturb others. Sequential tests run before parallel ones and may kill the servers of the
+// control plane.
+var shared sharedFixture
 
-// shared is started by the first test that needs it. All methods may be called by any goroutine.
-type shared struct {
-	mu      sync.Mutex // guards what follows
-	cluster *recorder.Cluster
-	machine *machine
-	folder  string // has the program
-	program string
+// sharedFixture is a control plane and a node. The first test that needs a part starts it. All methods are safe for concurrent use.
+type sharedFixture struct {
+	mu         sync.Mutex // guards all below
+	cluster    *recorder.Cluster
+	started    *testNode
+	programDir string
+	program    string
 }
 
-// herald is the program that users run.
-func (s *shared) herald(t *testing.T) string {
+// herald returns the path of the herald program.
+func (s *sharedFixture) herald(t *testing.T) string {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,17 +51,17 @@ func (s *shared) herald(t *testing.T) string {
 		return s.program
 	}
 	var err error
-	//nolint:usetesting // it is for all tests
-	if s.folder, err = os.MkdirTemp("", "herald-program-"); err != nil {
+	//nolint:usetesting // shared by all tests
+	if s.programDir, err = os.MkdirTemp("", "herald-program-"); err != nil {
 		t.Fatal(err)
 	}
-	if s.program, err = program.Herald(t.Context(), s.folder); err != nil {
+	if s.program, err = program.Herald(t.Context(), s.programDir); err != nil {
 		t.Fatal(err)
 	}
 	return s.program
 }
 
-func (s *shared) controlPlane(t *testing.T) *recorder.Cluster {
+func (s *sharedFixture) controlPlane(t *testing.T) *recorder.Cluster {
 	t.Helper()
 	needs.Containers(t)
 	needs.Kubectl(t)
@@ -77,30 +77,30 @@ func (s *shared) controlPlane(t *testing.T) *recorder.Cluster {
 	return s.cluster
 }
 
-func (s *shared) node(t *testing.T) *machine {
+func (s *sharedFixture) node(t *testing.T) *testNode {
 	t.Helper()
 	herald, cluster := s.herald(t), s.controlPlane(t)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.machine == nil {
-		started, err := startMachine(context.WithoutCancel(t.Context()), cluster, herald, "shared")
+	if s.started == nil {
+		started, err := startTestNode(context.WithoutCancel(t.Context()), cluster, herald, "shared")
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.machine = started
+		s.started = started
 	}
-	return s.machine
+	return s.started
 }
 
-func (s *shared) close() error {
+func (s *sharedFixture) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
-	if s.machine != nil {
-		errs = append(errs, s.machine.close())
+	if s.started != nil {
+		errs = append(errs, s.started.close())
 	}
 	if s.cluster != nil {
 		errs = append(errs, s.cluster.Stop())
 	}
-	return errors.Join(append(errs, os.RemoveAll(s.folder))...)
+	return errors.Join(append(errs, os.RemoveAll(s.programDir))...)
 }

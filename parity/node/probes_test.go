@@ -15,209 +15,219 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
-// server is a container whose health a test decides from outside, by every kind of probe.
+// server is a container whose health a test sets, for every kind of probe.
 type server struct {
 	name string
-	port int // of HTTP; those of TLS, TCP and gRPC follow
+	port int // HTTP; the ports of TLS, TCP and gRPC follow
 }
 
 func (s server) container() v1.Container {
-	c := runs(s.name, "serve", "--port", strconv.Itoa(s.port), "--tls", strconv.Itoa(s.port+1),
+	c := newContainer(s.name, "serve", "--port", strconv.Itoa(s.port), "--tls", strconv.Itoa(s.port+1),
 		"--tcp", strconv.Itoa(s.port+2), "--grpc", strconv.Itoa(s.port+3))
 	c.Ports = []v1.ContainerPort{{Name: s.name, ContainerPort: int32(s.port)}}
 	return c
 }
 
-// kinds are the ways to ask a server how it is.
-func (s server) kinds() map[string]v1.ProbeHandler {
+// probeHandlers returns one handler of each kind.
+func (s server) probeHandlers() map[string]v1.ProbeHandler {
 	return map[string]v1.ProbeHandler{
 		"http":  {HTTPGet: &v1.HTTPGetAction{Path: "/readyz?by=probe", Port: intstr.FromString(s.name)}},
 		"https": {HTTPGet: &v1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt(s.port + 1), Scheme: v1.URISchemeHTTPS}},
 		"tcp":   {TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(s.port + 2)}},
 		"grpc":  {GRPC: &v1.GRPCAction{Port: int32(s.port + 3)}},
-		"exec":  {Exec: &v1.ExecAction{Command: []string{"/testpod", "cat", s.file()}}},
+		"exec":  {Exec: &v1.ExecAction{Command: testpod("cat", s.healthFile())}},
 	}
 }
 
-// file is there while the server is well, for probes that execute.
-func (s server) file() string { return diaryPath + "/" + s.name + ".well" }
+// healthFile exists while the server is healthy, for exec probes.
+func (s server) healthFile() string { return workPath + "/" + s.name + ".healthy" }
 
-// makeServer has the server answer so from now on.
-func (tr *trial) makeServer(s server, address string, well bool) {
-	tr.t.Helper()
-	code, file := http.StatusOK, filepath.Join(tr.diary, filepath.Base(s.file()))
-	if !well {
+// setHealth sets the health of the server. Without an address, it sets only the health file.
+func (h *harness) setHealth(s server, address string, healthy bool) {
+	h.t.Helper()
+	code, file := http.StatusOK, filepath.Join(h.workDir, filepath.Base(s.healthFile()))
+	if !healthy {
 		code = http.StatusServiceUnavailable
 		if err := os.Remove(file); err != nil {
-			tr.t.Fatal(err)
+			h.t.Fatal(err)
 		}
 	} else if err := os.WriteFile(file, nil, 0o600); err != nil {
-		tr.t.Fatal(err)
+		h.t.Fatal(err)
 	}
 	if address == "" {
 		return
 	}
 	url := fmt.Sprintf("http://%s/readyz?code=%d", net.JoinHostPort(address, strconv.Itoa(s.port)), code)
-	recorder.Eventually(tr.t, "the answer to "+url, func() (string, bool) {
-		answer, err := http.Post(url, "", nil) //nolint:noctx // the address is a container's, nearby
+	heraldtest.Eventually(h.t, func() error {
+		response, err := http.Post(url, "", nil) //nolint:noctx // a container on this machine
 		if err != nil {
-			return err.Error(), false
+			return err
 		}
-		return answer.Status, answer.Body.Close() == nil && answer.StatusCode == http.StatusOK
+		if err := response.Body.Close(); err != nil {
+			return err
+		}
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("POST %s: got %s, want OK", url, response.Status)
+		}
+		return nil
 	})
 }
 
-func everySecond(handler v1.ProbeHandler) *v1.Probe {
+// newProbe returns a probe that runs every second and fails at the first failure.
+func newProbe(handler v1.ProbeHandler) *v1.Probe {
 	return &v1.Probe{ProbeHandler: handler, PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 1}
 }
 
-// The two servers of a pod: a sidecar, and the container that it is beside.
+// sideServer and mainServer are the sidecar and the container of a server pod.
 var (
-	side = server{"side", 7000}
-	main = server{"main", 8000}
+	sideServer = server{"side", 7000}
+	mainServer = server{"main", 8000}
 )
 
-// served is a pod of a sidecar and a container.
-func (tr *trial) served(name string, edit func(c *v1.Container, s server)) *v1.Pod {
-	sidecar, container := side.container(), main.container()
-	sidecar.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
-	edit(&sidecar, side)
-	edit(&container, main)
+// newServerPod returns a pod with both servers, healthy.
+func (h *harness) newServerPod(name string, mutate func(c *v1.Container, s server)) *v1.Pod {
+	sidecar, container := newSidecar(sideServer.container()), mainServer.container()
+	mutate(&sidecar, sideServer)
+	mutate(&container, mainServer)
 	p := newPod(name, container)
 	p.Spec.InitContainers = []v1.Container{sidecar}
-	tr.makeServer(side, "", true)
-	tr.makeServer(main, "", true)
-	return tr.keepsDiary(p)
+	h.setHealth(sideServer, "", true)
+	h.setHealth(mainServer, "", true)
+	return h.mountWorkDir(p)
 }
 
-func TestEveryKindOfReadinessProbeIsHeardOfContainersAndSidecars(t *testing.T) {
-	for kind := range main.kinds() {
+func TestProbe_Readiness(t *testing.T) {
+	for kind := range mainServer.probeHandlers() {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			tr := tryOn(t, quiet.node(t))
-			tr.bind(tr.served("web", func(c *v1.Container, s server) { c.ReadinessProbe = everySecond(s.kinds()[kind]) }))
-			address := tr.Await("web", "ready", isReady).Status.PodIP
-			for _, s := range []server{side, main} {
-				tr.makeServer(s, address, false)
-				lost := tr.Await("web", "not ready, for "+s.name, func(p *v1.Pod) bool { return !isReady(p) && !containerOf(p, s.name).Ready })
-				if message := recorder.PodCondition(&lost.Status, v1.PodReady).Message; !strings.Contains(message, s.name) {
-					t.Errorf("Ready says %q", message)
+			h := newHarness(t, shared.node(t))
+			h.createPod(h.newServerPod("web", func(c *v1.Container, s server) { c.ReadinessProbe = newProbe(s.probeHandlers()[kind]) }))
+			address := h.Await("web", "ready", isReady).Status.PodIP
+			for _, s := range []server{sideServer, mainServer} {
+				h.setHealth(s, address, false)
+				unready := h.Await("web", "not ready because of "+s.name, func(p *v1.Pod) bool { return !isReady(p) && !containerStatus(p, s.name).Ready })
+				if message := recorder.PodCondition(&unready.Status, v1.PodReady).Message; !strings.Contains(message, s.name) {
+					t.Errorf("got Ready message %q, want %s in it", message, s.name)
 				}
-				tr.makeServer(s, address, true)
-				again := tr.Await("web", "ready again", isReady)
-				if restarts := containerOf(again, s.name).RestartCount; restarts != 0 {
-					t.Errorf("%s was restarted %d times", s.name, restarts)
+				h.setHealth(s, address, true)
+				recovered := h.Await("web", "ready again", isReady)
+				if restarts := containerStatus(recovered, s.name).RestartCount; restarts != 0 {
+					t.Errorf("%s: got %d restarts, want none", s.name, restarts)
 				}
 			}
-			tr.awaitEvent("web", "Unhealthy", "Readiness probe failed")
+			h.awaitEvent("web", "Unhealthy", "Readiness probe failed")
 		})
 	}
 }
 
-func TestEveryKindOfLivenessProbeRestartsContainersAndSidecars(t *testing.T) {
-	for kind := range main.kinds() {
+func TestProbe_Liveness(t *testing.T) {
+	for kind := range mainServer.probeHandlers() {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			tr := tryOn(t, quiet.node(t))
-			tr.bind(tr.served("web", func(c *v1.Container, s server) { c.LivenessProbe = everySecond(s.kinds()[kind]) }))
-			address := tr.Await("web", "ready", isReady).Status.PodIP
-			for _, s := range []server{side, main} {
-				tr.makeServer(s, address, false)
-				tr.Await("web", "restarted: "+s.name, func(p *v1.Pod) bool { return containerOf(p, s.name).RestartCount > 0 })
-				tr.makeServer(s, "", true) // a server that is started again is well by itself
-				tr.Await("web", "ready again", isReady)
+			h := newHarness(t, shared.node(t))
+			h.createPod(h.newServerPod("web", func(c *v1.Container, s server) { c.LivenessProbe = newProbe(s.probeHandlers()[kind]) }))
+			address := h.Await("web", "ready", isReady).Status.PodIP
+			for _, s := range []server{sideServer, mainServer} {
+				h.setHealth(s, address, false)
+				h.Await("web", "restarted in "+s.name, func(p *v1.Pod) bool { return containerStatus(p, s.name).RestartCount > 0 })
+				h.setHealth(s, "", true) // a restarted server is healthy
+				h.Await("web", "ready again", isReady)
 			}
-			tr.awaitEvent("web", "Unhealthy", "Liveness probe failed")
-			tr.awaitEvent("web", "Killing", "failed liveness probe")
+			h.awaitEvent("web", "Unhealthy", "Liveness probe failed")
+			h.awaitEvent("web", "Killing", "failed liveness probe")
 		})
 	}
 }
 
-func TestPRB17AStartupProbeHoldsTheOthersBack(t *testing.T) {
+// Readiness and liveness probes start after the startup probe.
+func TestPRB17_StartupProbe(t *testing.T) {
 	t.Parallel()
-	tr := tryOn(t, quiet.node(t))
-	const up = diaryPath + "/up"
-	tr.bind(tr.served("slow", func(c *v1.Container, _ server) {
-		c.StartupProbe = everySecond(v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"/testpod", "cat", up}}})
+	h := newHarness(t, shared.node(t))
+	const startedFile = workPath + "/started"
+	h.createPod(h.newServerPod("slow", func(c *v1.Container, _ server) {
+		c.StartupProbe = newProbe(v1.ProbeHandler{Exec: &v1.ExecAction{Command: testpod("cat", startedFile)}})
 		c.StartupProbe.FailureThreshold = 60
-		// Both would fail until the start is complete, and the second would restart the container.
-		c.ReadinessProbe = everySecond(c.StartupProbe.ProbeHandler)
-		c.LivenessProbe = everySecond(c.StartupProbe.ProbeHandler)
+		// Both would fail until the startup is complete, and the liveness probe would restart the container.
+		c.ReadinessProbe = newProbe(c.StartupProbe.ProbeHandler)
+		c.LivenessProbe = newProbe(c.StartupProbe.ProbeHandler)
 	}))
-	tr.Await("slow", "starting its sidecar", func(p *v1.Pod) bool { return containerOf(p, side.name).State.Running != nil })
-	tr.awaitEvent("slow", "Unhealthy", "Startup probe failed")
-	time.Sleep(3 * time.Second) // in which the others would have run
-	for _, p := range tr.Versions("slow") {
-		if started := containerOf(p, side.name).Started; started != nil && *started {
-			t.Error("the sidecar has started although its probe failed")
+	h.Await("slow", "with a running sidecar", func(p *v1.Pod) bool { return containerStatus(p, sideServer.name).State.Running != nil })
+	h.awaitEvent("slow", "Unhealthy", "Startup probe failed")
+	time.Sleep(3 * time.Second) // the other probes would run
+	for _, p := range h.Versions("slow") {
+		if started := containerStatus(p, sideServer.name).Started; started != nil && *started {
+			t.Error("the sidecar is started although its startup probe fails")
 		}
-		if containerOf(p, main.name).State.Running != nil {
-			t.Error("the container did not wait for its sidecar")
+		if containerStatus(p, mainServer.name).State.Running != nil {
+			t.Error("the container runs although its sidecar is not started")
 		}
 	}
-	if err := os.WriteFile(filepath.Join(tr.diary, "up"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(h.workDir, "started"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := tr.Await("slow", "ready", isReady)
+	p := h.Await("slow", "ready", isReady)
 	for _, c := range recorder.ContainerStatuses(&p.Status) {
 		if c.RestartCount != 0 || c.Started == nil || !*c.Started {
-			t.Errorf("%s: %+v", c.Name, c)
+			t.Errorf("%s: got %+v, want started without restarts", c.Name, c)
 		}
 	}
 }
 
-func TestBUG25ReadinessIsHeardWhileAPodEnds(t *testing.T) {
+// Readiness probes continue while a pod terminates.
+func TestBUG25_ReadinessDuringTermination(t *testing.T) {
 	t.Parallel()
-	tr := tryOn(t, quiet.node(t))
-	p := tr.served("leaving", func(c *v1.Container, s server) {
-		if s == main {
-			c.ReadinessProbe = everySecond(s.kinds()["exec"])
-			c.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"/testpod", "sleep", "8s"}}}}
+	h := newHarness(t, shared.node(t))
+	p := h.newServerPod("leaving", func(c *v1.Container, s server) {
+		if s == mainServer {
+			c.ReadinessProbe = newProbe(s.probeHandlers()["exec"])
+			c.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: testpod("sleep", "8s")}}}
 		}
 	})
 	p.Spec.TerminationGracePeriodSeconds = new(int64(30))
-	tr.bind(p)
-	tr.Await("leaving", "ready", isReady)
-	tr.delete("leaving")
-	tr.Await("leaving", "to be deleted", func(p *v1.Pod) bool { return p.DeletionTimestamp != nil })
-	tr.makeServer(main, "", false)
-	tr.Await("leaving", "not ready while it still runs", func(p *v1.Pod) bool {
-		c := containerOf(p, main.name)
+	h.createPod(p)
+	h.Await("leaving", "ready", isReady)
+	h.deletePod("leaving")
+	h.Await("leaving", "being deleted", func(p *v1.Pod) bool { return p.DeletionTimestamp != nil })
+	h.setHealth(mainServer, "", false)
+	h.Await("leaving", "not ready but running", func(p *v1.Pod) bool {
+		c := containerStatus(p, mainServer.name)
 		return c.State.Running != nil && !c.Ready && recorder.PodCondition(&p.Status, v1.PodReady).Status == v1.ConditionFalse
 	})
-	tr.AwaitDeleted("leaving")
+	h.AwaitDeleted("leaving")
 }
 
-func TestBUG26VerdictsOutliveTheAgent(t *testing.T) {
+// Probe results survive a restart of the agent.
+func TestBUG26_AgentRestart(t *testing.T) {
 	t.Parallel()
-	tr := tryAlone(t, "reborn")
+	h := newOwnNode(t, "probe-restart")
 	readiness := func(c *v1.Container, s server) {
-		c.ReadinessProbe = everySecond(s.kinds()["exec"])
+		c.ReadinessProbe = newProbe(s.probeHandlers()["exec"])
 		c.ReadinessProbe.PeriodSeconds = 3
 	}
-	tr.bind(tr.served("well", readiness))
-	tr.Await("well", "ready", isReady)
-	unwell := tr.served("unwell", readiness)
-	unwell.Spec.Containers[0].ReadinessProbe.Exec.Command = []string{"/testpod", "cat", "/nothing"}
-	tr.bind(unwell)
-	tr.Await("unwell", "running", func(p *v1.Pod) bool { return isRunning(p) && containerOf(p, main.name).State.Running != nil })
-	known := len(tr.Versions("well"))
+	h.createPod(h.newServerPod("healthy", readiness))
+	h.Await("healthy", "ready", isReady)
+	unhealthy := h.newServerPod("unhealthy", readiness)
+	unhealthy.Spec.Containers[0].ReadinessProbe.Exec.Command = testpod("cat", "/nothing")
+	h.createPod(unhealthy)
+	h.Await("unhealthy", "running", func(p *v1.Pod) bool { return isRunning(p) && containerStatus(p, mainServer.name).State.Running != nil })
+	known := len(h.Versions("healthy"))
 	for range 3 {
-		tr.strike(tr.theAgent(), 0)
-		time.Sleep(4 * time.Second) // longer than a period
+		h.killAndRestart(h.agentComponent(), 0)
+		time.Sleep(4 * time.Second) // longer than the probe period
 	}
-	// A status that is written only because the agent is another one would show.
-	tr.bind(tr.worker("witness"))
-	tr.Await("witness", "ready", isReady)
-	for _, p := range tr.Versions("well")[known:] {
+	// By then, unnecessary writes of the new agents are visible.
+	h.createPod(h.newWorker("last"))
+	h.Await("last", "ready", isReady)
+	for _, p := range h.Versions("healthy")[known:] {
 		if !isReady(p) {
-			t.Errorf("a pod that was well became %s", recorder.PodCondition(&p.Status, v1.PodReady).Reason)
+			t.Errorf("healthy pod became unready: %s", recorder.PodCondition(&p.Status, v1.PodReady).Reason)
 		}
 	}
-	if slices.ContainsFunc(tr.Versions("unwell"), isReady) {
-		t.Error("a pod that was never well was ready for a moment")
+	if slices.ContainsFunc(h.Versions("unhealthy"), isReady) {
+		t.Error("unhealthy pod became ready")
 	}
 }

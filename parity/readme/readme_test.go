@@ -4,6 +4,7 @@ package readme_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/parity/internal/needs"
 	"github.com/heraldnode/herald/parity/internal/recorder"
 )
@@ -108,9 +110,11 @@ func (w *terminal) close(t *testing.T) {
 
 func (w *terminal) waitForOutput(t *testing.T, words string) {
 	t.Helper()
-	recorder.Eventually(t, "$ "+w.line, func() (string, bool) {
-		output := w.text()
-		return output, strings.Contains(output, words)
+	heraldtest.Eventually(t, func() error {
+		if output := w.text(); !strings.Contains(output, words) {
+			return fmt.Errorf("$ %s: got %s, want %q in it", w.line, output, words)
+		}
+		return nil
 	})
 }
 
