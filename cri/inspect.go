@@ -58,7 +58,7 @@ func (r *Runtime) InspectPod(ctx context.Context, uid podid.UID) (*observed.Pod,
 		return nil, err
 	}
 	for _, listed := range groupByPod(runtimeName, sandboxes, containers) {
-		pod.Name = listed.Name
+		pod.Name, pod.Source = listed.Name, listed.Source
 		for _, sandbox := range listed.Sandboxes {
 			if err := r.inspectSandbox(ctx, pod, sandbox); err != nil {
 				return nil, err
@@ -160,6 +160,7 @@ func groupByPod(runtimeName string, sandboxes []*runtimeapi.PodSandbox, containe
 	}
 	for _, sandbox := range sandboxes {
 		if pod := podOf(sandbox.Labels); pod != nil {
+			pod.Source = podid.Source(sandbox.Annotations[podid.SourceAnnotation])
 			pod.Sandboxes = append(pod.Sandboxes, listedSandbox(sandbox))
 		}
 	}

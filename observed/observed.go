@@ -18,6 +18,8 @@ import (
 type Pod struct {
 	UID  podid.UID
 	Name podid.FullName
+	// Source is where the pod came from when its sandbox was created. Empty if the runtime does not say.
+	Source podid.Source
 	// Sandboxes are sorted by attempt, newest first.
 	Sandboxes []Sandbox
 	// Containers of every sandbox and every attempt. Those of one name are sorted by restart count, newest first.

@@ -18,9 +18,20 @@ import (
 // It has no goroutine and reads no clock. It is not safe for concurrent use.
 type deliveredState struct {
 	pods     map[types.UID]deliveredPod
-	names    map[podid.FullName]types.UID // the delivered pod that has each name
+	names    map[nameKey]types.UID // the delivered pod that has each name
 	waiting  map[sourcePod]waitingPod
 	arrivals uint64
+}
+
+// nameKey identifies a name that only one pod may have. An API pod and a static pod may share a name: the kubelet runs both,
+// and holding one back would leave its API object without an owner.
+type nameKey struct {
+	isStatic bool
+	name     podid.FullName
+}
+
+func nameKeyOf(source podid.Source, pod *v1.Pod) nameKey {
+	return nameKey{isStatic: source != podid.API, name: podid.FullNameOf(pod)}
 }
 
 // deliveredPod is one pod that the consumer has.
@@ -63,7 +74,7 @@ func (b *batches) updates(source podid.Source, isFirstSet bool) []Update {
 func newDeliveredState() *deliveredState {
 	return &deliveredState{
 		pods:    map[types.UID]deliveredPod{},
-		names:   map[podid.FullName]types.UID{},
+		names:   map[nameKey]types.UID{},
 		waiting: map[sourcePod]waitingPod{},
 	}
 }
@@ -102,7 +113,7 @@ func (d *deliveredState) remove(source podid.Source, changes []change, step *bat
 		}
 		step.add(OpRemove, known.lastKnown(c.lastKnown, now))
 		delete(d.pods, c.uid)
-		if name := podid.FullNameOf(known.pod); d.names[name] == c.uid {
+		if name := nameKeyOf(source, known.pod); d.names[name] == c.uid {
 			delete(d.names, name)
 		}
 		released = true
@@ -156,7 +167,7 @@ func (d *deliveredState) admit(source podid.Source, pod *v1.Pod, now time.Time) 
 	admitted := annotate(source, pod, nil, now)
 	d.pods[pod.UID] = deliveredPod{source: source, original: pod, pod: admitted}
 	if needsUniqueName(source, pod) {
-		d.names[podid.FullNameOf(pod)] = pod.UID
+		d.names[nameKeyOf(source, pod)] = pod.UID
 	}
 	return admitted, true
 }
@@ -169,7 +180,7 @@ func (d *deliveredState) blocker(source podid.Source, pod *v1.Pod) (deliveredPod
 	if !needsUniqueName(source, pod) {
 		return deliveredPod{}, false
 	}
-	uid, found := d.names[podid.FullNameOf(pod)]
+	uid, found := d.names[nameKeyOf(source, pod)]
 	return d.pods[uid], found
 }
 
@@ -201,7 +212,8 @@ func (d *deliveredState) waitingInOrder() []sourcePod {
 	})
 }
 
-// conflicts returns a problem for each waiting pod (CFG-36). Unlike the kubelet, it covers conflicts across sources.
+// conflicts returns a problem for each waiting pod (CFG-36). Unlike the kubelet, it covers conflicts between
+// static sources.
 func (d *deliveredState) conflicts() []podProblem {
 	var problems []podProblem
 	for _, key := range d.waitingInOrder() {

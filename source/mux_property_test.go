@@ -2,6 +2,7 @@ package source_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -164,7 +165,7 @@ func (h *replayHarness) consume(t *rapid.T, u source.Update) {
 	if u.Op == source.OpRemove {
 		return
 	}
-	names, uids := map[podid.FullName]podKey{}, map[types.UID]podKey{}
+	names, uids := map[string]podKey{}, map[types.UID]podKey{}
 	for k, p := range h.consumed {
 		if other, taken := uids[k.uid]; taken {
 			t.Fatalf("after %s: %v and %v share a UID", describe(u), other, k)
@@ -173,10 +174,11 @@ func (h *replayHarness) consume(t *rapid.T, u source.Update) {
 		if isAPIMirror(k.source, p) {
 			continue
 		}
-		if other, taken := names[podid.FullNameOf(p)]; taken {
+		name := fmt.Sprint(k.source == podid.API, podid.FullNameOf(p)) // an API pod may have the name of a static pod
+		if other, taken := names[name]; taken {
 			t.Fatalf("after %s: %v and %v share a name", describe(u), other, k)
 		}
-		names[podid.FullNameOf(p)] = k
+		names[name] = k
 	}
 }
 
@@ -192,7 +194,7 @@ func (h *replayHarness) verify(t *rapid.T) {
 					!got.DeletionTimestamp.Equal(want.DeletionTimestamp) || podid.SourceOf(got) != name || got.Name != want.Name {
 					t.Fatalf("pod %s of %s: got %+v, want %+v", want.UID, name, got, want)
 				}
-			} else if !h.isBlocked(want) {
+			} else if !h.isBlocked(name, want) {
 				t.Fatalf("pod %s of %s: got none, want it because its name and UID are free", want.UID, name)
 			}
 		}
@@ -214,9 +216,10 @@ func (h *replayHarness) verify(t *rapid.T) {
 }
 
 // isBlocked reports whether a pod of the consumer has the UID or the name of this one.
-func (h *replayHarness) isBlocked(p *v1.Pod) bool {
+func (h *replayHarness) isBlocked(source podid.Source, p *v1.Pod) bool {
 	for k, other := range h.consumed {
-		if k.uid == p.UID || podid.FullNameOf(other) == podid.FullNameOf(p) && !isAPIMirror(k.source, other) {
+		sharesName := podid.FullNameOf(other) == podid.FullNameOf(p) && (k.source == podid.API) == (source == podid.API)
+		if k.uid == p.UID || sharesName && !isAPIMirror(k.source, other) {
 			return true
 		}
 	}

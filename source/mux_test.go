@@ -354,25 +354,25 @@ func TestMux_DuplicateNameAcrossSources(t *testing.T) {
 		file.Replace([]*v1.Pod{newPod("web", "f1")})
 		m.expectUpdates("file ADD web/f1")
 		api.Replace([]*v1.Pod{newPod("web", "a1"), newPod("db", "a2")})
-		m.expectUpdates("api ADD db/a2")
-		http.Replace([]*v1.Pod{newPod("web", "h1")})
+		m.expectUpdates("api ADD web/a1 db/a2") // the kubelet runs both too
+		http.Replace([]*v1.Pod{newPod("web", "h1"), newPod("web", "h2")})
 		m.expectUpdates("http ADD")
 		if got := len(m.mux.Problems()); got != 2 {
 			t.Fatalf("got %d problems, want 2", got)
 		}
 		file.Replace([]*v1.Pod{newPod("web", "f2")})
 		m.expectUpdates("file REMOVE web/f1", "file ADD web/f2") // an edited pod keeps its name
-		api.Apply([]*v1.Pod{newPod("web", "a1", withVersion("2"))}, nil)
+		http.Replace([]*v1.Pod{newPod("web", "h2"), newPod("web", "h1", withImage("new"))})
 		m.expectUpdates() // and a waiting pod its place
-		file.Replace(nil)
-		added := m.expectUpdates("file REMOVE web/f2", "api ADD web/a1")[1].Pods[0] // the earliest arrival
-		if added.ResourceVersion != "2" {
-			t.Fatalf("got version %s, want 2", added.ResourceVersion)
-		}
-		http.Replace(nil)
-		m.expectUpdates()
 		api.Apply(nil, []types.UID{"a1"})
 		m.expectUpdates("api REMOVE web/a1")
+		file.Replace(nil)
+		added := m.expectUpdates("file REMOVE web/f2", "http ADD web/h1")[1].Pods[0] // the earliest arrival
+		if got := added.Spec.Containers[0].Image; got != "new" {
+			t.Fatalf("got image %s, want new", got)
+		}
+		http.Replace(nil)
+		m.expectUpdates("http REMOVE web/h1")
 		if problems := m.mux.Problems(); len(problems) != 0 {
 			t.Fatalf("problems: got %v, want none", problems)
 		}
@@ -387,7 +387,7 @@ func TestMux_MirrorPodSharesName(t *testing.T) {
 		m.expectUpdates("api ADD web/m1")
 		m.sinks[podid.File].Replace([]*v1.Pod{newPod("web", "f1", withAnnotation(podid.MirrorAnnotation, "h"))})
 		m.expectUpdates("file ADD web/f1")
-		m.sinks[podid.API].Replace([]*v1.Pod{mirror, newPod("web", "a1")})
+		m.sinks[podid.File].Replace([]*v1.Pod{newPod("web", "f1", withAnnotation(podid.MirrorAnnotation, "h")), newPod("web", "f2")})
 		m.expectUpdates()
 		m.sinks[podid.API].Apply(nil, []types.UID{"m1"})
 		m.expectUpdates("api REMOVE web/m1") // the static pod still has the name

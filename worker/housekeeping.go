@@ -129,9 +129,10 @@ func (h *housekeeping) createMissing(pod *v1.Pod) {
 
 // killOrphan terminates and removes a pod in the runtime that is not desired (PW-50). It waits until every source is ready,
 // unless a static pod has the same name: the static pod must not wait for the API server, which may be the very pod that
-// cannot start (BUG-11).
+// cannot start (BUG-11). An API pod of that name is another pod.
 func (h *housekeeping) killOrphan(pod *observed.Pod) {
-	if h.isInUse(pod.UID) || (!h.allReady && !h.staticNames[pod.Name]) {
+	isReplaced := h.staticNames[pod.Name] && pod.Source != podid.API
+	if h.isInUse(pod.UID) || (!h.allReady && !isReplaced) {
 		return
 	}
 	h.metrics.orphans.Inc()

@@ -87,7 +87,7 @@ func (r *Runtime) startSandboxLocked(spec *v1.Pod, attempt uint32) (string, erro
 func (r *Runtime) podLocked(spec *v1.Pod) *pod {
 	uid := podid.UID(spec.UID)
 	if _, found := r.pods[uid]; !found {
-		r.pods[uid] = &pod{uid: uid, name: podid.FullNameOf(spec)}
+		r.pods[uid] = &pod{uid: uid, name: podid.FullNameOf(spec), source: podid.Source(spec.Annotations[podid.SourceAnnotation])}
 	}
 	return r.pods[uid]
 }

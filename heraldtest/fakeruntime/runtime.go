@@ -38,6 +38,7 @@ type Runtime struct {
 type pod struct {
 	uid        podid.UID
 	name       podid.FullName
+	source     podid.Source
 	sandboxes  []*observed.Sandbox
 	containers []*container
 }
@@ -229,7 +230,7 @@ func (p *pod) sandbox(id string) *observed.Sandbox {
 }
 
 func (p *pod) observe() *observed.Pod {
-	pod := &observed.Pod{UID: p.uid, Name: p.name, At: time.Now()}
+	pod := &observed.Pod{UID: p.uid, Name: p.name, Source: p.source, At: time.Now()}
 	for _, sandbox := range p.sandboxes {
 		pod.Sandboxes = append(pod.Sandboxes, *sandbox)
 	}
