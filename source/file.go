@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/internal/permission"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/source/manifest"
 )
@@ -55,9 +55,9 @@ type FileConfig struct {
 //
 // Run is called once. The goroutine that calls Run or Scan owns all fields but ignored.
 type File struct {
-	config FileConfig
-	path   string
-	agent  owner // effective user and group of this process
+	config      FileConfig
+	path        string
+	permissions permission.Checker
 
 	files    map[string]manifestFile   // by name
 	owners   map[podid.FullName]string // path of the file that defines each pod
@@ -81,8 +81,7 @@ func NewFile(config FileConfig) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("source.FileConfig: Path: %w", err)
 	}
-	agent := owner{uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
-	return &File{config: config.withDefaults(), path: path, agent: agent}, nil
+	return &File{config: config.withDefaults(), path: path, permissions: permission.New("start pods")}, nil
 }
 
 func (c FileConfig) validate() error {

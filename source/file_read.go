@@ -162,7 +162,7 @@ func (f *File) check(path string, stat *unix.Stat_t, isSymlink bool) error {
 	if f.config.AllowUnsafePermissions {
 		return nil
 	}
-	if err := f.agent.checkTrusted(path, ownerOf(stat)); err != nil {
+	if err := f.permissions.Check(path, stat); err != nil {
 		return err
 	}
 	if isSymlink {
@@ -203,7 +203,7 @@ func (f *File) checkTargetDirectory(path string) error {
 	if err := unix.Stat(path, &stat); err != nil {
 		return fmt.Errorf("links to %s, which cannot be examined: %w", path, err)
 	}
-	if err := f.agent.checkTrusted(path, ownerOf(&stat)); err != nil {
+	if err := f.permissions.Check(path, &stat); err != nil {
 		return fmt.Errorf("links to %s, which %w", path, err)
 	}
 	return nil
@@ -221,38 +221,5 @@ func typeName(fileType uint32) string {
 		return "a device"
 	default:
 		return "a special file"
-	}
-}
-
-// owner is the user, group and permission bits of a file.
-type owner struct {
-	uid, gid uint32
-	mode     uint32
-}
-
-func ownerOf(stat *unix.Stat_t) owner {
-	return owner{uid: stat.Uid, gid: stat.Gid, mode: modeOf(stat) & 0o7777}
-}
-
-const (
-	groupWrite = 0o020
-	otherWrite = 0o002
-)
-
-// checkTrusted returns an error if users other than root and the agent's user can write the file or directory. Write access
-// to a manifest is equivalent to root on this node. Its group may have write access only if it is root's or the agent's.
-// The path is part of the remedy. The caller adds it as the subject of the sentence.
-func (agent owner) checkTrusted(path string, found owner) error {
-	switch {
-	case found.uid != 0 && found.uid != agent.uid:
-		return fmt.Errorf("is owned by user %d, not by root or the agent's user %d (chown %d %s)",
-			found.uid, agent.uid, agent.uid, path)
-	case found.mode&otherWrite != 0:
-		return fmt.Errorf("is world-writable (mode %04o), so any user could start pods (chmod o-w %s)", found.mode, path)
-	case found.mode&groupWrite != 0 && found.gid != 0 && found.gid != agent.gid:
-		return fmt.Errorf("is writable by group %d (mode %04o), so its members could start pods (chmod g-w %s)",
-			found.gid, found.mode, path)
-	default:
-		return nil
 	}
 }

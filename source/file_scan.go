@@ -95,7 +95,7 @@ func (f *File) openDirectory() (dir *directory, single bool, err error) {
 	if f.config.AllowUnsafePermissions {
 		return dir, single, nil
 	}
-	if err := f.agent.checkTrusted(dir.path, ownerOf(&dir.stat)); err != nil {
+	if err := f.permissions.Check(dir.path, &dir.stat); err != nil {
 		dir.Close()
 		if single {
 			err = fmt.Errorf("is in %s, which %w", dir.path, err)

@@ -80,8 +80,9 @@ var Layout = []Package{
 	},
 	{Path: "status/patch", Layer: Decisions, Purpose: "builds the pod status patch"},
 
+	{Path: "internal/permission", Layer: Components, Purpose: "checks that only trusted users can modify a file"},
 	{
-		Path: "source", Layer: Components, MayImport: []string{"source/manifest"},
+		Path: "source", Layer: Components, MayImport: []string{"source/manifest", "internal/permission"},
 		Purpose: "watches pods in a directory, a URL and the API server, and merges them into one stream of updates",
 	},
 	{
@@ -139,7 +140,7 @@ var Layout = []Package{
 		Purpose: "reads the machine's cgroup version and what its controllers can limit",
 	},
 	{
-		Path: "process", Layer: Components, Modules: []string{"k8s.io/cri-api"},
+		Path: "process", Layer: Components, Modules: []string{"k8s.io/cri-api"}, MayImport: []string{"internal/permission"},
 		Purpose: "CRI server that runs containers as host processes, each under a shim that outlives the server",
 	},
 
