@@ -13,9 +13,11 @@ import (
 
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/heraldnode/herald/internal/permission"
 )
 
-// The roles of a shim, given as the last argument but one. The last argument is the container's directory.
+// The roles of a shim, given as the first of two arguments. The second is the container's directory.
 const (
 	containerRole = "process-shim" // supervises a container
 	execRole      = "process-exec" // supervises a command of ExecSync
@@ -27,11 +29,12 @@ const firstExtraFD = 3
 // IsShim reports whether this program was started as a shim. If so, main must call ShimMain before anything else.
 func IsShim() bool { return shimRole() != "" }
 
+// shimRole accepts the exact form of Server.spawn only: a role must not hide among the arguments of another command.
 func shimRole() string {
-	if len(os.Args) < 3 {
+	if len(os.Args) != 3 {
 		return ""
 	}
-	if role := os.Args[len(os.Args)-2]; role == containerRole || role == execRole {
+	if role := os.Args[1]; role == containerRole || role == execRole {
 		return role
 	}
 	return ""
@@ -39,16 +42,57 @@ func shimRole() string {
 
 // ShimMain supervises a container, or a command in a container, and exits the program.
 func ShimMain() {
-	dir := os.Args[len(os.Args)-1]
-	run := runShim
+	dir := os.Args[2]
+	check, run := checkContainerDescriptors, runShim
 	if shimRole() == execRole {
-		run = runExecShim
+		check, run = checkExecDescriptors, runExecShim
 	}
-	if err := run(dir); err != nil {
+	err := errors.Join(checkContainerDir(dir), check(dir))
+	if err == nil {
+		err = run(dir)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// checkContainerDir returns an error if other users can decide what the shim executes.
+func checkContainerDir(dir string) error {
+	permissions := permission.New("execute commands as this user")
+	record := filepath.Join(dir, containerFile)
+	var stat unix.Stat_t
+	if err := unix.Lstat(record, &stat); err != nil {
+		return &fs.PathError{Op: "lstat", Path: record, Err: err}
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return fmt.Errorf("%s is not a regular file", record)
+	}
+	return errors.Join(permissions.CheckFile(dir), permissions.CheckFile(record))
+}
+
+var errNotStartedByAgent = errors.New("only the agent starts shims: the descriptors that it passes are missing")
+
+// checkContainerDescriptors returns an error unless the shim inherited the container's FIFO.
+func checkContainerDescriptors(dir string) error {
+	var alive, inherited unix.Stat_t
+	if unix.Lstat(filepath.Join(dir, aliveFile), &alive) != nil || unix.Fstat(firstExtraFD, &inherited) != nil ||
+		inherited.Mode&unix.S_IFMT != unix.S_IFIFO || inherited.Dev != alive.Dev || inherited.Ino != alive.Ino {
+		return errNotStartedByAgent
+	}
+	return nil
+}
+
+// checkExecDescriptors returns an error unless the shim inherited the pipes of requests and results.
+func checkExecDescriptors(string) error {
+	for _, fd := range []int{firstExtraFD, firstExtraFD + 1} {
+		var stat unix.Stat_t
+		if unix.Fstat(fd, &stat) != nil || stat.Mode&unix.S_IFMT != unix.S_IFIFO {
+			return errNotStartedByAgent
+		}
+	}
+	return nil
 }
 
 // catchSignals keeps signals that are meant for the agent's terminal or service from ending the shim. They are caught
