@@ -94,7 +94,7 @@ func (a *Agent) initStatuses() (err error) {
 func (a *Agent) initProber() (err error) {
 	config := probe.Config{
 		PodCache: a.PLEG, Statuses: a.Statuses, Wake: func(uid podid.UID) { a.Workers.Wake(uid) }, NodeInfo: a.config.NodeInfo,
-		Events: a.config.Events, Logger: a.config.Logger, Metrics: a.config.Metrics,
+		AllowNodeAddresses: a.config.AllowNodeAddresses, Events: a.config.Events, Logger: a.config.Logger, Metrics: a.config.Metrics,
 	}
 	if runtime, ok := a.config.Runtime.(check.Runtime); ok {
 		config.Runtime = runtime

@@ -77,6 +77,9 @@ type Config struct {
 	// NodeInfo returns the node's part of a pod status. It must not block. Defaults to none.
 	NodeInfo func() derive.NodeInfo
 
+	// AllowNodeAddresses lets probes of pods outside the host network name addresses of the node; see probe.Config. Defaults
+	// to false.
+	AllowNodeAddresses bool
 	// Resync is the interval between syncs of an unchanged pod; see worker.Config. Defaults to 1m.
 	Resync time.Duration
 	// HousekeepingInterval is the time between two housekeeping passes. Defaults to 2s.

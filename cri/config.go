@@ -79,6 +79,9 @@ type Config struct {
 	RuntimeHandlers map[string]string
 	// AllowedUnsafeSysctls are sysctls beyond the safe ones that pods may set; a trailing * matches any suffix.
 	AllowedUnsafeSysctls []string
+	// AllowNodeAddresses lets hooks of pods outside the host network name addresses of the node, link-local addresses and
+	// metadata services as their host. The kubelet allows it. Defaults to false.
+	AllowNodeAddresses bool
 	// SeccompDefault applies the runtime's seccomp profile to containers without one. Default: unconfined.
 	SeccompDefault bool
 	// SeccompDir is the directory of Localhost seccomp profiles. Defaults to the directory seccomp next to Root.

@@ -12,13 +12,13 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/heraldnode/herald/cri/criconfig"
+	"github.com/heraldnode/herald/internal/nodeaddress"
 )
 
 const (
@@ -86,7 +86,7 @@ func (r *Runtime) runHTTPHook(ctx context.Context, h hook) error {
 	if err != nil {
 		return err
 	}
-	client := newHookClient(h)
+	client := newHookClient(h, r.config.AllowNodeAddresses)
 	err = sendHookRequest(ctx, client, target, h.handler.HTTPGet.HTTPHeaders)
 	if !errors.Is(err, http.ErrSchemeMismatch) {
 		return err
@@ -100,12 +100,12 @@ func (r *Runtime) runHTTPHook(ctx context.Context, h hook) error {
 	return nil
 }
 
-// newHookClient returns a client with the limits of a pod's hook: it neither reaches the node's own addresses by a host of
-// the spec, nor follows a redirect to another host.
-func newHookClient(h hook) *http.Client {
+// newHookClient returns a client with the limits of a pod's hook: it neither reaches the node or a metadata service by a
+// host of the spec, unless that is allowed, nor follows a redirect to another host.
+func newHookClient(h hook, allowNodeAddresses bool) *http.Client {
 	dialer := &net.Dialer{}
-	if h.handler.HTTPGet.Host != "" && !h.pod.Spec.HostNetwork {
-		dialer.Control = rejectNodeAddresses
+	if h.handler.HTTPGet.Host != "" && !h.pod.Spec.HostNetwork && !allowNodeAddresses {
+		dialer.Control = nodeaddress.Control
 	}
 	return &http.Client{
 		Transport: &http.Transport{
@@ -120,20 +120,6 @@ func newHookClient(h hook) *http.Client {
 			return nil
 		},
 	}
-}
-
-// rejectNodeAddresses rejects connections to loopback and link-local addresses. It checks the resolved address, so a DNS name
-// cannot circumvent it. Probes have the same limit.
-func rejectNodeAddresses(_, address string, _ syscall.RawConn) error {
-	target, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return err
-	}
-	if ip := target.Addr().Unmap(); ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsUnspecified() {
-		return fmt.Errorf("%s is not allowed: hooks of a pod without hostNetwork must not reach the node's loopback and "+
-			"link-local addresses; leave host empty, or set hostNetwork", ip)
-	}
-	return nil
 }
 
 // withoutAuthorization returns the headers for a request without TLS: credentials are never sent in plain text.

@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/observed"
 )
 
@@ -125,7 +126,7 @@ func TestHTTPHook_FallsBackToHTTP(t *testing.T) {
 func TestHTTPHook_NodeAddresses(t *testing.T) {
 	reached := 0
 	_, port := newHookServer(t, func(http.ResponseWriter, *http.Request) { reached++ })
-	for _, host := range []string{"127.0.0.1", "localhost", "0.0.0.0", "[::ffff:127.0.0.1]", "169.254.169.254"} {
+	for _, host := range []string{"127.0.0.1", "localhost", "0.0.0.0", "[::ffff:127.0.0.1]", "169.254.169.254", "100.100.100.200", "fd00:ec2::254", "192.0.0.192"} {
 		h := newHarness(t, t.TempDir())
 		pod := newPod(func(pod *v1.Pod) {
 			pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{
@@ -155,4 +156,46 @@ func TestHTTPHook_RedirectToOtherHost(t *testing.T) {
 	if reached > 0 {
 		t.Error("got a request to another host")
 	}
+}
+
+// TestHTTPHook_RoutableNodeAddress sends a hook to the node by one of its own addresses that other machines can reach.
+func TestHTTPHook_RoutableNodeAddress(t *testing.T) {
+	host := routableAddress(t)
+	for _, allowed := range []bool{false, true} {
+		reached := 0
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached++ }))
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.Listener.Close()
+		server.Listener = listener
+		server.Start()
+		t.Cleanup(server.Close)
+		h := newHarness(t, t.TempDir(), func(c *cri.Config) { c.AllowNodeAddresses = allowed })
+		err = h.startFirst(h.Context(), newPod(func(pod *v1.Pod) {
+			pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{
+				Host: host, Port: intstr.FromInt(listener.Addr().(*net.TCPAddr).Port),
+			}}}
+		}))
+		if (err == nil) != allowed || (reached > 0) != allowed {
+			t.Errorf("allowed %v: got error %v, %d requests", allowed, err, reached)
+		}
+	}
+}
+
+// routableAddress returns an address of this machine that is neither loopback nor link-local.
+func routableAddress(t *testing.T) string {
+	t.Helper()
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range addresses {
+		if ip := address.(*net.IPNet).IP; ip.IsGlobalUnicast() {
+			return ip.String()
+		}
+	}
+	t.Skip("this machine has loopback and link-local addresses only")
+	return ""
 }

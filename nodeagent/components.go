@@ -152,7 +152,8 @@ func (n *NodeAgent) newRuntime() (err error) {
 		ClusterDNS: n.config.ClusterDNS, ClusterDomain: n.config.ClusterDomain, NodeIPs: n.Node.HostIPs,
 		ContainerLogMaxSize: n.config.ContainerLogMaxSize, ContainerLogMaxFiles: n.config.ContainerLogMaxFiles,
 		ResolvConf: n.config.ResolvConf, SeccompDefault: n.config.SeccompDefault, AllowedUnsafeSysctls: n.config.AllowedUnsafeSysctls,
-		MaxParallelPulls: n.config.MaxParallelImagePulls, RequestTimeout: n.config.RuntimeRequestTimeout,
+		AllowNodeAddresses: n.config.AllowProbesToNodeAddresses,
+		MaxParallelPulls:   n.config.MaxParallelImagePulls, RequestTimeout: n.config.RuntimeRequestTimeout,
 		CgroupParent: n.config.CgroupRoot, CgroupDriver: n.config.CgroupDriver, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
 	if n.objectClient != nil {
@@ -170,7 +171,7 @@ func (n *NodeAgent) newAgent() error {
 	config := agent.Config{
 		NodeName: n.config.NodeName, Sources: sources, Runtime: n.runtime, Events: n.Events, Volumes: n.volumes,
 		State: n.state, Admit: n.admit, NodeInfo: func() derive.NodeInfo { return derive.NodeInfo{HostIPs: n.Node.HostIPs()} },
-		Resync: n.config.SyncFrequency, Logger: n.config.Logger, Metrics: n.config.Metrics,
+		AllowNodeAddresses: n.config.AllowProbesToNodeAddresses, Resync: n.config.SyncFrequency, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
 	if n.statusClient != nil {
 		config.API, config.MirrorAPI = n.statusClient, n.mirrorClient

@@ -68,6 +68,9 @@ type Config struct {
 	SeccompDefault bool
 	// AllowedUnsafeSysctls lists sysctls beyond the safe ones that pods may set; a trailing * matches any suffix.
 	AllowedUnsafeSysctls []string
+	// AllowProbesToNodeAddresses lets probes and hooks of pods outside the host network name addresses of the node, link-local
+	// addresses and metadata services as their host. The kubelet allows it.
+	AllowProbesToNodeAddresses bool
 
 	// PodLogsDir is the directory of container logs. Defaults to /var/log/pods, and to logs in DataDir for RuntimeProcess.
 	PodLogsDir string

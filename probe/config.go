@@ -45,8 +45,8 @@ type Config struct {
 	// NodeInfo returns the addresses of host network pods and the preferred IP family. It must not block.
 	// Default: unknown; host network pods are probed on loopback.
 	NodeInfo func() derive.NodeInfo
-	// AllowNodeAddresses lets probes of pods outside the host network name loopback and link-local hosts, which belong to
-	// the node. The kubelet allows it. Defaults to false.
+	// AllowNodeAddresses lets probes of pods outside the host network name addresses of the node, link-local addresses and
+	// metadata services as their host. The kubelet allows it. Defaults to false.
 	AllowNodeAddresses bool
 	// Events receives events about containers. Default: event.Discard.
 	Events event.Recorder

@@ -80,6 +80,7 @@ var Layout = []Package{
 	},
 	{Path: "status/patch", Layer: Decisions, Purpose: "builds the pod status patch"},
 
+	{Path: "internal/nodeaddress", Layer: Components, Purpose: "rejects probe and hook targets on the node and metadata services"},
 	{Path: "internal/permission", Layer: Components, Purpose: "checks that only trusted users can modify a file"},
 	{
 		Path: "source", Layer: Components, MayImport: []string{"source/manifest", "internal/permission"},
@@ -107,7 +108,7 @@ var Layout = []Package{
 		Purpose: "prober: schedules container probes and publishes results",
 	},
 	{
-		Path: "probe/check", Layer: Components,
+		Path: "probe/check", Layer: Components, MayImport: []string{"internal/nodeaddress"},
 		Purpose: "probe handlers: exec, HTTP, TCP, gRPC",
 	},
 	{Path: "pleg", Layer: Components, Purpose: "pod lifecycle event generator: relists the runtime, caches pod state, reports changes"},
@@ -127,7 +128,7 @@ var Layout = []Package{
 		Purpose: "prepares volumes and container environment",
 	},
 	{
-		Path: "cri", Layer: Components, MayImport: []string{"cri/criconfig"}, Modules: []string{"k8s.io/cri-api"},
+		Path: "cri", Layer: Components, MayImport: []string{"cri/criconfig", "internal/nodeaddress"}, Modules: []string{"k8s.io/cri-api"},
 		Purpose: "CRI client: images, sandboxes, containers, logs, exec",
 	},
 	{

@@ -75,7 +75,8 @@ func (c *checkCase) checkKubelet() checkResult {
 	case result == kubeprobe.Success:
 		return checkResult{Outcome: outcomeSuccess}
 	case result == kubeprobe.Warning:
-		return checkResult{outcomeWarning, output}
+		message, _, _ := strings.Cut(output, ", Response body: ") // see TestPRB25_RedirectBody
+		return checkResult{outcomeWarning, message}
 	default:
 		return checkResult{outcomeFailure, output}
 	}
@@ -380,6 +381,19 @@ func TestPRB25_UnfinishedBody(t *testing.T) {
 		Text: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", KeepOpen: true,
 	}}})
 	expect(t, "outcome", pair(theirs.Result.Outcome, ours.Result.Outcome), pair(outcomeUnknown, outcomeFailure))
+}
+
+func TestPRB25_RedirectBody(t *testing.T) {
+	server := newRawServer(t, false, httpReply(302, "secret", "Location: http://other.invalid/"))
+	c := &checkCase{Probe: v1.Probe{TimeoutSeconds: defaultTimeoutSeconds, ProbeHandler: v1.ProbeHandler{
+		HTTPGet: &v1.HTTPGetAction{Host: podAddress, Port: intstr.FromInt32(server.port)},
+	}}}
+	_, output, err := kubelet.NewProber(c.runtime).Probe(&c.Probe, &c.Container, podAddress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	published := func(message string) bool { return strings.Contains(message, "secret") }
+	expect(t, "body in the event", pair(published(output), published(c.checkHerald(t).Message)), pair(true, false))
 }
 
 func TestPRB25_HeaderLimit(t *testing.T) {

@@ -110,7 +110,7 @@ var probed = []Difference{
 	{
 		Rule:    "PRB-24",
 		Kubelet: "probes whatever host the probe names",
-		Herald:  "rejects loopback and link-local addresses for pods with their own network, unless the operator allows them",
+		Herald:  "rejects the node's own, loopback, link-local and metadata addresses for pods with their own network, unless the operator allows them",
 		Why:     "a pod cannot reach the node's own services through its probes",
 		Shown:   "TestPRB24_NodeAddressesRejected",
 	},
@@ -127,6 +127,13 @@ var probed = []Difference{
 		Herald:  "reads up to 128 KiB; more is a failure",
 		Why:     "a pod's responses cannot exhaust the agent's memory",
 		Shown:   "TestPRB25_HeaderLimit",
+	},
+	{
+		Rule:    "PRB-25",
+		Kubelet: "publishes the body of a redirect to another host in an event",
+		Herald:  "publishes that the redirect was not followed, without the body",
+		Why:     "whoever can read events cannot read what the node can reach",
+		Shown:   "TestPRB25_RedirectBody",
 	},
 	{
 		Rule:    "PRB-28",

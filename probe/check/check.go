@@ -36,8 +36,8 @@ type Target struct {
 	ID        observed.ContainerID
 	// Address is the pod's address. It must be valid if the probe needs it, see [NeedsAddress].
 	Address netip.Addr
-	// PodNetwork reports that the pod is not on the host network. A probe that names a loopback or link-local address is
-	// rejected then: these belong to the node, and the pod itself must not reach them.
+	// PodNetwork reports that the pod is not on the host network. A probe that names an address of the node, a link-local
+	// address or a metadata service is rejected then: the pod itself must not reach them.
 	PodNetwork bool
 	// RetryRefused reports that the container may not have opened its ports yet: a refused connection is retried until the
 	// check times out. No request has reached the container before, so that it is not checked more often than its period

@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/internal/nodeaddress"
 	"github.com/heraldnode/herald/probe/judge"
 )
 
@@ -22,18 +23,10 @@ const (
 
 // dialer opens connections.
 type dialer struct {
-	// rejectLocal rejects the node's own addresses.
+	// rejectLocal rejects the node's addresses and metadata services.
 	rejectLocal bool
 	// retryRefused retries refused connections.
 	retryRefused bool
-}
-
-// localAddressError reports an address that the pod must not reach through its probes.
-type localAddressError struct{ address netip.Addr }
-
-func (e *localAddressError) Error() string {
-	return fmt.Sprintf("address %s is not allowed: the probe of a pod outside the host network must not reach the node's "+
-		"loopback and link-local addresses; leave host empty or set hostNetwork", e.address)
 }
 
 // checkTCP is PRB-27: an accepted connection is a success.
@@ -52,10 +45,10 @@ func (d dialer) checkTCP(ctx context.Context, action *v1.TCPSocketAction, target
 
 // newDialOutcome returns a failure of the target, or an error if the target was never reached for other reasons.
 func newDialOutcome(err error) Outcome {
-	var localAddress *localAddressError
+	var rejected *nodeaddress.Error
 	switch {
-	case errors.As(err, &localAddress):
-		return newError(localAddress)
+	case errors.As(err, &rejected):
+		return newError(rejected)
 	case isExhausted(err):
 		return newError(err)
 	default:
@@ -101,7 +94,7 @@ func (d dialer) dial(ctx context.Context, network, address string) (net.Conn, er
 func (d dialer) dialOnce(ctx context.Context, network, address string) (net.Conn, error) {
 	netDialer := net.Dialer{KeepAlive: -1}
 	if d.rejectLocal {
-		netDialer.Control = rejectLocalAddress
+		netDialer.Control = nodeaddress.Control
 	}
 	if addrPort, err := netip.ParseAddrPort(address); err == nil { // the usual case: nothing to resolve
 		conn, err := netDialer.DialTCP(ctx, network, netip.AddrPort{}, addrPort)
@@ -142,17 +135,4 @@ func resetOnClose(conn *net.TCPConn, err error) (net.Conn, error) {
 		return nil, err
 	}
 	return conn, nil
-}
-
-// rejectLocalAddress runs after name resolution, so that no name circumvents it.
-func rejectLocalAddress(_, address string, _ syscall.RawConn) error {
-	addrPort, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return err
-	}
-	ip := addrPort.Addr().Unmap()
-	if ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsUnspecified() {
-		return &localAddressError{ip}
-	}
-	return nil
 }
