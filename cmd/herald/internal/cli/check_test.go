@@ -24,7 +24,7 @@ func TestCheck_File(t *testing.T) {
 		"valid":             {validPod, 0, "pod.yaml: pod default/web is valid"},
 		"unknown field":     {strings.Replace(validPod, "image:", "imagee:", 1), 1, "pod.yaml:4: spec.containers[0].imagee"},
 		"invalid YAML":      {"a: [", 1, "pod.yaml:2: not valid YAML"},
-		"empty":             {"", 1, "pod.yaml: no pod"},
+		"empty":             {"", 1, "pod.yaml: contains no Pod or PodList"},
 		"unsupported field": {strings.Replace(validPod, "spec: {", "spec: {hostUsers: false, ", 1), 1, "pod.yaml:4: spec.hostUsers"},
 		"list":              {list, 1, "pod.yaml:13: spec.hostUsers"},
 		"missing name":      {strings.Replace(validPod, "name: main, ", "", 1), 1, "spec.containers[0].name"},

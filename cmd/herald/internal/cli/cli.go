@@ -137,7 +137,7 @@ func didYouMean(names []string) string {
 // noArguments rejects all positional arguments.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageErrorf("unexpected argument %q: %s takes only flags\nSee '%s --help' for usage", args[0], cmd.CommandPath(), cmd.CommandPath())
+		return usageErrorf("unexpected argument %q: %s takes only flags\nSee '%[2]s --help' for usage", args[0], cmd.CommandPath())
 	}
 	return nil
 }

@@ -75,11 +75,13 @@ func (c *Config) problems(origins map[string]string) []problem {
 	if err := server.CheckAddress(c.ListenAddress()); err != nil && (c.Listen != "" || c.DataDir != "") {
 		v.rejectIf(true, "listen", "%v", err)
 	}
-	v.rejectIf(c.KubeAPIQPS <= 0 && c.KubeAPIQPS != -1, "kubeAPIQPS", "invalid value %d: must be greater than 0, or -1 for no limit", c.KubeAPIQPS)
+	v.rejectIf(c.KubeAPIQPS <= 0 && c.KubeAPIQPS != -1, "kubeAPIQPS",
+		"invalid value %d: must be greater than 0, or -1 for no limit", c.KubeAPIQPS)
 	v.rejectIf(c.KubeAPIBurst <= 0, "kubeAPIBurst", "invalid value %d: must be greater than 0", c.KubeAPIBurst)
 	v.rejectIf(c.EventRecordQPS < 0, "eventRecordQPS", "invalid value %d: must be greater than 0, or 0 for no limit", c.EventRecordQPS)
 	v.rejectIf(c.EventBurst <= 0, "eventBurst", "invalid value %d: must be greater than 0", c.EventBurst)
-	v.rejectIf(c.Logging.Format != "text" && c.Logging.Format != "json", "logging.format", "invalid value %q: must be text or json", c.Logging.Format)
+	v.rejectIf(c.Logging.Format != "text" && c.Logging.Format != "json", "logging.format",
+		"invalid value %q: must be text or json", c.Logging.Format)
 	v.rejectIf(c.Logging.Verbosity < 0, "logging.verbosity", "invalid value %d: must not be negative", c.Logging.Verbosity)
 	return v.problems
 }
@@ -120,7 +122,8 @@ func validateReserved(v *validator, path string, reserved map[string]string) {
 	supported := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
 	for _, name := range slices.Sorted(maps.Keys(reserved)) {
 		entryPath := path + "." + name
-		v.rejectIf(!slices.Contains(supported, v1.ResourceName(name)), entryPath, "unsupported resource: must be cpu, memory or ephemeral-storage")
+		v.rejectIf(!slices.Contains(supported, v1.ResourceName(name)), entryPath,
+			"unsupported resource: must be cpu, memory or ephemeral-storage")
 		quantity, err := resource.ParseQuantity(reserved[name])
 		v.rejectIf(err != nil || quantity.Sign() < 0, entryPath, "invalid value %q: must be a quantity, like 500m or 1Gi", reserved[name])
 	}
