@@ -36,7 +36,15 @@ type Manager struct {
 
 	mu      sync.Mutex // guards all below
 	data    checkpointData
+	pending []*update // changes that the next write of the checkpoint includes
 	resizes map[podid.UID]derive.Resize
+}
+
+// update is a change of the data. done and err are set by the write that includes it, under Manager.saveMu.
+type update struct {
+	change func(*checkpointData)
+	done   bool
+	err    error
 }
 
 // ResizeStatus is the decision about a pod resize, as Kubernetes v1.27 to v1.32 reported it. Later releases report
@@ -148,27 +156,49 @@ func removeOrphans[T any](pods map[podid.UID]T, remaining map[types.UID]bool) {
 	maps.DeleteFunc(pods, func(uid podid.UID, _ T) bool { return !remaining[types.UID(uid)] })
 }
 
-// update applies the change after it was written to the checkpoint. If the write fails, nothing changes.
+// update applies the change after it was written to the checkpoint. If the write fails, nothing changes. Concurrent updates
+// are batched: a burst of new pods costs a few writes of the file, not one for each pod.
 func (m *Manager) update(change func(*checkpointData)) error {
+	own := &update{change: change}
+	m.mu.Lock()
+	m.pending = append(m.pending, own)
+	m.mu.Unlock()
 	m.saveMu.Lock()
 	defer m.saveMu.Unlock()
-	if m.store != nil {
-		updated := m.cloneData()
-		change(&updated)
-		if err := m.store.Save(updated); err != nil {
-			return fmt.Errorf("save pod allocations: %w", err)
-		}
+	if !own.done {
+		m.saveBatch()
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	change(&m.data)
-	return nil
+	return own.err
 }
 
-func (m *Manager) cloneData() checkpointData {
+// saveBatch writes and applies the pending changes. The caller holds saveMu.
+func (m *Manager) saveBatch() {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	return checkpointData{Allocations: maps.Clone(m.data.Allocations), ResizeStatuses: maps.Clone(m.data.ResizeStatuses)}
+	batch := m.pending
+	m.pending = nil
+	updated := checkpointData{Allocations: maps.Clone(m.data.Allocations), ResizeStatuses: maps.Clone(m.data.ResizeStatuses)}
+	m.mu.Unlock()
+	var err error
+	if m.store != nil {
+		applyAll(batch, &updated)
+		if err = m.store.Save(updated); err != nil {
+			err = fmt.Errorf("save pod allocations: %w", err)
+		}
+	}
+	if err == nil {
+		m.mu.Lock()
+		applyAll(batch, &m.data)
+		m.mu.Unlock()
+	}
+	for _, update := range batch {
+		update.done, update.err = true, err
+	}
+}
+
+func applyAll(batch []*update, data *checkpointData) {
+	for _, update := range batch {
+		update.change(data)
+	}
 }
 
 func (m *Manager) podAllocation(uid podid.UID) podAllocation {

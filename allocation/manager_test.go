@@ -1,6 +1,7 @@
 package allocation_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -176,6 +177,39 @@ func TestManager_ConcurrentSetters(t *testing.T) {
 		if _, found := manager.GetContainerResourceAllocation(podid.UID(uid), "web"); !found {
 			t.Errorf("allocation of %s was lost", uid)
 		}
+	}
+}
+
+// TestSM83_BurstIsBatched checks that the pods of a burst share a write of the checkpoint.
+func TestSM83_BurstIsBatched(t *testing.T) {
+	const burst = 200
+	dir := t.TempDir()
+	manager, closeState := openManager(t, dir)
+	pending, release := manager.HoldWrites()
+	sizes := make(chan int, burst)
+	for i := range burst {
+		go func() {
+			if err := manager.SetPodAllocation(requestingPod(fmt.Sprintf("web-%d", i))); err != nil {
+				t.Error(err)
+			}
+			sizes <- manager.Size()
+		}()
+	}
+	heraldtest.Eventually(t, func() error {
+		if got := pending(); got != burst {
+			return fmt.Errorf("got %d pending changes, want %d", got, burst)
+		}
+		return nil
+	})
+	release()
+	for range burst {
+		if size := <-sizes; size != burst {
+			t.Fatalf("got %d allocations after the first write, want %d", size, burst)
+		}
+	}
+	closeState()
+	if restarted, _ := openManager(t, dir); restarted.Size() != burst {
+		t.Errorf("after a restart: got %d allocations, want %d", restarted.Size(), burst)
 	}
 }
 
