@@ -146,13 +146,14 @@ func inheritProbeResults(status, previous *v1.ContainerStatus) {
 }
 
 // restartCount never decreases (I3). A restart of all containers removes the runtime's records, so the count continues from
-// the previous status.
+// the previous status. An instance that was lost and runs again was counted when it was lost.
 func restartCount(instance *observed.Container, previous *v1.ContainerStatus) int32 {
 	count := int32(instance.RestartCount)
 	switch {
 	case previous == nil:
 		return count
-	case instance.State == observed.Running && previous.State.Terminated != nil && previous.RestartCount >= count:
+	case instance.State == observed.Running && previous.State.Terminated != nil && previous.RestartCount >= count &&
+		previous.ContainerID != instance.ID.String():
 		return previous.RestartCount + 1
 	case wasLost(instance, previous):
 		return previous.RestartCount + 1

@@ -37,6 +37,15 @@ func withRestarts(status v1.ContainerStatus, restarts int32) v1.ContainerStatus 
 	return status
 }
 
+func lostStatus(name string) v1.ContainerStatus {
+	return v1.ContainerStatus{Name: name, State: terminatedState(137, "ContainerStatusUnknown", lostMessage)}
+}
+
+func withContainerID(status v1.ContainerStatus, n int) v1.ContainerStatus {
+	status.ContainerID = containerID(status.Name, n).String()
+	return status
+}
+
 // TestStatus_ContainerState covers one container "a", given its published status and the runtime's records.
 func TestStatus_ContainerState(t *testing.T) {
 	lost := "The container could not be located when the pod was deleted.  The container used to be Running"
@@ -70,6 +79,8 @@ func TestStatus_ContainerState(t *testing.T) {
 		"PH-28 unknown, prior instance terminated": {pod: plain(), old: statuses{exitedStatus("a", 2)}, seen: []observed.Container{newInstance("a", 2, observed.Unknown)}, want: shown{waitingState("", ""), exitedStatus("a", 2).State, 1}},
 		"PH-28 unknown, terminated for good":       {pod: newPod(never, newContainer("a")), old: statuses{exitedStatus("a", 2)}, seen: []observed.Container{newInstance("a", 1, observed.Unknown)}, waiting: backOff, want: shown{state: exitedStatus("a", 2).State}},
 		"PH-28 unknown, restarts":                  {pod: plain(), old: statuses{exitedStatus("a", 2)}, seen: []observed.Container{newInstance("a", 1, observed.Unknown)}, waiting: backOff, want: shown{waitingState("CrashLoopBackOff", "back-off 10s"), exitedStatus("a", 2).State, 0}},
+		"PH-28 unknown, runs again":                {pod: plain(), old: statuses{withRestarts(withContainerID(lostStatus("a"), 1), 6)}, seen: []observed.Container{newInstance("a", 1, observed.Running)}, want: shown{state: runningState(), restarts: 6}},
+		"I3 next instance after a lost one":        {pod: plain(), old: statuses{withRestarts(withContainerID(lostStatus("a"), 1), 6)}, seen: []observed.Container{newInstance("a", 2, observed.Running)}, want: shown{runningState(), lostStatus("a").State, 7}},
 		"PH-28 exited without exit record":         {pod: plain(), old: statuses{runningStatus("a")}, seen: []observed.Container{newInstance("a", 1, observed.Exited)}, want: shown{state: terminatedState(137, "ContainerStatusUnknown", lostMessage), restarts: 1}},
 		"PH-29 record of running container gone":   {pod: plain(), old: statuses{withRestarts(runningStatus("a"), 5)}, want: shown{waitingState("ContainerCreating", ""), terminatedState(137, "ContainerStatusUnknown", lost), 6}},
 		"PH-29 init containers":                    {pod: afterInit(), old: statuses{runningStatus("a")}, want: shown{waitingState("PodInitializing", ""), terminatedState(137, "ContainerStatusUnknown", lost), 1}},
