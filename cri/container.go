@@ -278,8 +278,8 @@ func (s *containerStart) runPostStart(ctx context.Context, id string) error {
 // minGracePeriod is left to a container after its preStop hook, so that it can exit by itself (PW-24).
 const minGracePeriod = 2 * time.Second
 
-// StopContainer runs the preStop hook, signals the container and kills it when the grace period is over. The hook's duration
-// is deducted from the grace period (PW-24). pod is nil for a container whose spec is unknown, which has no hook. It returns
+// StopContainer runs the preStop hook, waits for the container's turn, signals it and kills it when the grace period is over.
+// The time until the signal is deducted from the grace period (PW-24, PW-25). pod is nil for a container whose spec is unknown, which has no hook. It returns
 // nil if the container does not exist.
 func (r *Runtime) StopContainer(ctx context.Context, pod *v1.Pod, stop plan.Stop) error {
 	if pod != nil && stop.Container != nil {
@@ -288,7 +288,8 @@ func (r *Runtime) StopContainer(ctx context.Context, pod *v1.Pod, stop plan.Stop
 		events.normal(eventKilling, cmp.Or(stop.Message, "Stopping container "+stop.Container.Name))
 		started := time.Now()
 		r.runPreStop(ctx, pod, stop, events)
-		stop.Grace -= time.Since(started)
+		awaitTurn(ctx, stop, started)
+		stop = stop.AfterWaiting(time.Since(started))
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("cri: stop container %s: %w", stop.ID, ctx.Err())
@@ -302,10 +303,24 @@ func (r *Runtime) StopContainer(ctx context.Context, pod *v1.Pod, stop plan.Stop
 	return nil
 }
 
+// awaitTurn waits until the container may receive the signal, or until its grace period is over.
+func awaitTurn(ctx context.Context, stop plan.Stop, started time.Time) {
+	if stop.Turn == nil {
+		return
+	}
+	timer := time.NewTimer(stop.Grace - time.Since(started))
+	defer timer.Stop()
+	select {
+	case <-stop.Turn:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
 // runPreStop runs the preStop hook within the grace period. A failed hook does not prevent the stop.
 func (r *Runtime) runPreStop(ctx context.Context, pod *v1.Pod, stop plan.Stop, events *containerEvents) {
 	container := stop.Container
-	if container.Lifecycle == nil || container.Lifecycle.PreStop == nil || stop.Grace <= 0 {
+	if container.Lifecycle == nil || container.Lifecycle.PreStop == nil || stop.Grace <= 0 || stop.SkipPreStop {
 		return
 	}
 	hookCtx, cancel := context.WithTimeout(ctx, stop.Grace)

@@ -119,6 +119,43 @@ func TestStop_NotFound(t *testing.T) {
 	})
 }
 
+// A5: the hook does not wait for the container's turn, the signal does, and both count towards the grace period.
+func TestPW25_StopWaitsForTurn(t *testing.T) { // PW-24
+	tests := map[string]struct {
+		turnAfter time.Duration // 0 for never
+		skip      bool
+		wantAfter time.Duration
+		wantGrace int64
+	}{
+		"after the hook":  {10 * time.Second, false, 10 * time.Second, 20},
+		"during the hook": {time.Second, false, 5 * time.Second, 25},
+		"never":           {0, false, 30 * time.Second, 2},
+		"hook skipped":    {time.Second, true, time.Second, 29},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(h *harness) {
+				pod := newPod(withPreStopSleep(5))
+				container := h.startPod(pod)
+				turn := make(chan struct{})
+				if test.turnAfter > 0 {
+					time.AfterFunc(test.turnAfter, func() { close(turn) })
+				}
+				started := time.Now()
+				err := h.StopContainer(h.Context(), pod, plan.Stop{
+					ID: container.ID, Container: &pod.Spec.Containers[0], Grace: 30 * time.Second, Turn: turn, SkipPreStop: test.skip,
+				})
+				if took := time.Since(started); err != nil || took != test.wantAfter {
+					h.Errorf("got %v after %v, want nil after %v", err, took, test.wantAfter)
+				}
+				if got := requests[*runtimeapi.StopContainerRequest](h.fake)[0].Timeout; got != test.wantGrace {
+					h.Errorf("got a grace period of %ds, want %ds", got, test.wantGrace)
+				}
+			})
+		})
+	}
+}
+
 func TestBUG27_StopCancelledInHook(t *testing.T) {
 	inBubble(t, func(h *harness) {
 		pod := newPod(withPreStopSleep(60))

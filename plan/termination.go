@@ -25,8 +25,13 @@ type Stop struct {
 	Container *v1.Container
 	// Grace is the time for the preStop hook and the termination together. Zero skips the hook; the runtime still gets
 	// two seconds to stop the instance (PW-24).
-	Grace  time.Duration
-	Reason StopReason
+	Grace time.Duration
+	// Turn is closed when the instance may receive the signal (PW-25). The preStop hook does not wait for it. Nil means at
+	// once. The wait ends with Grace.
+	Turn <-chan struct{}
+	// SkipPreStop reports that the preStop hook ran already, in a stop that was interrupted.
+	SkipPreStop bool
+	Reason      StopReason
 	// Message is the text of the event.
 	Message string
 }
@@ -139,8 +144,9 @@ func stopGracePeriod(pod *v1.Pod, container *v1.Container, reason StopReason) ti
 // OrderedStop is the stop of one instance when its pod terminates, and the instances that it waits for. All stops of a pod
 // begin at the same time:
 //
+//	run the preStop hook
 //	wait until all of After have terminated, or Stop.Grace has passed
-//	stop with Stop.AfterWaiting(time waited)
+//	stop with Stop.AfterWaiting(time since the beginning)
 type OrderedStop struct {
 	Stop  Stop
 	After []observed.ContainerID

@@ -28,8 +28,8 @@ type Runtime interface {
 	StartSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (string, error)
 	// StartContainer pulls the image as its policy requires, creates and starts the container, and runs its postStart hook.
 	StartContainer(ctx context.Context, pod *v1.Pod, sandboxID string, start plan.Start) error
-	// StopContainer runs the preStop hook, signals the container and kills it when its grace period ends. pod is nil if its
-	// spec is unknown.
+	// StopContainer runs the preStop hook, waits for the container's turn, signals it and kills it when its grace period
+	// ends. pod is nil if its spec is unknown.
 	StopContainer(ctx context.Context, pod *v1.Pod, stop plan.Stop) error
 	// StopSandbox stops what still runs in the sandbox and releases its network. It is idempotent.
 	StopSandbox(ctx context.Context, id string) error

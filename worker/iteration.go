@@ -10,6 +10,7 @@ import (
 
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/internal/wakeup"
+	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
 )
@@ -56,6 +57,8 @@ type syncState struct {
 	retryAt time.Time
 	// stopDeadline is the end of the grace period of an interrupted stop. Zero if there is none.
 	stopDeadline time.Time
+	// interruptedStops holds the instances whose stop was interrupted: their preStop hook does not run again.
+	interruptedStops map[observed.ContainerID]bool
 	// reportedBackoffs holds the end of the crash-loop backoff that was last reported for each container.
 	reportedBackoffs map[string]time.Time
 	// startMeasured reports that the start duration was observed (BUG-34).

@@ -103,8 +103,8 @@ func (w *Workers) stopPod(ctx context.Context, iter *iteration, runtimePod *obse
 	return nil
 }
 
-// stopInOrder stops the instances concurrently. Each waits for its predecessors, but no longer than its grace period (PW-25).
-// It returns the errors by container.
+// stopInOrder stops the instances concurrently. All preStop hooks start at once. The signal of each waits for its
+// predecessors, but no longer than its grace period (PW-25). It returns the errors by container.
 func (w *Workers) stopInOrder(ctx context.Context, iter *iteration, stops []plan.OrderedStop) map[observed.ContainerID]error {
 	stopped := map[observed.ContainerID]chan struct{}{}
 	for _, ordered := range stops {
@@ -113,16 +113,16 @@ func (w *Workers) stopInOrder(ctx context.Context, iter *iteration, stops []plan
 	results := make([]error, len(stops))
 	var running sync.WaitGroup
 	for i, ordered := range stops {
+		stop := ordered.Stop
+		stop.SkipPreStop = iter.state.interruptedStops[stop.ID]
+		if len(ordered.After) > 0 {
+			turn := make(chan struct{})
+			stop.Turn = turn
+			running.Go(func() { waitForPredecessors(ctx, ordered, stopped); close(turn) })
+		}
 		running.Go(func() {
-			begin := time.Now()
-			waitForPredecessors(ctx, ordered, stopped)
-			stop := ordered.Stop
-			if waited := time.Since(begin); waited > 0 {
-				stop = stop.AfterWaiting(waited)
-			}
-			results[i] = w.stopContainer(ctx, iter, stop)
-			if results[i] == nil {
-				close(stopped[ordered.Stop.ID])
+			if results[i] = w.stopContainer(ctx, iter, stop); results[i] == nil {
+				close(stopped[stop.ID])
 			}
 		})
 	}
@@ -134,7 +134,21 @@ func (w *Workers) stopInOrder(ctx context.Context, iter *iteration, stops []plan
 			errs[id] = fmt.Errorf("stop container %s of pod %s: %w", id, iter.identity(), err)
 		}
 	}
+	iter.state.recordInterruptedStops(errs, ctx.Err() != nil)
 	return errs
+}
+
+// recordInterruptedStops remembers the stops that failed because the iteration was interrupted. A stop that the runtime failed
+// runs its hook again: the hook may not have run.
+func (s *syncState) recordInterruptedStops(errs map[observed.ContainerID]error, interrupted bool) {
+	for id := range errs {
+		if interrupted && s.interruptedStops == nil {
+			s.interruptedStops = map[observed.ContainerID]bool{}
+		}
+		if interrupted {
+			s.interruptedStops[id] = true
+		}
+	}
 }
 
 // stopContainer stops one instance. It runs in its own goroutine, so it recovers from panics itself (B12).

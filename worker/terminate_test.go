@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -240,6 +241,54 @@ func TestPW25_SidecarsStopLast(t *testing.T) {
 		want := "stop web_shop/app, stop web_shop/log, stop web_shop/proxy, stop sandbox web_shop #0, remove web_shop"
 		if got != want {
 			h.Fatalf("got  %s\nwant %s", got, want)
+		}
+	})
+}
+
+// A5: preStop hooks start with the termination; only the signal waits for its turn.
+func TestPW25_SidecarPreStop(t *testing.T) { // PW-24
+	always := v1.ContainerRestartPolicyAlways
+	run(t, func(h *harness) {
+		h.runtime.SetScript("app", fakeruntime.Script{StopDuration: 10 * time.Second})
+		h.runtime.SetScript("proxy", fakeruntime.Script{PreStopDuration: 5 * time.Second, StopDuration: time.Second})
+		web := newAPIPod("web", func(pod *v1.Pod) {
+			pod.Spec.InitContainers = []v1.Container{{Name: "proxy", Image: "proxy:1", RestartPolicy: &always}}
+		})
+		h.create(web)
+		before := len(h.runtime.Transcript())
+		h.delete(web, 30)
+		want := []string{"preStop web_shop/proxy", "stop web_shop/app"}
+		if got := h.runtime.Transcript()[before:]; !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+			h.Fatalf("at the beginning: got %v, want %v", got, want)
+		}
+		h.advance(9 * time.Second)
+		if got := h.runtime.Transcript()[before:]; len(got) != 2 {
+			h.Fatalf("before the turn of the sidecar: got %v", got)
+		}
+		h.advance(2 * time.Second)
+		h.wantStage(web, "finished")
+		if got := h.runtime.Transcript()[before+2:]; got[0] != "stop web_shop/proxy" {
+			h.Errorf("got %v, want the stop of the sidecar", got)
+		}
+	})
+}
+
+func TestPW21_PreStopRunsOnce(t *testing.T) { // A5
+	run(t, func(h *harness) {
+		h.runtime.SetScript("app", fakeruntime.Script{PreStopDuration: time.Hour, StopDuration: fakeruntime.Forever})
+		web := newAPIPod("web")
+		h.create(web)
+		deleted := h.delete(web, 600)
+		for _, seconds := range []time.Duration{60, 10} {
+			h.advance(5 * time.Second)
+			short := seconds * time.Second
+			h.UpdatePod(worker.Update{Op: plan.OpKill, Pod: deleted, Kill: plan.KillOptions{GracePeriod: &short}})
+		}
+		h.advance(11 * time.Second)
+		h.wantStage(web, "finished")
+		hooks := slices.DeleteFunc(h.runtime.Transcript(), func(line string) bool { return line != "preStop web_shop/app" })
+		if len(hooks) != 1 {
+			h.Errorf("got %d runs of the preStop hook, want 1; transcript:\n%s", len(hooks), strings.Join(h.runtime.Transcript(), "\n"))
 		}
 	})
 }

@@ -37,8 +37,6 @@ type Script struct {
 const (
 	exitTerminated = 143
 	exitKilled     = 137
-	// minStopDuration is the time between SIGTERM and SIGKILL, however long the preStop hook took (PW-24).
-	minStopDuration = 2 * time.Second
 )
 
 // container is one instance of a container. Runtime.mu guards it, except for exited.
@@ -164,19 +162,26 @@ func (r *Runtime) StopContainer(ctx context.Context, pod *v1.Pod, stop plan.Stop
 	}
 	call := Call{Method: "StopContainer", PodUID: container.pod.uid, Container: container.observed.Name}
 	return r.call(ctx, call, func() error {
-		grace := stop.Grace
-		if pod != nil && container.script.PreStopDuration > 0 {
-			hook := min(container.script.PreStopDuration, grace)
+		started := time.Now()
+		if hook := min(container.script.PreStopDuration, stop.Grace); pod != nil && hook > 0 && !stop.SkipPreStop {
+			r.mu.Lock()
+			r.recordLocked("preStop %s/%s", container.pod.name, container.observed.Name)
+			r.mu.Unlock()
 			if err := wait(ctx, hook, container.exited); err != nil {
 				return err
 			}
-			grace -= hook
 		}
+		if stop.Turn != nil {
+			if err := wait(ctx, stop.Grace-time.Since(started), stop.Turn); err != nil {
+				return err
+			}
+		}
+		grace := stop.AfterWaiting(time.Since(started)).Grace
 		r.mu.Lock()
 		r.recordLocked("stop %s/%s", container.pod.name, container.observed.Name)
 		r.terminateLocked(container)
 		r.mu.Unlock()
-		if err := wait(ctx, max(grace, minStopDuration), container.exited); err != nil {
+		if err := wait(ctx, grace, container.exited); err != nil {
 			return err
 		}
 		r.exit(container, exitKilled)
