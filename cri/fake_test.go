@@ -31,6 +31,7 @@ type fake struct {
 	requests   []any
 	events     []*runtimeapi.ContainerEventResponse
 	status     *runtimeapi.StatusResponse
+	imageFs    *runtimeapi.ImageFsInfoResponse
 	exitCode   int32  // of commands
 	output     string // of commands, followed by "out" and "err"
 
@@ -381,4 +382,10 @@ func (f fakeImages) PullImage(_ context.Context, request *runtimeapi.PullImageRe
 	defer f.mu.Unlock()
 	f.images[request.Image.Image] = &runtimeapi.Image{Id: "sha256:pulled", Size: 2048}
 	return &runtimeapi.PullImageResponse{ImageRef: "sha256:pulled"}, nil
+}
+
+func (f fakeImages) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.imageFs, nil
 }

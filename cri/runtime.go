@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -82,6 +83,21 @@ func (r *Runtime) Version(ctx context.Context) (name, version string, err error)
 		return "", "", fmt.Errorf("cri: get runtime version: %w", err)
 	}
 	return response.RuntimeName, response.RuntimeVersion, nil
+}
+
+// ImageDirs returns the directories in which the runtime keeps images and the containers' own layers.
+func (r *Runtime) ImageDirs(ctx context.Context) ([]string, error) {
+	response, err := r.images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("cri: get image file systems: %w", err)
+	}
+	var dirs []string
+	for _, usage := range slices.Concat(response.GetImageFilesystems(), response.GetContainerFilesystems()) {
+		if dir := usage.GetFsId().GetMountpoint(); dir != "" && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs, nil
 }
 
 // Ready returns why the runtime cannot run pods and why it cannot set up their network; nil means that it can. A runtime that

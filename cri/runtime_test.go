@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"golang.org/x/sys/unix"
@@ -343,4 +344,24 @@ func TestDialSocket_ChecksListener(t *testing.T) {
 		}
 		server.Stop()
 	}
+}
+
+func TestImageDirs(t *testing.T) {
+	usages := func(dirs ...string) (usages []*runtimeapi.FilesystemUsage) {
+		for _, dir := range dirs {
+			usages = append(usages, &runtimeapi.FilesystemUsage{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: dir}})
+		}
+		return usages
+	}
+	inBubble(t, func(h *harness) {
+		h.fake.imageFs = &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usages("/images", ""), ContainerFilesystems: usages("/images", "/layers")}
+		got, err := h.ImageDirs(h.Context())
+		if diff := cmp.Diff([]string{"/images", "/layers"}, got); diff != "" || err != nil {
+			h.Errorf("got error %v, directories (-want +got):\n%s", err, diff)
+		}
+		h.fake.inject("ImageFsInfo", fails(codes.Unimplemented, "unknown method"))
+		if got, err := h.ImageDirs(h.Context()); err == nil {
+			h.Errorf("not implemented: got %v", got)
+		}
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,28 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/heraldnode/herald/heraldtest"
 )
-
-const mountNamespaceEnv = "HERALD_TEST_MOUNT_NAMESPACE"
-
-// inMountNamespace runs the calling test again in a child process with its own mount namespace, where it runs test. Nothing
-// that the child mounts is visible elsewhere, and nothing has to be unmounted.
-func inMountNamespace(t *testing.T, test func()) {
-	t.Helper()
-	if os.Getenv(mountNamespaceEnv) != "" {
-		test()
-		return
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("needs a mount namespace; run as root")
-	}
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	child.Env = append(os.Environ(), mountNamespaceEnv+"=1")
-	child.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // Go makes all its mounts private
-	if output, err := child.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, output)
-	}
-}
 
 // podWithSubPath returns a pod that mounts the subPath of the volume data.
 func podWithSubPath(subPath string) *v1.Pod {
@@ -50,7 +30,7 @@ func podWithSubPath(subPath string) *v1.Pod {
 
 // A container of any user must be able to use a directory that is created for its subPath, as far as it may use the volume.
 func TestSubPath_ModeOfVolume(t *testing.T) {
-	inMountNamespace(t, func() {
+	heraldtest.InMountNamespace(t, func() {
 		inBubble(t, func(h *harness) {
 			defer unix.Umask(unix.Umask(0o077))
 			volume := filepath.Join(h.root, "data")
@@ -123,7 +103,7 @@ func TestSubPath_VolumeIsNotDirectory(t *testing.T) {
 // With shared mounts, which systemd makes the default, the bind mount of a subPath and the volume are peers: a mount below one
 // appears below the other, and so does its removal.
 func TestSubPath_UnmountSparesVolume(t *testing.T) {
-	inMountNamespace(t, func() {
+	heraldtest.InMountNamespace(t, func() {
 		root := t.TempDir()
 		if err := unix.Mount("tmpfs", root, "tmpfs", 0, ""); err != nil {
 			t.Fatal(err)

@@ -63,6 +63,8 @@ type Config struct {
 	NetworkReady func() error
 	// RuntimeVersion is cri.Runtime's Version. Defaults to none: no runtime version is reported.
 	RuntimeVersion func(ctx context.Context) (name, version string, err error)
+	// ImageFileSystems returns the file systems of the runtime's images. Defaults to none: they are not checked.
+	ImageFileSystems func(ctx context.Context) ([]report.FileSystem, error)
 	// Port is the port of the agent's kubelet API. Defaults to none.
 	Port int32
 

@@ -102,6 +102,37 @@ func TestNode_NotReady(t *testing.T) {
 	})
 }
 
+func TestDiskPressure_Images(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var available int64
+		var h *harness
+		h = newHarness(t, func(c *node.Config) {
+			c.ImageFileSystems = func(context.Context) ([]report.FileSystem, error) {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				return []report.FileSystem{{Storage: report.Amount{Total: 1000, Available: available}}}, nil
+			}
+		})
+		h.start()
+		want := func(at string, status v1.ConditionStatus) {
+			t.Helper()
+			if c := h.condition(v1.NodeDiskPressure); c.Status != status {
+				t.Errorf("%s: got %+v, want %s", at, c, status)
+			}
+		}
+		want("images are short of space", v1.ConditionTrue)
+		h.set(func() { available = 500 })
+		advance(6 * time.Minute)
+		want("images have space again", v1.ConditionFalse)
+		h.set(func() { available, h.ready = 0, errors.New("runtime is down") })
+		advance(10 * time.Second)
+		want("runtime is down", v1.ConditionFalse)
+		h.set(func() { h.ready = nil })
+		advance(10 * time.Second)
+		want("runtime is up", v1.ConditionTrue)
+	})
+}
+
 func TestF28_MachineChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)

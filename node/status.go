@@ -31,8 +31,8 @@ type statusReporter struct {
 const (
 	// readyCheckInterval is how often readiness is checked, which needs no request.
 	readyCheckInterval = time.Second
-	// runtimeVersionTimeout limits the request for the runtime's version.
-	runtimeVersionTimeout = 2 * time.Second
+	// runtimeTimeout limits each request to the runtime.
+	runtimeTimeout = 2 * time.Second
 )
 
 func (r *statusReporter) run(ctx context.Context) {
@@ -110,6 +110,7 @@ func (r *statusReporter) readMachine(ctx context.Context) report.MachineInfo {
 		return r.machine
 	}
 	machine.System.ContainerRuntimeVersion = r.readRuntimeVersion(ctx)
+	machine.Images = r.readImageFileSystems(ctx)
 	r.setMachine(machine)
 	return machine
 }
@@ -119,12 +120,27 @@ func (r *statusReporter) readRuntimeVersion(ctx context.Context) string {
 	if r.config.RuntimeVersion == nil || (r.runtimeVersion != "" && r.config.Ready() != nil) {
 		return r.runtimeVersion
 	}
-	ctx, cancel := context.WithTimeout(ctx, runtimeVersionTimeout)
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
 	if name, version, err := r.config.RuntimeVersion(ctx); err == nil {
 		r.runtimeVersion = fmt.Sprintf("%s://%s", name, version)
 	}
 	return r.runtimeVersion
+}
+
+// readImageFileSystems returns nothing while the runtime does not respond: a pressure that was observed before lasts for some
+// time anyway.
+func (r *statusReporter) readImageFileSystems(ctx context.Context) []report.FileSystem {
+	if r.config.ImageFileSystems == nil || r.config.Ready() != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
+	images, err := r.config.ImageFileSystems(ctx)
+	if err != nil {
+		r.config.Logger.Debug("Failed to read image file systems", "node", r.config.NodeName, "err", err)
+	}
+	return images
 }
 
 // notReadyMessage returns why pods cannot run, or "". A runtime that does not respond has the same reason for both checks,

@@ -18,6 +18,7 @@ import (
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/node"
 	"github.com/heraldnode/herald/node/machine"
+	"github.com/heraldnode/herald/node/report"
 	"github.com/heraldnode/herald/process"
 	"github.com/heraldnode/herald/provision"
 	"github.com/heraldnode/herald/source"
@@ -90,7 +91,7 @@ func (n *NodeAgent) newEvents() (err error) {
 
 // newNode gives the Node object and its lease a separate client, so that a flood of statuses does not delay heartbeats.
 func (n *NodeAgent) newNode() error {
-	machineConfig := machine.Config{DataDir: n.config.DataDir, Version: n.config.Version}
+	machineConfig := machine.Config{DataDir: n.config.DataDir, LogDir: n.config.PodLogsDir, Version: n.config.Version}
 	if n.config.NodeIP.IsValid() {
 		machineConfig.Addresses = []netip.Addr{n.config.NodeIP}
 	}
@@ -103,10 +104,11 @@ func (n *NodeAgent) newNode() error {
 		Labels: n.config.NodeLabels, Taints: n.config.RegisterWithTaints, NoRegistration: n.config.NoRegistration,
 		ProviderID: n.config.ProviderID, Reserved: n.config.Reserved, UpdateFrequency: n.config.NodeStatusUpdateFrequency,
 		ReportFrequency: n.config.NodeStatusReportFrequency, LeaseDuration: n.config.NodeLeaseDuration,
-		Ready:          func() error { return n.Agent.Healthy() },
-		NetworkReady:   func() error { return n.Agent.NetworkReady() },
-		RuntimeVersion: func(ctx context.Context) (string, string, error) { return n.runtime.Version(ctx) },
-		Events:         n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
+		Ready:            func() error { return n.Agent.Healthy() },
+		NetworkReady:     func() error { return n.Agent.NetworkReady() },
+		RuntimeVersion:   func(ctx context.Context) (string, string, error) { return n.runtime.Version(ctx) },
+		ImageFileSystems: n.imageFileSystems,
+		Events:           n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
 	if n.config.API != nil {
 		client, err := kubeapi.New(n.config.API)
@@ -117,6 +119,22 @@ func (n *NodeAgent) newNode() error {
 	}
 	n.Node, err = node.New(config)
 	return err
+}
+
+func (n *NodeAgent) imageFileSystems(ctx context.Context) ([]report.FileSystem, error) {
+	dirs, err := n.runtime.ImageDirs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var fileSystems []report.FileSystem
+	for _, dir := range dirs {
+		fileSystem, err := machine.StatFileSystem(dir)
+		if err != nil {
+			return nil, err
+		}
+		fileSystems = append(fileSystems, fileSystem)
+	}
+	return fileSystems, nil
 }
 
 func (n *NodeAgent) newVolumes() (err error) {

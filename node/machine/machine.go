@@ -1,5 +1,5 @@
 // Package machine reads the information that a node reports about its machine: from /proc, /sys and /etc, from the file
-// system of the pods, and from the network interfaces.
+// systems of pods and logs, and from the network interfaces.
 package machine
 
 import (
@@ -23,6 +23,8 @@ import (
 type Config struct {
 	// DataDir is a directory on the file system that pods use. Required.
 	DataDir string
+	// LogDir is the directory of container logs, which may not exist yet. Defaults to none: its file system is not checked.
+	LogDir string
 	// Hostname defaults to the machine's own.
 	Hostname string
 	// Addresses are the node's, the primary one first. Defaults to the addresses of the interfaces of the default routes.
@@ -67,8 +69,10 @@ func (m *Machine) Info() (report.MachineInfo, error) {
 	var errs [4]error
 	info.CPUs, errs[0] = m.cpus()
 	info.Memory, errs[1] = m.memory()
-	info.Storage, info.Inodes, errs[2] = storage(m.config.DataDir)
+	data, err := StatFileSystem(m.config.DataDir)
+	info.Storage, info.Inodes, errs[2] = data.Storage, data.Inodes, err
 	info.Addresses, errs[3] = m.addresses()
+	info.Logs = m.logs()
 	info.PIDs = m.pids()
 	if err := errors.Join(errs[:]...); err != nil {
 		return report.MachineInfo{}, fmt.Errorf("read machine information: %w", err)
@@ -199,14 +203,27 @@ func (m *Machine) pids() report.Amount {
 	return report.Amount{Total: limit, Available: max(limit-used, 0)}
 }
 
-// storage returns the bytes and inodes of the directory's file system. Some file systems do not count inodes.
-func storage(dir string) (bytes, inodes report.Amount, err error) {
+// logs returns the file system of the logs. It is zero if it cannot be read: the directory is created with the first container.
+func (m *Machine) logs() report.FileSystem {
+	if m.config.LogDir == "" {
+		return report.FileSystem{}
+	}
+	logs, err := StatFileSystem(m.config.LogDir)
+	if err != nil {
+		return report.FileSystem{}
+	}
+	return logs
+}
+
+// StatFileSystem returns the space of the directory's file system. Some file systems do not count inodes.
+func StatFileSystem(dir string) (report.FileSystem, error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(dir, &stat); err != nil {
-		return bytes, inodes, fmt.Errorf("stat file system of %s: %w", dir, err)
+		return report.FileSystem{}, fmt.Errorf("stat file system of %s: %w", dir, err)
 	}
 	size := int64(stat.Bsize) //nolint:unconvert // its type differs between architectures
-	bytes = report.Amount{Total: int64(stat.Blocks) * size, Available: int64(stat.Bavail) * size}
-	inodes = report.Amount{Total: int64(stat.Files), Available: int64(stat.Ffree)}
-	return bytes, inodes, nil
+	return report.FileSystem{
+		Storage: report.Amount{Total: int64(stat.Blocks) * size, Available: int64(stat.Bavail) * size},
+		Inodes:  report.Amount{Total: int64(stat.Files), Available: int64(stat.Ffree)},
+	}, nil
 }

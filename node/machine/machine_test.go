@@ -7,9 +7,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/node/machine"
 	"github.com/heraldnode/herald/node/report"
 )
@@ -230,6 +234,37 @@ func TestInfo_ThisMachine(t *testing.T) {
 	if got.CPUs < 1 || got.Memory.Total <= got.Memory.Available || got.Storage.Total <= 0 || got.System.BootID == "" || got.Hostname == "" {
 		t.Errorf("got %+v", got)
 	}
+}
+
+func TestInfo_LogFileSystem(t *testing.T) {
+	heraldtest.InMountNamespace(t, func() {
+		logs := t.TempDir()
+		if err := unix.Mount("tmpfs", logs, "tmpfs", 0, "size=1m,nr_inodes=100"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { // the directory is removed next
+			if err := unix.Unmount(logs, unix.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := os.WriteFile(filepath.Join(logs, "0.log"), make([]byte, 960<<10), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for dir, want := range map[string]report.FileSystem{
+			"":            {},
+			logs + "/new": {},
+			logs:          {Storage: report.Amount{Total: 1 << 20, Available: 64 << 10}, Inodes: report.Amount{Total: 100, Available: 98}},
+		} {
+			got, err := readInfo(t, files(), func(c *machine.Config) { c.LogDir = dir })
+			if err != nil || got.Logs != want {
+				t.Errorf("%q: got %+v and %v, want %+v", dir, got.Logs, err, want)
+			}
+			pressures := report.Pressures(nil).Update(report.MachineInfo{Logs: got.Logs}, nil, time.Now())
+			if _, hasPressure := pressures[v1.NodeDiskPressure]; hasPressure != (dir == logs) {
+				t.Errorf("%q: got pressure %t", dir, hasPressure)
+			}
+		}
+	})
 }
 
 func TestConfig_DataDir(t *testing.T) {

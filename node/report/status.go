@@ -21,6 +21,17 @@ type MachineInfo struct {
 	CPUs   int64
 	// Memory and Storage are in bytes, PIDs in processes and threads.
 	Memory, Storage, Inodes, PIDs Amount
+	// Logs is the file system of container logs. It is zero if it is not known.
+	Logs FileSystem
+	// Images are the file systems of images and of the containers' own layers.
+	Images []FileSystem
+}
+
+// FileSystem is the space of a file system. Storage is in bytes.
+type FileSystem struct{ Storage, Inodes Amount }
+
+func (f FileSystem) below(storagePercent, inodesPercent int64) bool {
+	return f.Storage.below(storagePercent) || f.Inodes.below(inodesPercent)
 }
 
 // Amount is the total and available amount of a resource. A zero Total means that it is not known.
@@ -46,6 +57,7 @@ func HostIPs(addresses []netip.Addr) []netip.Addr {
 const (
 	memoryThreshold         = 100 << 20 // bytes
 	storageThresholdPercent = 10
+	imagesThresholdPercent  = 15
 	inodesThresholdPercent  = 5
 	pidsThresholdPercent    = 5
 )
@@ -83,11 +95,21 @@ func (m MachineInfo) hasPressure(conditionType v1.NodeConditionType) bool {
 	case v1.NodeMemoryPressure:
 		return m.Memory.Total > 0 && m.Memory.Available < memoryThreshold
 	case v1.NodeDiskPressure:
-		return m.Storage.below(storageThresholdPercent) || m.Inodes.below(inodesThresholdPercent)
+		return m.hasDiskPressure()
 	case v1.NodePIDPressure:
 		return m.PIDs.below(pidsThresholdPercent)
 	}
 	return false
+}
+
+// hasDiskPressure considers all file systems that pods fill, which may be the same one.
+func (m MachineInfo) hasDiskPressure() bool {
+	data := FileSystem{Storage: m.Storage, Inodes: m.Inodes}
+	return data.below(storageThresholdPercent, inodesThresholdPercent) ||
+		m.Logs.below(storageThresholdPercent, inodesThresholdPercent) ||
+		slices.ContainsFunc(m.Images, func(images FileSystem) bool {
+			return images.below(imagesThresholdPercent, inodesThresholdPercent)
+		})
 }
 
 func isTrue(conditions []v1.NodeCondition, conditionType v1.NodeConditionType) bool {

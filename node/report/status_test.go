@@ -99,8 +99,20 @@ func TestPressures_Thresholds(t *testing.T) {
 		"inodes at threshold": {change: func(m *report.MachineInfo) { m.Inodes.Available = 50 }},
 		"inodes below":        {func(m *report.MachineInfo) { m.Inodes.Available = 49 }, v1.NodeDiskPressure},
 		"inodes unknown":      {change: func(m *report.MachineInfo) { m.Inodes = report.Amount{} }},
-		"PIDs below":          {func(m *report.MachineInfo) { m.PIDs.Available = 49 }, v1.NodePIDPressure},
-		"nothing known":       {change: func(m *report.MachineInfo) { *m = report.MachineInfo{} }},
+		"logs at threshold":   {change: func(m *report.MachineInfo) { m.Logs.Storage = report.Amount{Total: 1000, Available: 100} }},
+		"logs below":          {func(m *report.MachineInfo) { m.Logs.Storage = report.Amount{Total: 1000, Available: 99} }, v1.NodeDiskPressure},
+		"log inodes below":    {func(m *report.MachineInfo) { m.Logs.Inodes = report.Amount{Total: 1000, Available: 49} }, v1.NodeDiskPressure},
+		"images at threshold": {change: func(m *report.MachineInfo) {
+			m.Images = []report.FileSystem{{Storage: report.Amount{Total: 1000, Available: 150}, Inodes: report.Amount{Total: 1000, Available: 50}}}
+		}},
+		"images below": {func(m *report.MachineInfo) {
+			m.Images = []report.FileSystem{{}, {Storage: report.Amount{Total: 1000, Available: 149}}}
+		}, v1.NodeDiskPressure},
+		"image inodes below": {func(m *report.MachineInfo) {
+			m.Images = []report.FileSystem{{Inodes: report.Amount{Total: 1000, Available: 49}}}
+		}, v1.NodeDiskPressure},
+		"PIDs below":    {func(m *report.MachineInfo) { m.PIDs.Available = 49 }, v1.NodePIDPressure},
+		"nothing known": {change: func(m *report.MachineInfo) { *m = report.MachineInfo{} }},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
