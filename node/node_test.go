@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/heraldnode/herald/node"
 	"github.com/heraldnode/herald/node/report"
@@ -194,6 +195,7 @@ func TestI7_AdoptedNode(t *testing.T) {
 		got := h.server.Node("a")
 		want := map[string]string{
 			"pool": "core", "kubernetes.io/hostname": "host-a", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+			"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "amd64",
 		}
 		if diff := cmp.Diff(want, got.Labels); diff != "" {
 			t.Errorf("labels (-want +got):\n%s", diff)
@@ -207,6 +209,39 @@ func TestI7_AdoptedNode(t *testing.T) {
 		if events := h.takeEvents(); len(events) < 2 || events[1] != "Rebooted" {
 			t.Errorf("got events %v", events)
 		}
+	})
+}
+
+// TestNode_StaleExtendedResources checks that resources of an earlier agent are reset once. What is set later is someone
+// else's.
+func TestNode_StaleExtendedResources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.server.AddNode("a")
+		resources := func() v1.ResourceList {
+			return v1.ResourceList{
+				"nvidia.com/gpu": resource.MustParse("8"), "attachable-volumes-x": resource.MustParse("3"), "x.kubernetes.io/y": resource.MustParse("4"),
+			}
+		}
+		h.server.UpdateNode("a", func(n *v1.Node) { n.Status.Capacity, n.Status.Allocatable = resources(), resources() })
+		check := func(name string, want int64) {
+			t.Helper()
+			status := h.server.Node("a").Status
+			for list, got := range map[string]v1.ResourceList{"capacity": status.Capacity, "allocatable": status.Allocatable} {
+				gpus, volumes, other := got["nvidia.com/gpu"], got["attachable-volumes-x"], got["x.kubernetes.io/y"]
+				if gpus.Value() != want || volumes.Value() != 3 || other.Value() != 4 {
+					t.Errorf("%s: got %s %v, want %d GPUs and the rest unchanged", name, list, got, want)
+				}
+			}
+		}
+		h.start()
+		advance(time.Minute)
+		check("adopted", 0)
+		h.server.UpdateNode("a", func(n *v1.Node) {
+			n.Status.Capacity["nvidia.com/gpu"], n.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("1"), resource.MustParse("1")
+		})
+		advance(time.Hour)
+		check("set later", 1)
 	})
 }
 

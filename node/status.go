@@ -24,6 +24,7 @@ type statusReporter struct {
 	runtimeVersion string            // the latest known
 	nextReport     time.Time         // when an unchanged status is reported
 	adoptedUID     types.UID         // of the Node object; empty before registration
+	resetUID       types.UID         // of the Node object whose extended resources were reset
 	reported       v1.NodeSystemInfo // by this agent; zero before the first report
 	foreignReports []time.Time       // in the last minute, see shouldYield
 }
@@ -185,7 +186,11 @@ func (r *statusReporter) syncWithoutCluster(machine report.MachineInfo) {
 // updateStatus reports the status if it has changed or is due.
 func (r *statusReporter) updateStatus(ctx context.Context, object *v1.Node, machine report.MachineInfo) error {
 	desired := r.desiredStatus(machine, &object.Status)
+	if r.resetUID != object.UID {
+		report.ResetExtendedResources(&object.Status, desired)
+	}
 	if !report.StatusChanged(&object.Status, desired) && time.Now().Before(r.nextReport) {
+		r.resetUID = object.UID
 		r.metrics.reports.WithLabelValues(resultUnchanged).Inc()
 		return nil
 	}
@@ -201,6 +206,7 @@ func (r *statusReporter) updateStatus(ctx context.Context, object *v1.Node, mach
 	if err != nil {
 		return err
 	}
+	r.resetUID = object.UID
 	r.recordReport(&object.Status, updated)
 	return nil
 }

@@ -91,7 +91,10 @@ func (n *NodeAgent) newEvents() (err error) {
 
 // newNode gives the Node object and its lease a separate client, so that a flood of statuses does not delay heartbeats.
 func (n *NodeAgent) newNode() error {
-	machineConfig := machine.Config{DataDir: n.config.DataDir, LogDir: n.config.PodLogsDir, Version: n.config.Version}
+	machineConfig := machine.Config{
+		DataDir: n.config.DataDir, LogDir: n.config.PodLogsDir, Version: n.config.Version,
+		Hostname: n.config.NodeName, // one name for the node, as with the kubelet's --hostname-override
+	}
 	if n.config.NodeIP.IsValid() {
 		machineConfig.Addresses = []netip.Addr{n.config.NodeIP}
 	}

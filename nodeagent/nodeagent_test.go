@@ -99,6 +99,9 @@ func TestNodeAgent_NodeObject(t *testing.T) {
 			free.Sub(config.Reserved[v1.ResourceCPU])
 			return node.Spec.ProviderID == config.ProviderID && free.Sign() > 0 && free.Equal(*node.Status.Allocatable.Cpu())
 		})
+		if got := server.Node("n1").Labels[v1.LabelHostname]; got != "n1" {
+			t.Errorf("got hostname label %q, want n1", got)
+		}
 		eventually(t, "lease with the configured duration", func() bool {
 			lease := server.Lease("n1")
 			return lease != nil && lease.Spec.LeaseDurationSeconds != nil && *lease.Spec.LeaseDurationSeconds == 8

@@ -33,10 +33,17 @@ func NewNode(registration Registration, hostname string, status *v1.NodeStatus) 
 	return node
 }
 
+// The deprecated names of the labels for operating system and architecture. Workloads still select nodes by them.
+const (
+	labelBetaOS   = "beta.kubernetes.io/os"
+	labelBetaArch = "beta.kubernetes.io/arch"
+)
+
 // machineLabels returns the labels that follow from the machine. Adopted nodes get them too.
 func machineLabels(hostname string, system v1.NodeSystemInfo) map[string]string {
 	return map[string]string{
 		v1.LabelHostname: hostname, v1.LabelOSStable: system.OperatingSystem, v1.LabelArchStable: system.Architecture,
+		labelBetaOS: system.OperatingSystem, labelBetaArch: system.Architecture,
 	}
 }
 

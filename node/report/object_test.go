@@ -23,6 +23,7 @@ func registration() report.Registration {
 
 var machineLabels = map[string]string{
 	"kubernetes.io/hostname": "host-a", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+	"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "amd64",
 }
 
 func TestNewNode(t *testing.T) {

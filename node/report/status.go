@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 
 // MachineInfo describes the machine at one moment.
 type MachineInfo struct {
+	// Hostname is the name of the host in the cluster.
 	Hostname string
 	// Addresses are the machine's own, the primary one first.
 	Addresses []netip.Addr
@@ -194,6 +196,25 @@ func allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
 		list[name] = left
 	}
 	return list
+}
+
+// ResetExtendedResources sets the extended resources of the previous status to zero in the desired status, unless it has them.
+// They are left by an earlier agent, and no pod that needs them can run. They are not removed, as with the kubelet.
+func ResetExtendedResources(previous, desired *v1.NodeStatus) {
+	for _, lists := range [][2]v1.ResourceList{
+		{previous.Capacity, desired.Capacity}, {previous.Allocatable, desired.Allocatable},
+	} {
+		for name, quantity := range lists[0] {
+			if _, provided := lists[1][name]; !provided && isExtendedResource(name) {
+				lists[1][name] = *resource.NewQuantity(0, quantity.Format)
+			}
+		}
+	}
+}
+
+// isExtendedResource reports whether the resource is not defined by Kubernetes.
+func isExtendedResource(name v1.ResourceName) bool {
+	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }
 
 // mergeAddresses returns the machine's own addresses, then those of types that only others set, such as a cloud's.
