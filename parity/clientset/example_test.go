@@ -1,3 +1,4 @@
+// Package clientset_test shows how to use packages status and pod/mirror with a client-go clientset.
 package clientset_test
 
 import (

@@ -122,7 +122,7 @@ func newPod(name string, command []string, policy v1.RestartPolicy) *v1.Pod {
 		pod.Spec.RestartPolicy = policy
 		pod.Spec.Containers[0].Command = command
 		pod.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
-		// Neither a token nor the admission of service accounts is needed.
+		// No service account token is needed.
 		pod.Spec.AutomountServiceAccountToken = new(bool)
 	})
 }
