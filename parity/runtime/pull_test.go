@@ -32,22 +32,22 @@ type fakeRegistry struct {
 // newRegistry starts a registry that requires the password; "" means no authentication.
 func newRegistry(t *testing.T, password string) *fakeRegistry {
 	t.Helper()
-	s := &fakeRegistry{handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
+	created := &fakeRegistry{handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, given, _ := r.BasicAuth(); given != password {
 			w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		s.handler.ServeHTTP(w, r)
+		created.handler.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
-	s.host = strings.TrimPrefix(server.URL, "http://")
-	return s
+	created.host = strings.TrimPrefix(server.URL, "http://")
+	return created
 }
 
 // push pushes an image without a program, and returns its name without a tag.
-func (s *fakeRegistry) push(t *testing.T, repository string) string {
+func (r *fakeRegistry) push(t *testing.T, repository string) string {
 	t.Helper()
 	image, err := random.Image(1024, 1)
 	if err != nil {
@@ -63,19 +63,19 @@ func (s *fakeRegistry) push(t *testing.T, repository string) string {
 		t.Fatal(err)
 	}
 	for _, content := range [][]byte{blob, config} {
-		s.send(t, http.MethodPost, fmt.Sprintf("/v2/%s/blobs/uploads/?digest=sha256:%x", repository, sha256.Sum256(content)), "", content)
+		r.send(t, http.MethodPost, fmt.Sprintf("/v2/%s/blobs/uploads/?digest=sha256:%x", repository, sha256.Sum256(content)), "", content)
 	}
-	s.send(t, http.MethodPut, "/v2/"+repository+"/manifests/latest", string(kind), manifest)
-	return s.host + "/" + repository
+	r.send(t, http.MethodPut, "/v2/"+repository+"/manifests/latest", string(kind), manifest)
+	return r.host + "/" + repository
 }
 
 // send bypasses the authentication.
-func (s *fakeRegistry) send(t *testing.T, method, target, kind string, body []byte) {
+func (r *fakeRegistry) send(t *testing.T, method, target, kind string, body []byte) {
 	t.Helper()
 	request := httptest.NewRequestWithContext(t.Context(), method, target, bytes.NewReader(body))
 	request.Header.Set("Content-Type", kind)
 	response := httptest.NewRecorder()
-	s.handler.ServeHTTP(response, request)
+	r.handler.ServeHTTP(response, request)
 	if response.Code != http.StatusCreated {
 		t.Fatalf("%s %s: %d %s", method, target, response.Code, response.Body)
 	}
@@ -84,15 +84,15 @@ func (s *fakeRegistry) send(t *testing.T, method, target, kind string, body []by
 // fakeRecorder records events as "Reason: Message".
 type fakeRecorder struct{ lines chan string }
 
-func (e fakeRecorder) Event(_ runtime.Object, _, reason, message string) {
-	e.lines <- reason + ": " + message
+func (r fakeRecorder) Event(_ runtime.Object, _, reason, message string) {
+	r.lines <- reason + ": " + message
 }
 
 // drain returns and forgets the recorded events.
-func (e fakeRecorder) drain() string {
+func (r fakeRecorder) drain() string {
 	var all []string
-	for len(e.lines) > 0 {
-		all = append(all, <-e.lines)
+	for len(r.lines) > 0 {
+		all = append(all, <-r.lines)
 	}
 	return strings.Join(all, "\n")
 }
