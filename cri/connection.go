@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -18,6 +16,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/heraldnode/herald/internal/permission"
 	"github.com/heraldnode/herald/plan"
 )
 
@@ -54,29 +53,10 @@ func dialSocket(ctx context.Context, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkPeer(conn.(*net.UnixConn), os.Geteuid()); err != nil {
+	if err := permission.New("control the containers").CheckPeer(conn.(*net.UnixConn)); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
-}
-
-// checkPeer rejects a listener that is neither root nor ownUID, according to the kernel.
-func checkPeer(conn *net.UnixConn, ownUID int) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var peer *unix.Ucred
-	var sockoptErr error
-	err = raw.Control(func(fd uintptr) { peer, sockoptErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err := errors.Join(err, sockoptErr); err != nil {
-		return fmt.Errorf("get listener of %s: %w", conn.RemoteAddr(), err)
-	}
-	if peer.Uid != 0 && peer.Uid != uint32(ownUID) {
-		return fmt.Errorf("listener of %s is user %d (process %d); it must be root or the agent's user %d",
-			conn.RemoteAddr(), peer.Uid, peer.Pid, ownUID)
-	}
-	return nil
 }
 
 // interceptCall gives each call a deadline (F22) and counts it.

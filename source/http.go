@@ -15,8 +15,12 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/heraldnode/herald/internal/permission"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/source/manifest"
 )
@@ -26,7 +30,10 @@ const maxRedirects = 5
 
 // HTTPConfig configures an HTTP source.
 type HTTPConfig struct {
-	// URL serves a pod or a list of pods. Required. It must be https unless its host is this machine.
+	// URL serves a pod or a list of pods. Required. Its server must be authenticated, because it is root on this node:
+	//   - https://HOST/PATH
+	//   - unix:///PATH, a socket: the kernel reports its listener, which must be root or the agent's user. "/" is requested.
+	//   - http://HOST:PORT/PATH with a loopback address and a port below 1024, which only root can listen on
 	URL string
 	// NodeName is the name of the node that runs the pods. Required.
 	NodeName string
@@ -41,8 +48,8 @@ type HTTPConfig struct {
 	// CAFile contains CA certificates, CertFile and KeyFile the client certificate and its key, all in PEM. They are read
 	// before each request. CAFile excludes RootCAs. CertFile and KeyFile require each other. Default: none.
 	CAFile, CertFile, KeyFile string
-	// AllowInsecure permits plain http to other machines, although an attacker on the network can then start any pod. Defaults
-	// to false.
+	// AllowInsecure permits plain http to other machines and to ports that any local user can listen on, although an attacker
+	// can then start any pod. Defaults to false.
 	AllowInsecure bool
 	// Decode decodes a response. Defaults to manifest.Decode.
 	Decode Decoder
@@ -106,17 +113,51 @@ func parseURL(raw string, allowInsecure bool) (*url.URL, error) {
 		return nil, errors.New("source.HTTPConfig: URL is not valid") // the cause would contain a password in the URL
 	}
 	switch {
+	case target.Scheme == "unix":
+		return target, validateSocketURL(target)
 	case target.Hostname() == "":
 		return nil, errors.New("source.HTTPConfig: URL must have a host")
 	case target.Scheme == "https":
 		return target, nil
 	case target.Scheme != "http":
 		return nil, fmt.Errorf("source.HTTPConfig: URL must be https, not %q", target.Scheme)
-	case allowInsecure || isLoopback(target.Hostname()):
+	case allowInsecure || isLoopback(target.Hostname()) && isPrivilegedPort(target.Port()):
 		return target, nil
+	case isLoopback(target.Hostname()):
+		return nil, fmt.Errorf("source.HTTPConfig: URL %s can be served by any local user while its server is down: use https, "+
+			"unix:///PATH or a port below %d, or set AllowInsecure", withoutSecrets(target), unprivilegedPortStart())
 	default:
 		return nil, fmt.Errorf("source.HTTPConfig: URL %s must be https, or AllowInsecure set", withoutSecrets(target))
 	}
+}
+
+func validateSocketURL(target *url.URL) error {
+	if target.Host != "" || !path.IsAbs(target.Path) || target.Path == "/" || target.RawQuery != "" {
+		return errors.New("source.HTTPConfig: URL of a socket must have the form unix:///PATH")
+	}
+	return nil
+}
+
+// maxPrivilegedPort is the last port that only root may listen on by default.
+const maxPrivilegedPort = 1023
+
+// isPrivilegedPort reports whether only root can listen on the port. The empty port is 80.
+func isPrivilegedPort(port string) bool {
+	number, err := strconv.ParseUint(cmp.Or(port, "80"), 10, 16)
+	return err == nil && number < unprivilegedPortStart()
+}
+
+// unprivilegedPortStart returns the first port that every user can listen on. An administrator can lower it.
+func unprivilegedPortStart() uint64 {
+	data, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+	if err != nil {
+		return maxPrivilegedPort + 1
+	}
+	start, err := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 32)
+	if err != nil {
+		return maxPrivilegedPort + 1
+	}
+	return min(start, maxPrivilegedPort+1)
 }
 
 func isLoopback(host string) bool {
@@ -211,7 +252,11 @@ func (h *HTTP) fetch(ctx context.Context) (fetched, error) {
 	if err != nil {
 		return fetched{}, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, h.url.String(), nil)
+	target := h.url.String()
+	if h.url.Scheme == "unix" {
+		target = "http://localhost/"
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return fetched{}, errors.New("the URL is not valid")
 	}
@@ -289,22 +334,36 @@ func (c *httpClient) get(config HTTPConfig) (*http.Client, error) {
 	}
 	c.close()
 	c.pems = pems
-	c.client = &http.Client{
-		Timeout:       config.Timeout,
-		CheckRedirect: checkRedirect,
-		Transport: &http.Transport{
-			Proxy:                  nil, // a proxy from the environment would have to be trusted too
-			TLSClientConfig:        tlsConfig,
-			TLSHandshakeTimeout:    config.Timeout,
-			MaxResponseHeaderBytes: 64 << 10,
-			MaxIdleConns:           1,
-			IdleConnTimeout:        time.Minute,
-			ForceAttemptHTTP2:      true,
-			// Without pings, a dead connection is used until the kernel gives it up after a quarter of an hour (F3).
-			HTTP2: &http.HTTP2Config{SendPingTimeout: config.Timeout, PingTimeout: config.Timeout},
-		},
+	transport := &http.Transport{
+		Proxy:                  nil, // a proxy from the environment would have to be trusted too
+		TLSClientConfig:        tlsConfig,
+		TLSHandshakeTimeout:    config.Timeout,
+		MaxResponseHeaderBytes: 64 << 10,
+		MaxIdleConns:           1,
+		IdleConnTimeout:        time.Minute,
+		ForceAttemptHTTP2:      true,
+		// Without pings, a dead connection is used until the kernel gives it up after a quarter of an hour (F3).
+		HTTP2: &http.HTTP2Config{SendPingTimeout: config.Timeout, PingTimeout: config.Timeout},
 	}
+	if socket, isSocket := strings.CutPrefix(config.URL, "unix://"); isSocket {
+		transport.DialContext = dialSocket(socket)
+	}
+	c.client = &http.Client{Timeout: config.Timeout, CheckRedirect: checkRedirect, Transport: transport}
 	return c.client, nil
+}
+
+// dialSocket returns a dialer that connects to the socket, whatever the address, and checks its listener.
+func dialSocket(socket string) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		if err != nil {
+			return nil, err
+		}
+		if err := permission.New("start pods").CheckPeer(conn.(*net.UnixConn)); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		return conn, nil
+	}
 }
 
 func (c *httpClient) uses(pems [3][]byte) bool {

@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/heraldnode/herald/source"
 	"github.com/heraldnode/herald/source/manifest"
@@ -75,6 +77,7 @@ func status(code int) http.HandlerFunc {
 func newHTTP(t *testing.T, url string, mutate ...func(*source.HTTPConfig)) *source.HTTP {
 	t.Helper()
 	config := source.HTTPConfig{URL: url, NodeName: node, Period: 5 * time.Millisecond, Decode: decodeLines}
+	config.AllowInsecure = strings.HasPrefix(url, "http://127.0.0.1:") // test servers have no privileged port
 	for _, change := range mutate {
 		change(&config)
 	}
@@ -460,9 +463,24 @@ func TestHTTPConfig_Validation(t *testing.T) {
 		"key without certificate": {
 			func(c *source.HTTPConfig) { c.KeyFile = "x" }, "CertFile and KeyFile must be set together",
 		},
-		"localhost":     {func(c *source.HTTPConfig) { c.URL = "http://localhost:1/" }, ""},
-		"IPv6 loopback": {func(c *source.HTTPConfig) { c.URL = "http://[::1]:1/" }, ""},
-		"allowed http":  {func(c *source.HTTPConfig) { c.URL, c.AllowInsecure = "http://h/", true }, ""},
+		"unprivileged port": {
+			func(c *source.HTTPConfig) { c.URL = "http://localhost:8080/x?y=secret" },
+			"URL http://localhost:8080/x can be served by any local user while its server is down: use https, unix:///PATH or a port " +
+				"below 1024, or set AllowInsecure",
+		},
+		"unprivileged port by address": {
+			func(c *source.HTTPConfig) { c.URL = "http://[::1]:1024/" },
+			"URL http://[::1]:1024/ can be served by any local user while its server is down: use https, unix:///PATH or a port " +
+				"below 1024, or set AllowInsecure",
+		},
+		"relative socket":  {func(c *source.HTTPConfig) { c.URL = "unix://run/x" }, "URL of a socket must have the form unix:///PATH"},
+		"no socket":        {func(c *source.HTTPConfig) { c.URL = "unix:///" }, "URL of a socket must have the form unix:///PATH"},
+		"socket":           {func(c *source.HTTPConfig) { c.URL = "unix:///run/pods.sock" }, ""},
+		"port of http":     {func(c *source.HTTPConfig) { c.URL = "http://localhost/" }, ""},
+		"allowed any port": {func(c *source.HTTPConfig) { c.URL, c.AllowInsecure = "http://localhost:8080/", true }, ""},
+		"localhost":        {func(c *source.HTTPConfig) { c.URL = "http://localhost:1/" }, ""},
+		"IPv6 loopback":    {func(c *source.HTTPConfig) { c.URL = "http://[::1]:1/" }, ""},
+		"allowed http":     {func(c *source.HTTPConfig) { c.URL, c.AllowInsecure = "http://h/", true }, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -476,5 +494,61 @@ func TestHTTPConfig_Validation(t *testing.T) {
 				t.Fatalf("got error %v, want %s", err, test.want)
 			}
 		})
+	}
+}
+
+// listenAs listens on a socket as the user: the kernel records the listener, not the creator of the socket.
+func listenAs(t *testing.T, user int) (listener net.Listener, path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "cri.sock")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		t.Fatal(err)
+	}
+	listening := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread exits with the goroutine
+		const unchanged = ^uintptr(0)
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, unchanged, uintptr(user), unchanged); errno != 0 { // this thread only
+			listening <- errno
+			return
+		}
+		listening <- unix.Listen(fd, 8)
+	}()
+	if err := <-listening; err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fd), path)
+	defer file.Close()
+	if listener, err = net.FileListener(file); err != nil {
+		t.Fatal(err)
+	}
+	return listener, path
+}
+
+// TestHTTP_SocketListener reads manifests from a socket that the agent's user serves, and rejects a socket that another user
+// serves in its place.
+func TestHTTP_SocketListener(t *testing.T) {
+	users := map[int]bool{os.Geteuid(): true}
+	if os.Geteuid() == 0 {
+		users[1234] = false // only root can listen as another user
+	}
+	for user, isTrusted := range users {
+		listener, path := listenAs(t, user)
+		server := &http.Server{Handler: body("web 1")}
+		go func() { _ = server.Serve(listener) }()
+		t.Cleanup(func() { server.Close() })
+		sink := startSource(t, newHTTP(t, "unix://"+path))
+		if isTrusted {
+			sink.waitPods(t, "web-1")
+			continue
+		}
+		sink.waitProblem(t, "is user 1234")
+		if sets, _, _ := sink.state(); sets > 0 {
+			t.Errorf("got %d sets of pods of another user, want none", sets)
+		}
 	}
 }

@@ -128,7 +128,7 @@ var Layout = []Package{
 		Purpose: "prepares volumes and container environment",
 	},
 	{
-		Path: "cri", Layer: Components, MayImport: []string{"cri/criconfig", "internal/nodeaddress"}, Modules: []string{"k8s.io/cri-api"},
+		Path: "cri", Layer: Components, MayImport: []string{"cri/criconfig", "internal/nodeaddress", "internal/permission"}, Modules: []string{"k8s.io/cri-api"},
 		Purpose: "CRI client: images, sandboxes, containers, logs, exec",
 	},
 	{

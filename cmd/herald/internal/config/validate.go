@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -143,7 +145,8 @@ func (c *Config) validateSources(v *validator) {
 	v.mustBePositive("httpCheckFrequency", c.HTTPCheckFrequency)
 	v.mustBePositive("syncFrequency", c.SyncFrequency)
 	v.rejectIf(c.StaticPodURL != "" && !isSecureURL(c.StaticPodURL), "staticPodURL",
-		"must be an https URL, or an http URL with a loopback address: other http responses could be tampered with to gain root")
+		"must be an https URL, a socket like unix:///run/pods.sock, or an http URL with a loopback address and a port below 1024: "+
+			"other responses could be tampered with to gain root")
 	v.rejectIf(c.StaticPodURL == "" && len(c.StaticPodURLHeader) > 0, "staticPodURLHeader", "must not be set without staticPodURL")
 	for _, name := range slices.Sorted(maps.Keys(c.StaticPodURLHeader)) {
 		v.rejectIf(!headerName.MatchString(name), "staticPodURLHeader."+name, "invalid header name: must consist of letters, digits and '-'")
@@ -164,12 +167,18 @@ func hasControlCharacter(value string) bool {
 // isSecureURL reports whether responses cannot be tampered with. Errors must not show the URL, which may contain secrets.
 func isSecureURL(text string) bool {
 	u, err := url.Parse(text)
-	if err != nil || u.Hostname() == "" {
+	switch {
+	case err != nil:
 		return false
+	case u.Scheme == "unix":
+		return u.Host == "" && len(u.Path) > 1 && u.RawQuery == ""
+	case u.Scheme == "https":
+		return u.Hostname() != ""
 	}
 	address, err := netip.ParseAddr(u.Hostname())
 	isLocal := u.Hostname() == "localhost" || err == nil && address.IsLoopback()
-	return u.Scheme == "https" || u.Scheme == "http" && isLocal
+	port, err := strconv.Atoi(cmp.Or(u.Port(), "80"))
+	return u.Scheme == "http" && isLocal && err == nil && port < 1024 // only root can listen there
 }
 
 // maxSocketPath is the maximum length of a unix socket's path on Linux.
