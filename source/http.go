@@ -323,6 +323,9 @@ func (c *httpClient) get(config HTTPConfig) (*http.Client, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cannot be read without certificates: %w", err)
 		}
+		if err := permission.New("start pods").CheckFile(path); err != nil {
+			return nil, fmt.Errorf("cannot be read without certificates: %w", err)
+		}
 		pems[i] = data
 	}
 	if c.client != nil && c.uses(pems) {

@@ -552,3 +552,24 @@ func TestHTTP_SocketListener(t *testing.T) {
 		}
 	}
 }
+
+func TestHTTP_UnsafeCertificates(t *testing.T) {
+	server := newTestServer(t, startTLS, body("web 1"))
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(file, 0o606); err != nil {
+		t.Fatal(err)
+	}
+	sink := startSource(t, newHTTP(t, server.URL, func(c *source.HTTPConfig) { c.CAFile = file }))
+	sink.waitProblem(t, file+" is world-writable (mode 0606), so any user could start pods (chmod o-w "+file+")")
+	if sets, _, _ := sink.state(); sets > 0 {
+		t.Errorf("got %d sets of pods, want none", sets)
+	}
+	if err := os.Chmod(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sink.waitPods(t, "web-1")
+}

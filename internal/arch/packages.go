@@ -154,7 +154,7 @@ var Layout = []Package{
 
 	{
 		Path: "cmd/herald", Layer: Commands, Modules: []string{"github.com/spf13/cobra"},
-		MayImport: []string{"process", "source/manifest", "checkpoint"},
+		MayImport: []string{"process", "source/manifest", "checkpoint", "internal/permission"},
 		Purpose:   "the herald command: run, get, check, config, demo",
 	},
 	{

@@ -4,7 +4,9 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/netip"
 	"os"
@@ -35,6 +37,9 @@ type Config struct {
 	NodeName string `yaml:"nodeName" flag:"node-name"`
 	// Kubeconfig file for the API server. Default: none, the node runs without a cluster.
 	Kubeconfig string `yaml:"kubeconfig" flag:"kubeconfig" format:"path"`
+	// Allows an API server that is not authenticated: an http URL, or `insecure-skip-tls-verify` in the kubeconfig. An attacker
+	// on the network can then start any pod.
+	AllowInsecureAPI bool `yaml:"allowInsecureAPI" flag:"allow-insecure-api"`
 	// Directory for state that must survive a restart of the agent. It is created with mode 0700 and rejected if other users can
 	// write to it. Only one agent can use it at a time.
 	DataDir string `yaml:"dataDir" flag:"data-dir" format:"path"`
@@ -45,7 +50,8 @@ type Config struct {
 
 	// Directory of static pod manifests, or a single manifest file. Default: none.
 	StaticPodPath string `yaml:"staticPodPath" flag:"manifests" format:"path"`
-	// URL of static pod manifests. The scheme must be https, or http with a loopback address. Default: none.
+	// URL of static pod manifests: https, a socket of root or the agent's user like `unix:///run/pods.sock`, or http with a
+	// loopback address and a port below 1024, which no other user can serve. Default: none.
 	StaticPodURL string `yaml:"staticPodURL" flag:"manifest-url"`
 	// HTTP headers of requests to staticPodURL. Default: none.
 	StaticPodURLHeader map[string][]string `yaml:"staticPodURLHeader"`
@@ -80,6 +86,9 @@ type Config struct {
 	SeccompDefault bool `yaml:"seccompDefault"`
 	// Unsafe sysctls that pods may set: names like `net.core.somaxconn` or prefixes like `net.core.*`. Default: none.
 	AllowedUnsafeSysctls []string `yaml:"allowedUnsafeSysctls"`
+	// Allows probes and hooks of pods outside the host network to name addresses of the node, link-local addresses and metadata
+	// services as their host, as the kubelet does.
+	AllowProbesToNodeAddresses bool `yaml:"allowProbesToNodeAddresses"`
 
 	// Directory of container logs. Default: `/var/log/pods`, or `logs` in dataDir with `runtime: process`.
 	PodLogsDir string `yaml:"podLogsDir" format:"path"`
@@ -210,7 +219,8 @@ func (c *Config) NodeAgentConfig() (nodeagent.Config, error) {
 		Runtime: c.Runtime, ContainerRuntimeEndpoint: c.ContainerRuntimeEndpoint, ImageServiceEndpoint: c.ImageServiceEndpoint,
 		AllowAPIPods: c.AllowAPIPods, RuntimeRequestTimeout: c.RuntimeRequestTimeout, MaxParallelImagePulls: c.MaxParallelImagePulls,
 		SeccompDefault: c.SeccompDefault, AllowedUnsafeSysctls: c.AllowedUnsafeSysctls,
-		PodLogsDir: c.PodLogsDir, ContainerLogMaxSize: logMaxSize.Value(), ContainerLogMaxFiles: c.ContainerLogMaxFiles,
+		AllowProbesToNodeAddresses: c.AllowProbesToNodeAddresses,
+		PodLogsDir:                 c.PodLogsDir, ContainerLogMaxSize: logMaxSize.Value(), ContainerLogMaxFiles: c.ContainerLogMaxFiles,
 		CgroupRoot: c.CgroupRoot, CgroupDriver: c.CgroupDriver,
 		ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: c.ResolvConf,
 		NodeIP: c.NodeIP, NoRegistration: !c.RegisterNode, NodeLabels: c.NodeLabels, MaxPods: c.MaxPods, ProviderID: c.ProviderID,
@@ -241,8 +251,45 @@ func (c *Config) restConfig() (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig %s: %w", c.Kubeconfig, err)
 	}
+	if err := errors.Join(checkAPIFiles(api), c.checkAPIServer(api)); err != nil {
+		return nil, fmt.Errorf("read kubeconfig %s: %w", c.Kubeconfig, err)
+	}
 	api.QPS, api.Burst = float32(c.KubeAPIQPS), c.KubeAPIBurst
 	return api, nil
+}
+
+// checkAPIFiles returns an error if other users can modify a file that the kubeconfig refers to. A missing file is reported
+// when it is used.
+func checkAPIFiles(api *rest.Config) error {
+	var errs []error
+	for _, file := range []string{api.CAFile, api.CertFile, api.KeyFile, api.BearerTokenFile} {
+		if file == "" {
+			continue
+		}
+		if err := permissions.CheckFile(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkAPIServer returns an error if the API server, which decides what runs on this node, is not authenticated.
+func (c *Config) checkAPIServer(api *rest.Config) error {
+	server, _, err := rest.DefaultServerUrlFor(api)
+	switch {
+	case err != nil:
+		return err
+	case c.AllowInsecureAPI:
+		return nil
+	case server.Scheme != "https":
+		return fmt.Errorf("server %s must be an https URL: an attacker on the network could start any pod; use https, or set "+
+			"--allow-insecure-api", server.Host)
+	case api.Insecure:
+		return fmt.Errorf("insecure-skip-tls-verify must not be set: an attacker on the network could start any pod; set "+
+			"certificate-authority, or --allow-insecure-api (server %s)", server.Host)
+	default:
+		return nil
+	}
 }
 
 // reserved returns the sum of kubeReserved and systemReserved.

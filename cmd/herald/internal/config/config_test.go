@@ -76,6 +76,7 @@ func TestLoad_Errors(t *testing.T) {
 		"zero httpCheckFrequency":   {identity + "httpCheckFrequency: 0s\n", "c.yaml:3: httpCheckFrequency: invalid value 0s: must be greater than 0s"},
 		"listen on all interfaces":  {identity + "listen: 0.0.0.0:80\n", `c.yaml:3: listen: "0.0.0.0:80": "0.0.0.0" is not a loopback address`},
 		"insecure URL":              {identity + "staticPodURL: http://user:secret@example.com/x\n", "c.yaml:3: staticPodURL: must be an https URL"},
+		"URL of any local user":     {identity + "staticPodURL: http://localhost:8080/x\n", "c.yaml:3: staticPodURL: must be an https URL"},
 		"headers without URL":       {identity + "staticPodURLHeader: {a: [b]}\n", "c.yaml:3: staticPodURLHeader: must not be set without staticPodURL"},
 		"certificate without key":   {identity + "staticPodURLCertFile: a\n", "c.yaml:3: staticPodURLCertFile: must be set together with staticPodURLKeyFile"},
 		"path as endpoint":          {identity + "containerRuntimeEndpoint: /run/c.sock\n", `c.yaml:3: containerRuntimeEndpoint: invalid value "/run/c.sock": must be a socket, like unix:///run`},
@@ -239,6 +240,7 @@ runtimeRequestTimeout: 3m
 maxParallelImagePulls: 4
 seccompDefault: true
 allowedUnsafeSysctls: [net.core.*, kernel.msgmax]
+allowProbesToNodeAddresses: true
 containerLogMaxSize: 5Mi
 containerLogMaxFiles: 6
 cgroupDriver: systemd
@@ -268,6 +270,7 @@ eventBurst: 11
 	}
 	want.SyncFrequency, want.RuntimeRequestTimeout, want.MaxParallelImagePulls = 2*time.Minute, 3*time.Minute, 4
 	want.SeccompDefault, want.AllowedUnsafeSysctls = true, []string{"net.core.*", "kernel.msgmax"}
+	want.AllowProbesToNodeAddresses = true
 	want.ContainerLogMaxSize, want.ContainerLogMaxFiles = 5<<20, 6
 	want.CgroupDriver, want.ResolvConf, want.ProviderID = "systemd", "/run/resolv.conf", "cloud://a/b"
 	want.NodeStatusUpdateFrequency, want.NodeStatusReportFrequency, want.NodeLeaseDuration = 7*time.Second, 8*time.Minute, 9*time.Second

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/heraldnode/herald/internal/permission"
 	"github.com/spf13/pflag"
 )
 
@@ -28,6 +29,7 @@ func Bind(set *pflag.FlagSet) *Flags {
 	c := &flags.values
 	set.StringVar(&c.NodeName, "node-name", c.NodeName, "name of this node")
 	set.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; without it the node runs without a cluster")
+	set.BoolVar(&c.AllowInsecureAPI, "allow-insecure-api", false, "allow an API server with http, or without verifying its certificate")
 	set.StringVar(&c.DataDir, "data-dir", c.DataDir, "directory for state that must survive a restart of the agent")
 	set.StringVar(&c.Listen, "listen", "", "address of the local server: unix:///path or 127.0.0.1:port (default "+
 		DefaultListen+", or herald.sock in --data-dir if that is set)")
@@ -75,6 +77,11 @@ func findFiles(file, dir string) ([]string, error) {
 		if err != nil {
 			return err
 		}
+		if entry.IsDir() {
+			if err := permissions.CheckFile(path); err != nil {
+				return err
+			}
+		}
 		isHidden := strings.HasPrefix(entry.Name(), ".") && path != dir // files of editors and of mounted ConfigMaps
 		switch {
 		case isHidden && entry.IsDir():
@@ -85,13 +92,22 @@ func findFiles(file, dir string) ([]string, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read drop-in directory: %w; create it or omit --config-dir", err)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w; create it or omit --config-dir", err)
+		}
+		return nil, fmt.Errorf("read drop-in directory: %w", err)
 	}
 	return files, nil
 }
 
-// readFile applies a file to the configuration.
+// permissions checks files that decide what the agent does.
+var permissions = permission.New("configure the agent")
+
+// readFile applies a file to the configuration. A file that other users can modify is rejected.
 func (c *Config) readFile(file string, origins map[string]string) error {
+	if err := permissions.CheckFile(file); err != nil {
+		return fmt.Errorf("read configuration: %w", err)
+	}
 	text, err := ReadFile(file)
 	if err != nil {
 		return err

@@ -140,6 +140,10 @@ func (c *Config) validateSources(v *validator) {
 	if info, err := os.Stat(c.Kubeconfig); c.Kubeconfig != "" {
 		v.rejectIf(err != nil, "kubeconfig", "%v", err)
 		v.rejectIf(err == nil && !info.Mode().IsRegular(), "kubeconfig", "%s is not a regular file", c.Kubeconfig)
+		if err == nil && info.Mode().IsRegular() {
+			err = permissions.CheckFile(c.Kubeconfig)
+			v.rejectIf(err != nil, "kubeconfig", "%v", err)
+		}
 	}
 	v.mustBePositive("fileCheckFrequency", c.FileCheckFrequency)
 	v.mustBePositive("httpCheckFrequency", c.HTTPCheckFrequency)
