@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/heraldnode/herald/cri/criconfig"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
@@ -20,8 +22,8 @@ import (
 // minGarbageAge protects new objects, which their creator may not have reported yet.
 const minGarbageAge = time.Minute
 
-// CollectGarbage removes the remains of exited containers and sandboxes, and the logs of pods that no longer exist. Call it
-// every minute. isWanted reports whether anything of the pod may still be requested: it runs, it terminates, it has terminated
+// CollectGarbage removes the remains of exited containers and sandboxes, and the logs of pods that no longer exist. It limits the
+// size of hosts files and termination messages, to which containers write. Call it every minute. isWanted reports whether anything of the pod may still be requested: it runs, it terminates, it has terminated
 // and was not deleted, or a source that is not ready yet may want it. It is called after the runtime was listed. An object
 // that cannot be removed does not stop the removal of others; the error joins all failures. Images are not collected.
 func (r *Runtime) CollectGarbage(ctx context.Context, isWanted func(podid.UID) bool) error {
@@ -36,7 +38,8 @@ func (r *Runtime) CollectGarbage(ctx context.Context, isWanted func(podid.UID) b
 	err = errors.Join(
 		r.removeGarbage(ctx, findGarbage(pods, isWanted, now)),
 		r.removeOrphanedLogs(pods, isWanted, now),
-		r.removeDanglingLinks(pods, now))
+		r.removeDanglingLinks(pods, now),
+		r.trimPodFiles())
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
@@ -251,4 +254,94 @@ func isActiveLink(pods []*observed.Pod, link string) bool {
 		}
 	}
 	return false
+}
+
+// Limits of the files of the node that are mounted into containers.
+const (
+	maxMessageUsage = 64 << 10
+	// maxHostsFileSize fits every file that this package writes: a pod has less than 2 MiB.
+	maxHostsFileSize = 16 << 20
+)
+
+// trimPodFiles limits the disk usage of all hosts files and termination messages. Between two calls a container can exceed it,
+// as it can in its own layer.
+func (r *Runtime) trimPodFiles() error {
+	root, err := os.OpenRoot(r.config.Root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	var errs []error
+	for _, pattern := range []struct {
+		files string
+		trim  func(*os.File) error
+	}{
+		{"*/" + hostsFileName, trimHostsFile},
+		{"*/" + messagesDirName + "/*/*", trimMessageFile},
+	} {
+		files, err := fs.Glob(root.FS(), pattern.files)
+		errs = append(errs, err)
+		for _, name := range files {
+			errs = append(errs, trimFile(root, name, pattern.trim))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func trimFile(root *os.Root, name string, trim func(*os.File) error) error {
+	file, err := openNoLinks(root, name, os.O_RDWR)
+	if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := trim(file); err != nil {
+		return fmt.Errorf("trim %s: %w", name, err)
+	}
+	return nil
+}
+
+// trimHostsFile keeps the beginning, which this package has written.
+func trimHostsFile(file *os.File) error {
+	size, usage, err := fileSize(file)
+	if err != nil || max(size, usage) <= maxHostsFileSize {
+		return err
+	}
+	return file.Truncate(min(size, maxHostsFileSize))
+}
+
+// trimMessageFile keeps the end, which is the message. It frees the space before it and leaves the size as it is, so that a
+// running container can go on writing.
+func trimMessageFile(file *os.File) error {
+	size, usage, err := fileSize(file)
+	if err != nil || usage <= maxMessageUsage {
+		return err
+	}
+	if size > maxMessageSize {
+		const punch = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
+		if err := unix.Fallocate(int(file.Fd()), punch, 0, size-maxMessageSize); err != nil {
+			return err
+		}
+		if size, usage, err = fileSize(file); err != nil || usage <= maxMessageUsage {
+			return err
+		}
+	}
+	return file.Truncate(size) // frees space behind the end
+}
+
+// fileSize returns the size of the file and the space that it takes on disk.
+func fileSize(file *os.File) (size, usage int64, err error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
+		return 0, 0, err
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return 0, 0, errNotRegular
+	}
+	return stat.Size, stat.Blocks * 512, nil
 }

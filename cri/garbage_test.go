@@ -381,3 +381,70 @@ func TestCollectGarbage_OrphanedLogs(t *testing.T) {
 		}
 	}, func(config *cri.Config) { config.ContainerLogDir = links })
 }
+
+// Containers write to these files of the node without a limit.
+func TestCollectGarbage_OversizedFiles(t *testing.T) {
+	const messageLimit, hostsLimit = 64 << 10, 16 << 20
+	inBubble(t, func(h *harness) {
+		pod := newPod(func(pod *v1.Pod) { pod.Spec.Containers[0].TerminationMessagePath = "/msg" })
+		mounts := h.createdConfig(pod).Mounts
+		hosts, message := mounts[0].HostPath, mounts[1].HostPath
+		original, err := os.ReadFile(hosts)
+		if err != nil {
+			h.Fatal(err)
+		}
+		collect := func() {
+			h.Helper()
+			if err := h.CollectGarbage(h.Context(), wanting("uid-1")); err != nil {
+				h.Error(err)
+			}
+		}
+		wantMessage := strings.Repeat("last words ", 1000)
+		h.writeFile(message, wantMessage)
+		collect()
+		if content, err := os.ReadFile(message); err != nil || string(content) != wantMessage {
+			h.Errorf("small message: got %d bytes, %v", len(content), err)
+		}
+		h.writeFile(message, strings.Repeat("x", 8<<20)+wantMessage)
+		h.writeFile(hosts, string(original)+strings.Repeat("x", 2*hostsLimit))
+		collect()
+		if size := diskUsage(h.T, message); size > messageLimit {
+			h.Errorf("message: got %d bytes on disk, want at most %d", size, messageLimit)
+		}
+		if content, err := os.ReadFile(hosts); err != nil || len(content) != hostsLimit || !strings.HasPrefix(string(content), string(original)) {
+			h.Errorf("hosts file: got %d bytes, %v", len(content), err)
+		}
+		c := h.onlyContainer(pod)
+		h.fake.exit(c.ID.ID, 1)
+		if got := h.onlyContainer(pod).Exit.Message; got != wantMessage[len(wantMessage)-4096:] {
+			h.Errorf("got message %.100q...", got)
+		}
+		preallocate(h.T, message, 8<<20)
+		collect()
+		if size := diskUsage(h.T, message); size > messageLimit {
+			h.Errorf("preallocated message: got %d bytes on disk, want at most %d", size, messageLimit)
+		}
+	})
+}
+
+func diskUsage(t *testing.T, file string) int64 {
+	t.Helper()
+	var stat unix.Stat_t
+	if err := unix.Stat(file, &stat); err != nil {
+		t.Fatal(err)
+	}
+	return stat.Blocks * 512
+}
+
+// preallocate allocates space behind the end of the file.
+func preallocate(t *testing.T, name string, size int64) {
+	t.Helper()
+	file, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -202,7 +202,7 @@ func splitRotatedLogs(files []string, keep int) (kept, removed []string) {
 
 // compressLog replaces the file by a compressed copy. At any moment one of the two is complete.
 func compressLog(ctx context.Context, root *os.Root, name string) error {
-	source, err := openNoLinks(root, name)
+	source, err := openNoLinks(root, name, os.O_RDONLY)
 	if err != nil {
 		return err
 	}

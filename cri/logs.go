@@ -38,16 +38,16 @@ func (r *Runtime) createLogDir(dir string) error {
 	if err := root.MkdirAll(name, mode); err != nil {
 		return err
 	}
-	created, err := openNoLinks(root, name) // an existing entry may be a link that leads elsewhere
+	created, err := openNoLinks(root, name, os.O_RDONLY) // an existing entry may be a link that leads elsewhere
 	if err != nil {
 		return err
 	}
 	return created.Close()
 }
 
-// openNoLinks opens a file below root for reading. Unlike root.Open, it does not follow links to other files below root, which
+// openNoLinks opens an existing file below root. Unlike root.OpenFile, it does not follow links to other files below root, which
 // are those of other pods, and a pipe does not block it.
-func openNoLinks(root *os.Root, name string) (*os.File, error) {
+func openNoLinks(root *os.Root, name string, flags int) (*os.File, error) {
 	dir, err := root.Open(".")
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func openNoLinks(root *os.Root, name string) (*os.File, error) {
 	defer dir.Close()
 	path := filepath.Join(root.Name(), name)
 	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
-		Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+		Flags: uint64(flags) | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})
 	if err != nil {
 		return nil, &fs.PathError{Op: "openat2", Path: path, Err: err}

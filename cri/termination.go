@@ -119,7 +119,7 @@ func (r *Runtime) readLogTail(path string) (string, error) {
 		return "", err
 	}
 	defer root.Close()
-	file, err := openNoLinks(root, name)
+	file, err := openNoLinks(root, name, os.O_RDONLY)
 	if err != nil {
 		return "", err
 	}
