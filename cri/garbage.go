@@ -23,9 +23,10 @@ import (
 const minGarbageAge = time.Minute
 
 // CollectGarbage removes the remains of exited containers and sandboxes, and the logs of pods that no longer exist. It limits the
-// size of hosts files and termination messages, to which containers write. Call it every minute. isWanted reports whether anything of the pod may still be requested: it runs, it terminates, it has terminated
-// and was not deleted, or a source that is not ready yet may want it. It is called after the runtime was listed. An object
-// that cannot be removed does not stop the removal of others; the error joins all failures. Images are not collected.
+// size of hosts files and termination messages, to which containers write. Call it every minute. isWanted reports whether
+// anything of the pod may still be requested: it runs, it terminates, it has terminated and was not deleted, or a source that
+// is not ready yet may want it. It is called after the runtime was listed. An object that cannot be removed does not stop the
+// removal of others; the error joins all failures. Images are not collected.
 func (r *Runtime) CollectGarbage(ctx context.Context, isWanted func(podid.UID) bool) error {
 	if isWanted == nil {
 		return errors.New("cri: collect garbage: isWanted is required")

@@ -144,7 +144,11 @@ func (p *Provisioner) createEmptyDir(pod *v1.Pod, volume *v1.Volume) error {
 	}
 	switch medium := volume.EmptyDir.Medium; medium {
 	case v1.StorageMediumDefault:
-		return createEmptyDirOnDisk(dir, resolve.FSGroup(pod))
+		created, err := createEmptyDirOnDisk(dir, resolve.FSGroup(pod))
+		if created {
+			p.reportSizeLimit(pod, volume)
+		}
+		return err
 	case v1.StorageMediumMemory:
 		size := resolve.EmptyDirMemorySize(pod, volume.EmptyDir, p.config.NodeInfo().Allocatable)
 		return createEmptyDirInMemory(dir, tmpfsOptions{mode: emptyDirMode, group: resolve.FSGroup(pod), size: size})
@@ -153,30 +157,41 @@ func (p *Provisioner) createEmptyDir(pod *v1.Pod, volume *v1.Volume) error {
 	}
 }
 
+// reportSizeLimit reports a limit that nothing enforces on disk, once per volume.
+func (p *Provisioner) reportSizeLimit(pod *v1.Pod, volume *v1.Volume) {
+	if limit := volume.EmptyDir.SizeLimit; limit != nil && !limit.IsZero() {
+		p.config.Events.Event(pod, v1.EventTypeWarning, "SizeLimitNotEnforced",
+			fmt.Sprintf("volume %q: emptyDir.sizeLimit of %s is enforced only with medium Memory", volume.Name, limit))
+	}
+}
+
 // createEmptyDirOnDisk prepares the directory under a name that no volume can have. A directory with the volume's name is
 // complete.
-func createEmptyDirOnDisk(dir string, group *int64) error {
+func createEmptyDirOnDisk(dir string, group *int64) (created bool, err error) {
 	info, err := os.Lstat(dir)
 	if err == nil && !info.IsDir() {
-		return fmt.Errorf("%s is not a directory", dir)
+		return false, fmt.Errorf("%s is not a directory", dir)
 	}
 	if !errors.Is(err, os.ErrNotExist) {
-		return err
+		return false, err
 	}
 	parent, err := os.OpenRoot(filepath.Dir(dir))
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer parent.Close()
 	name := filepath.Base(dir)
 	temporary := "..new-" + name
 	if err := parent.Mkdir(temporary, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
+		return false, err
 	}
 	if err := setModeAndGroup(parent, temporary, emptyDirMode, group); err != nil {
-		return err
+		return false, err
 	}
-	return parent.Rename(temporary, name)
+	if err := parent.Rename(temporary, name); err != nil {
+		return false, err
+	}
+	return true, nil
 }
 
 // createEmptyDirInMemory sets mode and group in the mount call itself, so an existing mount is complete.

@@ -53,7 +53,8 @@ type Config struct {
 	API API
 	// NodeInfo returns the current node information. It must not block. Defaults to a zero NodeInfo.
 	NodeInfo func() NodeInfo
-	// Events records files that could not be updated and variables that were omitted. Defaults to event.Discard.
+	// Events records files that could not be updated, variables that were omitted and size limits that are not enforced.
+	// Defaults to event.Discard.
 	Events event.Recorder
 	// CacheTTL is how long a response of the API server is reused. A pod never gets a response that is older than its own
 	// arrival. Defaults to 10s.

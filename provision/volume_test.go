@@ -78,6 +78,23 @@ func testEmptyDirMemory(t *testing.T) {
 	h.unmount(pod)
 }
 
+func TestEmptyDir_SizeLimitOnDisk(t *testing.T) {
+	volume := emptyDirVolume(v1.StorageMediumDefault)
+	volume.EmptyDir.SizeLimit = new(resource.MustParse("64Ki"))
+	h := newHarness(t)
+	pod := newPod("web", volume, v1.Volume{Name: "unlimited", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+	h.mount(pod)
+	want := []string{`Warning SizeLimitNotEnforced volume "` + volume.Name + `": emptyDir.sizeLimit of 64Ki is enforced only with medium Memory`}
+	if diff := cmp.Diff(want, h.takeEvents()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	h.restart()
+	h.mount(pod)
+	if events := h.takeEvents(); len(events) > 0 {
+		t.Errorf("existing volume: got events %v", events)
+	}
+}
+
 func TestEmptyDir_UnknownMedium(t *testing.T) {
 	h := newHarness(t)
 	err := h.Mount(t.Context(), newPod("web", emptyDirVolume(v1.StorageMediumHugePages)))

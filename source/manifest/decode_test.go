@@ -232,6 +232,25 @@ func TestCFG11_PriorityWarnings(t *testing.T) {
 	}
 }
 
+func TestWarnings_EmptyDirSizeLimit(t *testing.T) {
+	tests := map[string]struct{ emptyDir, want string }{
+		"no limit": {"{}", ""},
+		"disk": {
+			"{sizeLimit: 1Gi}", "spec.volumes[0].emptyDir.sizeLimit: 1Gi is enforced only with medium Memory; the volume may fill the disk",
+		},
+		"memory": {"{sizeLimit: 1Gi, medium: Memory}", ""},
+		"zero":   {"{sizeLimit: 0}", ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := decodeOne(t, web+container+"  volumes: [{name: data, emptyDir: "+test.emptyDir+"}]\n", fromFile)
+			if got := strings.Join(manifest.Warnings(pod), "|"); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 func TestDecode_SharesNothing(t *testing.T) {
 	text := web + container
 	first, second := decodeOne(t, text, fromFile), decodeOne(t, text, fromFile)

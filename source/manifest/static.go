@@ -192,21 +192,36 @@ var criticalPriorities = map[string]int32{
 }
 
 // Warnings returns the problems of a valid pod that do not prevent it from running: an inconsistent priority and priority
-// class, for which the API server may reject the mirror pod (CFG-11).
+// class, for which the API server may reject the mirror pod (CFG-11), and size limits of volumes that are not enforced.
 func Warnings(pod *v1.Pod) []string {
+	var warnings []string
+	if warning := priorityWarning(pod); warning != "" {
+		warnings = append(warnings, warning)
+	}
+	for i, volume := range pod.Spec.Volumes {
+		source := volume.EmptyDir
+		if source != nil && source.Medium == v1.StorageMediumDefault && source.SizeLimit != nil && !source.SizeLimit.IsZero() {
+			warnings = append(warnings, fmt.Sprintf("spec.volumes[%d].emptyDir.sizeLimit: %s is enforced only with medium Memory; "+
+				"the volume may fill the disk", i, source.SizeLimit))
+		}
+	}
+	return warnings
+}
+
+func priorityWarning(pod *v1.Pod) string {
 	class, priority := pod.Spec.PriorityClassName, pod.Spec.Priority
 	critical, known := criticalPriorities[class]
 	switch {
 	case class == "" && priority == nil:
 	case class == "":
-		return []string{fmt.Sprintf("spec.priority: %d is set without a priorityClassName; "+
-			"the API server rejects the mirror pod unless that is its default priority", *priority)}
+		return fmt.Sprintf("spec.priority: %d is set without a priorityClassName; "+
+			"the API server rejects the mirror pod unless that is its default priority", *priority)
 	case priority == nil:
-		return []string{fmt.Sprintf("spec.priorityClassName: %s is set without a priority; "+
-			"classes are not resolved for static pods, so the pod has no priority on this node", class)}
+		return fmt.Sprintf("spec.priorityClassName: %s is set without a priority; "+
+			"classes are not resolved for static pods, so the pod has no priority on this node", class)
 	case known && *priority != critical:
-		return []string{fmt.Sprintf("spec.priority: %d is not the priority of %s, which is %d; "+
-			"the API server rejects the mirror pod", *priority, class, critical)}
+		return fmt.Sprintf("spec.priority: %d is not the priority of %s, which is %d; "+
+			"the API server rejects the mirror pod", *priority, class, critical)
 	}
-	return nil
+	return ""
 }
