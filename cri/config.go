@@ -74,6 +74,8 @@ type Config struct {
 	ResolvConf string
 	// NodeIPs returns the addresses of pods in the host network, the primary one first. Default: none.
 	NodeIPs func() []netip.Addr
+	// IPv6First makes the IPv6 address of a dual-stack pod its primary one. Default: the IPv4 address.
+	IPv6First bool
 
 	// RuntimeHandlers maps each runtimeClassName to a handler of the runtime. Default: none, the field is rejected.
 	RuntimeHandlers map[string]string

@@ -31,6 +31,7 @@ type fake struct {
 	requests   []any
 	events     []*runtimeapi.ContainerEventResponse
 	status     *runtimeapi.StatusResponse
+	network    *runtimeapi.PodSandboxNetworkStatus // of new sandboxes
 	imageFs    *runtimeapi.ImageFsInfoResponse
 	exitCode   int32  // of commands
 	output     string // of commands, followed by "out" and "err"
@@ -79,7 +80,8 @@ func newFake() *fake {
 	return &fake{
 		sandboxes: map[string]*runtimeapi.PodSandboxStatus{}, containers: map[string]*fakeContainer{},
 		images: map[string]*runtimeapi.Image{"web:1": {Id: "sha256:web"}}, faults: map[string][]fault{},
-		status: &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{}},
+		status:  &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{}},
+		network: &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.7", AdditionalIps: []*runtimeapi.PodIP{{Ip: "fd00::7"}}},
 	}
 }
 
@@ -145,7 +147,7 @@ func (f *fake) RunPodSandbox(_ context.Context, request *runtimeapi.RunPodSandbo
 	f.sandboxes[id] = &runtimeapi.PodSandboxStatus{
 		Id: id, Metadata: config.Metadata, CreatedAt: now, Labels: config.Labels, Annotations: config.Annotations,
 		State:   runtimeapi.PodSandboxState_SANDBOX_READY,
-		Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.7", AdditionalIps: []*runtimeapi.PodIP{{Ip: "fd00::7"}}},
+		Network: f.network,
 		Linux: &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{
 			Options: config.GetLinux().GetSecurityContext().GetNamespaceOptions(),
 		}},

@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -227,7 +228,7 @@ func (r *Runtime) inspectSandbox(ctx context.Context, pod *observed.Pod, sandbox
 	sandbox.CreatedAt = time.Unix(0, status.CreatedAt)
 	sandbox.HostNetwork = status.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
 	if status.Network != nil && !sandbox.HostNetwork {
-		sandbox.Network = &observed.Network{IPs: sandboxIPs(status)}
+		sandbox.Network = &observed.Network{IPs: r.sandboxIPs(status)}
 	}
 	pod.Sandboxes = append(pod.Sandboxes, sandbox)
 	return nil
@@ -236,7 +237,8 @@ func (r *Runtime) inspectSandbox(ctx context.Context, pod *observed.Pod, sandbox
 var errNoStatus = errors.New("runtime returned no status")
 
 // sandboxIPs returns the sandbox's addresses. Invalid ones are skipped.
-func sandboxIPs(status *runtimeapi.PodSandboxStatus) []netip.Addr {
+// sandboxIPs returns the addresses of the sandbox, those of the primary family first, whatever the runtime's order.
+func (r *Runtime) sandboxIPs(status *runtimeapi.PodSandboxStatus) []netip.Addr {
 	texts := []string{status.GetNetwork().GetIp()}
 	for _, additional := range status.GetNetwork().GetAdditionalIps() {
 		texts = append(texts, additional.GetIp())
@@ -247,7 +249,18 @@ func sandboxIPs(status *runtimeapi.PodSandboxStatus) []netip.Addr {
 			ips = append(ips, ip)
 		}
 	}
+	slices.SortStableFunc(ips, func(a, b netip.Addr) int {
+		return cmp.Compare(r.familyRank(a), r.familyRank(b))
+	})
 	return ips
+}
+
+// familyRank orders addresses by family.
+func (r *Runtime) familyRank(ip netip.Addr) int {
+	if ip.Unmap().Is4() == r.config.IPv6First {
+		return 1
+	}
+	return 0
 }
 
 func (r *Runtime) inspectContainer(ctx context.Context, pod *observed.Pod, listed observed.Container) error {

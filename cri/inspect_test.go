@@ -3,6 +3,7 @@ package cri_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 	"testing/synctest"
@@ -10,8 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
@@ -50,6 +53,28 @@ func TestInspectPod(t *testing.T) {
 			h.Error(diff)
 		}
 	})
+}
+
+// TestInspectPod_PrimaryFamily checks that the environment and the inspection, which the status follows, agree on the primary
+// address, whatever the runtime's order.
+func TestInspectPod_PrimaryFamily(t *testing.T) {
+	for name, test := range map[string]struct {
+		ipv6First bool
+		want      string
+	}{"IPv4": {false, "[10.0.0.7 fd00::7]"}, "IPv6": {true, "[fd00::7 10.0.0.7]"}} {
+		for order, addresses := range map[string][]string{"IPv4 reported first": {"10.0.0.7", "fd00::7"}, "IPv6 reported first": {"fd00::7", "10.0.0.7"}} {
+			t.Run(name+", "+order, func(t *testing.T) {
+				inBubble(t, func(h *harness) {
+					h.fake.network = &runtimeapi.PodSandboxNetworkStatus{Ip: addresses[0], AdditionalIps: []*runtimeapi.PodIP{{Ip: addresses[1]}}}
+					pod := newPod(func(pod *v1.Pod) { pod.Spec.Containers[0].Args = []string{"$(POD_IPS)"} })
+					config := h.createdConfig(pod)
+					if got := fmt.Sprint(h.inspect(pod).IPs); got != test.want || config.Args[0] != test.want {
+						h.Errorf("got status %s, environment %s, want %s", got, config.Args[0], test.want)
+					}
+				}, func(config *cri.Config) { config.IPv6First = test.ipv6First })
+			})
+		}
+	}
 }
 
 func TestPLEG18_ObjectDisappears(t *testing.T) {

@@ -84,13 +84,16 @@ func (r *Runtime) supportsRecursiveReadOnly(ctx context.Context, pod *v1.Pod) (b
 	if err != nil {
 		return false, fmt.Errorf("get runtime features: %w", err)
 	}
-	name := r.generator.RuntimeHandler(pod)
+	return supportsRecursiveReadOnly(status, r.generator.RuntimeHandler(pod)), nil
+}
+
+func supportsRecursiveReadOnly(status *runtimeapi.StatusResponse, handlerName string) bool {
 	for _, handler := range status.GetRuntimeHandlers() {
-		if handler.GetName() == name {
-			return handler.GetFeatures().GetRecursiveReadOnlyMounts(), nil
+		if handler.GetName() == handlerName {
+			return handler.GetFeatures().GetRecursiveReadOnlyMounts()
 		}
 	}
-	return false, nil
+	return false
 }
 
 // mountFiles returns mounts of the hosts file and the termination message file, unless the spec mounts a volume there.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
@@ -37,6 +38,8 @@ type Runtime struct {
 	runtimeName string     // "" until known
 	driver      string     // cgroup driver; "" until known
 	noEvents    bool       // GetContainerEvents is not implemented
+
+	recursiveReadOnly atomic.Bool // whether the default handler supports recursive read-only mounts, as last reported
 }
 
 // New returns a Runtime. It performs no I/O: the first call connects, so the runtime need not be up yet.
@@ -108,9 +111,14 @@ func (r *Runtime) Ready(ctx context.Context) (runtime, network error) {
 		err = fmt.Errorf("cri: get runtime status: %w", err)
 		return err, err
 	}
+	r.recursiveReadOnly.Store(supportsRecursiveReadOnly(response, ""))
 	conditions := response.GetStatus().GetConditions()
 	return conditionError(conditions, runtimeapi.RuntimeReady), conditionError(conditions, runtimeapi.NetworkReady)
 }
+
+// RecursiveReadOnly reports whether the runtime's default handler supports recursive read-only mounts, as of the last call of
+// Ready. It does not block.
+func (r *Runtime) RecursiveReadOnly() bool { return r.recursiveReadOnly.Load() }
 
 func conditionError(conditions []*runtimeapi.RuntimeCondition, conditionType string) error {
 	for _, condition := range conditions {

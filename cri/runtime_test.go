@@ -83,6 +83,21 @@ func TestRuntime_Ready(t *testing.T) {
 	})
 }
 
+func TestRuntime_RecursiveReadOnly(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		if h.RecursiveReadOnly() {
+			h.Error("got support before the runtime reported it")
+		}
+		h.fake.status.RuntimeHandlers = []*runtimeapi.RuntimeHandler{
+			{Name: "other"}, {Features: &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}},
+		}
+		_, _ = h.Ready(h.Context())
+		if !h.RecursiveReadOnly() {
+			h.Error("got no support of the default handler")
+		}
+	})
+}
+
 func TestMetrics_CallsAndStarts(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	inBubble(t, func(h *harness) {

@@ -155,7 +155,7 @@ func (r *Runtime) sandboxInfo(ctx context.Context, pod *v1.Pod, id string) (*san
 	if err != nil {
 		return nil, err
 	}
-	ips := sandboxIPs(response.GetStatus())
+	ips := r.sandboxIPs(response.GetStatus())
 	if pod.Spec.HostNetwork {
 		ips = r.config.NodeIPs()
 	}

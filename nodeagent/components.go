@@ -3,7 +3,6 @@ package nodeagent
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -93,10 +92,7 @@ func (n *NodeAgent) newEvents() (err error) {
 func (n *NodeAgent) newNode() error {
 	machineConfig := machine.Config{
 		DataDir: n.config.DataDir, LogDir: n.config.PodLogsDir, Version: n.config.Version,
-		Hostname: n.config.NodeName, // one name for the node, as with the kubelet's --hostname-override
-	}
-	if n.config.NodeIP.IsValid() {
-		machineConfig.Addresses = []netip.Addr{n.config.NodeIP}
+		Addresses: n.config.NodeIPs, Hostname: n.config.NodeName, // one name for the node, as with the kubelet's --hostname-override
 	}
 	host, err := machine.New(machineConfig)
 	if err != nil {
@@ -170,7 +166,7 @@ func (n *NodeAgent) newRuntime() (err error) {
 	config := cri.Config{
 		Endpoint: n.config.ContainerRuntimeEndpoint, ImageEndpoint: n.config.ImageServiceEndpoint,
 		Provisioner: n.volumes, Events: n.Events, Root: n.path("pods"), LogDir: n.config.PodLogsDir, ContainerLogDir: n.config.ContainerLogsDir,
-		ClusterDNS: n.config.ClusterDNS, ClusterDomain: n.config.ClusterDomain, NodeIPs: n.Node.HostIPs,
+		ClusterDNS: n.config.ClusterDNS, ClusterDomain: n.config.ClusterDomain, NodeIPs: n.Node.HostIPs, IPv6First: n.config.isIPv6First(),
 		ContainerLogMaxSize: n.config.ContainerLogMaxSize, ContainerLogMaxFiles: n.config.ContainerLogMaxFiles,
 		ResolvConf: n.config.ResolvConf, SeccompDefault: n.config.SeccompDefault, AllowedUnsafeSysctls: n.config.AllowedUnsafeSysctls,
 		AllowNodeAddresses: n.config.AllowProbesToNodeAddresses,
@@ -191,7 +187,7 @@ func (n *NodeAgent) newAgent() error {
 	}
 	config := agent.Config{
 		NodeName: n.config.NodeName, Sources: sources, Runtime: n.runtime, Events: n.Events, Volumes: n.volumes,
-		State: n.state, Admit: n.admit, NodeInfo: func() derive.NodeInfo { return derive.NodeInfo{HostIPs: n.Node.HostIPs()} },
+		State: n.state, Admit: n.admit, NodeInfo: n.nodeInfo,
 		AllowNodeAddresses: n.config.AllowProbesToNodeAddresses, Resync: n.config.SyncFrequency, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
 	if n.statusClient != nil {
@@ -199,6 +195,12 @@ func (n *NodeAgent) newAgent() error {
 	}
 	n.Agent, err = agent.New(config)
 	return err
+}
+
+func (n *NodeAgent) nodeInfo() derive.NodeInfo {
+	return derive.NodeInfo{
+		HostIPs: n.Node.HostIPs(), IPv6First: n.config.isIPv6First(), RecursiveReadOnly: n.runtime.RecursiveReadOnly(),
+	}
 }
 
 func (n *NodeAgent) sources() ([]source.Source, error) {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -81,8 +82,9 @@ type Config struct {
 	// ContainerLogMaxFiles is the number of files per container, at least 2. They default to 10 MiB and 5.
 	ContainerLogMaxSize  int64
 	ContainerLogMaxFiles int
-	// NodeIP is the address of the node and of pods in its network. Defaults to the address of the default route's interface.
-	NodeIP netip.Addr
+	// NodeIPs are the addresses of the node and of pods in its network: one, or one of each family. The family of the first
+	// is the primary one of dual-stack pods too. Defaults to the addresses of the default routes' interfaces, and to IPv4.
+	NodeIPs []netip.Addr
 	// NodeLabels and RegisterWithTaints are set when the Node object is created. NoRegistration disables its creation.
 	NodeLabels         map[string]string
 	RegisterWithTaints []v1.Taint
@@ -133,6 +135,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.MaxPods < 0 || c.EventBurst < 0 {
 		fail("MaxPods and EventBurst must not be negative")
 	}
+	if !isOnePerFamily(c.NodeIPs) {
+		fail("NodeIPs must be one address, or one of each family, not %v", c.NodeIPs)
+	}
 	c.Runtime = cmp.Or(c.Runtime, RuntimeCRI)
 	switch c.Runtime {
 	case RuntimeCRI:
@@ -158,3 +163,13 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	return c, err
 }
+
+func isOnePerFamily(ips []netip.Addr) bool {
+	if slices.ContainsFunc(ips, func(ip netip.Addr) bool { return !ip.IsValid() }) {
+		return false
+	}
+	return len(ips) <= 1 || len(ips) == 2 && ips[0].Unmap().Is4() != ips[1].Unmap().Is4()
+}
+
+// isIPv6First reports whether the IPv6 address of a dual-stack pod is its primary one.
+func (c Config) isIPv6First() bool { return len(c.NodeIPs) > 0 && !c.NodeIPs[0].Unmap().Is4() }

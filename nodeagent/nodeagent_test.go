@@ -43,11 +43,12 @@ func TestConfig_Validation(t *testing.T) {
 		config nodeagent.Config
 		want   []string
 	}{
-		"empty":                   {nodeagent.Config{}, []string{"NodeName is required", "DataDir", "StaticPodPath"}},
-		"unknown runtime":         {nodeagent.Config{NodeName: "n", DataDir: "/d", StaticPodPath: "/m", Runtime: "docker"}, []string{`not "docker"`}},
-		"endpoint without CRI":    {nodeagent.Config{NodeName: "n", DataDir: "/d", StaticPodPath: "/m", Runtime: "process", ContainerRuntimeEndpoint: "unix:///s"}, []string{"ContainerRuntimeEndpoint"}},
-		"relative data directory": {nodeagent.Config{NodeName: "n", DataDir: "d", StaticPodPath: "/m"}, []string{"DataDir", "absolute"}},
-		"negative number of pods": {nodeagent.Config{NodeName: "n", DataDir: "/d", StaticPodPath: "/m", MaxPods: -1}, []string{"MaxPods"}},
+		"empty":                     {nodeagent.Config{}, []string{"NodeName is required", "DataDir", "StaticPodPath"}},
+		"unknown runtime":           {nodeagent.Config{NodeName: "n", DataDir: "/d", StaticPodPath: "/m", Runtime: "docker"}, []string{`not "docker"`}},
+		"endpoint without CRI":      {nodeagent.Config{NodeName: "n", DataDir: "/d", StaticPodPath: "/m", Runtime: "process", ContainerRuntimeEndpoint: "unix:///s"}, []string{"ContainerRuntimeEndpoint"}},
+		"relative data directory":   {nodeagent.Config{NodeName: "n", DataDir: "d", StaticPodPath: "/m"}, []string{"DataDir", "absolute"}},
+		"two addresses of a family": {nodeagent.Config{NodeName: "n", DataDir: "/d", StaticPodPath: "/m", NodeIPs: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}}, []string{"NodeIPs"}},
+		"negative number of pods":   {nodeagent.Config{NodeName: "n", DataDir: "/d", StaticPodPath: "/m", MaxPods: -1}, []string{"MaxPods"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -109,6 +110,42 @@ func TestNodeAgent_NodeObject(t *testing.T) {
 	})
 }
 
+// TestNodeAgent_DualStack checks that the order of NodeIPs decides on the primary address, and that the environment and the
+// status agree.
+func TestNodeAgent_DualStack(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "addresses")
+	config := newConfig(t, `apiVersion: v1
+kind: Pod
+metadata: {name: job}
+spec:
+  hostNetwork: true
+  restartPolicy: Never
+  containers:
+  - name: main
+    image: host
+    command: [sh, -c, "echo $POD_IP $POD_IPS $HOST_IPS > `+file+`"]
+    env:
+    - {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+    - {name: POD_IPS, valueFrom: {fieldRef: {fieldPath: status.podIPs}}}
+    - {name: HOST_IPS, valueFrom: {fieldRef: {fieldPath: status.hostIPs}}}
+`)
+	config.NodeIPs = []netip.Addr{netip.MustParseAddr("fd00::7"), netip.MustParseAddr("10.0.0.7")}
+	run(t, config, func(n *nodeagent.NodeAgent) {
+		eventually(t, "the pod to end", func() bool {
+			pods := n.Agent.LocalPods()
+			return len(pods) == 1 && pods[0].Status.Phase == v1.PodSucceeded
+		})
+		status := n.Agent.LocalPods()[0].Status
+		if status.HostIP != "fd00::7" || status.PodIP != "fd00::7" || len(status.PodIPs) != 2 || len(status.HostIPs) != 2 {
+			t.Errorf("got host %v, pod %v, want both addresses, IPv6 first", status.HostIPs, status.PodIPs)
+		}
+	})
+	got, err := os.ReadFile(file)
+	if want := "fd00::7 fd00::7,10.0.0.7 fd00::7,10.0.0.7\n"; string(got) != want || err != nil {
+		t.Errorf("environment: got %q, error %v, want %q", got, err, want)
+	}
+}
+
 // newConfig returns the configuration of a node without a cluster that runs the manifests as processes.
 func newConfig(t *testing.T, manifests ...string) nodeagent.Config {
 	t.Helper()
@@ -125,7 +162,7 @@ func newConfig(t *testing.T, manifests ...string) nodeagent.Config {
 	t.Cleanup(func() { _ = os.RemoveAll(data) })
 	return nodeagent.Config{
 		NodeName: "n1", DataDir: data, StaticPodPath: folder, Runtime: nodeagent.RuntimeProcess, MaxPods: 1,
-		NodeIP: netip.MustParseAddr("127.0.0.1"),
+		NodeIPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
 	}
 }
 

@@ -107,8 +107,9 @@ type Config struct {
 	// resolv.conf file with the host's DNS configuration.
 	ResolvConf string `yaml:"resolvConf" format:"path"`
 
-	// IP address of this node and of its host network pods. Default: the address of the interface with the default route.
-	NodeIP netip.Addr `yaml:"nodeIP" flag:"node-ip"`
+	// IP address of this node and of its host network pods, or one of each family like fd00::7,10.0.0.7. The family of the first is
+	// the primary one of dual-stack pods too. Default: the addresses of the interfaces with the default routes.
+	NodeIP NodeIPs `yaml:"nodeIP" flag:"node-ip"`
 	// Creates the Node object if it does not exist.
 	RegisterNode bool `yaml:"registerNode"`
 	// Labels of the Node object when it is created, in addition to the well-known labels. Default: none.
@@ -223,7 +224,7 @@ func (c *Config) NodeAgentConfig() (nodeagent.Config, error) {
 		PodLogsDir:                 c.PodLogsDir, ContainerLogMaxSize: logMaxSize.Value(), ContainerLogMaxFiles: c.ContainerLogMaxFiles,
 		CgroupRoot: c.CgroupRoot, CgroupDriver: c.CgroupDriver,
 		ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: c.ResolvConf,
-		NodeIP: c.NodeIP, NoRegistration: !c.RegisterNode, NodeLabels: c.NodeLabels, MaxPods: c.MaxPods, ProviderID: c.ProviderID,
+		NodeIPs: c.NodeIP, NoRegistration: !c.RegisterNode, NodeLabels: c.NodeLabels, MaxPods: c.MaxPods, ProviderID: c.ProviderID,
 		NodeStatusUpdateFrequency: c.NodeStatusUpdateFrequency, NodeStatusReportFrequency: c.NodeStatusReportFrequency,
 		NodeLeaseDuration: time.Duration(c.NodeLeaseDurationSeconds) * time.Second, Reserved: c.reserved(),
 		EventQPS: float32(c.EventRecordQPS), EventBurst: c.EventBurst,

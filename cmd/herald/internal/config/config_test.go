@@ -119,6 +119,7 @@ func TestLoad_Errors(t *testing.T) {
 		"duplicate taint":           {identity + "registerWithTaints:\n- {key: a, effect: NoExecute}\n- {key: a, value: b, effect: NoExecute}\n", "c.yaml:5: registerWithTaints[1]: duplicate taint: key a with effect NoExecute"},
 		"int out of range":          {identity + "nodeLeaseDurationSeconds: 999999999999\n", "c.yaml:3: nodeLeaseDurationSeconds: invalid value 999999999999: must be between -2147483648 and 2147483647"},
 		"unspecified node IP":       {identity + "nodeIP: 0.0.0.0\n", "c.yaml:3: nodeIP: invalid value 0.0.0.0: must be a unicast address without a zone"},
+		"node IPs of one family":    {identity + "nodeIP: 10.0.0.1,10.0.0.2\n", "c.yaml:3: nodeIP: invalid value 10.0.0.1,10.0.0.2: must be one address, or one of each family"},
 		"node IP with zone":         {identity + "nodeIP: fe80::1%eth0\n", "c.yaml:3: nodeIP: invalid value fe80::1%eth0: must"},
 		"invalid header name":       {identity + "staticPodURL: https://a/b\nstaticPodURLHeader:\n  a b: [secret]\n", "c.yaml:5: staticPodURLHeader.a b: invalid header name"},
 		"invalid header value":      {identity + "staticPodURL: https://a/b\nstaticPodURLHeader: {a: [\"secret\\nx: y\"]}\n", "c.yaml:4: staticPodURLHeader.a: invalid header value"},

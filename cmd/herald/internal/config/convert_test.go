@@ -136,7 +136,7 @@ func FuzzConvert(f *testing.F) {
 
 func TestShow(t *testing.T) {
 	c, err := load(t, []string{"--node-name=n1", "--data-dir=/d"}, identity+
-		"staticPodURL: https://user:secret@example.com/pods?token=secret#secret\nstaticPodURLHeader: {Authorization: [secret]}\nnodeIP: 10.0.0.1\n",
+		"staticPodURL: https://user:secret@example.com/pods?token=secret#secret\nstaticPodURLHeader: {Authorization: [secret]}\nnodeIP: fd00::1,10.0.0.1\n",
 		identity+"maxPods: 3\nregisterNode: false\n")
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestShow(t *testing.T) {
 	}
 	for _, line := range []string{
 		"nodeName: n1", "listen: unix:///d/herald.sock", "staticPodURL: https://HIDDEN@example.com/pods?HIDDEN", "  Authorization:", "    - HIDDEN",
-		"fileCheckFrequency: 20s", "nodeIP: 10.0.0.1", "registerNode: false", "maxPods: 3", "containerLogMaxSize: 10Mi", "logging:", "  format: text",
+		"fileCheckFrequency: 20s", "nodeIP: fd00::1,10.0.0.1", "registerNode: false", "maxPods: 3", "containerLogMaxSize: 10Mi", "logging:", "  format: text",
 	} {
 		if !strings.Contains(shown, "\n"+line+"\n") {
 			t.Errorf("got %s, want %q", shown, line)

@@ -154,7 +154,7 @@ func (d *decoder) decodeValue(node *yaml.Node, into reflect.Value, field reflect
 	switch {
 	case isStruct(into.Type()):
 		d.decodeStruct(node, into, path)
-	case into.Kind() == reflect.Slice:
+	case into.Kind() == reflect.Slice && into.Type() != reflect.TypeFor[NodeIPs]():
 		d.decodeList(node, into, path)
 	case into.Kind() == reflect.Map:
 		d.decodeMap(node, into, path)
@@ -276,7 +276,7 @@ func parseScalar(node *yaml.Node, into reflect.Value) (err error) {
 			return errors.New("must be a duration, like 20s or 1m30s")
 		}
 		into.SetInt(int64(duration))
-	case into.Kind() == reflect.Struct:
+	case into.Kind() == reflect.Struct || into.Type() == reflect.TypeFor[NodeIPs]():
 		if into.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(node.Value)) != nil {
 			return errors.New("must be an IP address, like 10.0.0.1")
 		}

@@ -91,7 +91,7 @@ func typeName(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[time.Duration]():
 		return "duration"
-	case reflect.TypeFor[netip.Addr]():
+	case reflect.TypeFor[netip.Addr](), reflect.TypeFor[NodeIPs]():
 		return "IP"
 	}
 	switch t.Kind() {
@@ -156,4 +156,36 @@ func editDistance(a, b string) int {
 		beforePrevious, previous = previous, row
 	}
 	return previous[len(b)]
+}
+
+// NodeIPs are the node's addresses, the primary one first. In files and flags they are separated by a comma, like the kubelet's
+// --node-ip.
+type NodeIPs []netip.Addr
+
+// String returns the addresses, separated by a comma.
+func (n NodeIPs) String() string {
+	var texts []string
+	for _, ip := range n {
+		texts = append(texts, ip.String())
+	}
+	return strings.Join(texts, ",")
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (n NodeIPs) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler. Empty text means no addresses.
+func (n *NodeIPs) UnmarshalText(text []byte) error {
+	*n = nil
+	if len(text) == 0 {
+		return nil
+	}
+	for part := range strings.SplitSeq(string(text), ",") {
+		ip, err := netip.ParseAddr(strings.TrimSpace(part))
+		if err != nil {
+			return err
+		}
+		*n = append(*n, ip)
+	}
+	return nil
 }

@@ -38,7 +38,8 @@ func Bind(set *pflag.FlagSet) *Flags {
 	set.StringVar(&c.Runtime, "runtime", c.Runtime, "cri for containerd or CRI-O, process for host processes without isolation")
 	set.StringVar(&c.ContainerRuntimeEndpoint, "runtime-endpoint", "", "socket of the container runtime (default containerd's)")
 	set.BoolVar(&c.AllowAPIPods, "allow-api-pods", false, "allow pods from the API server with --runtime=process")
-	set.TextVar(&c.NodeIP, "node-ip", c.NodeIP, "IP address of this node (default that of the interface with the default route)")
+	set.TextVar(&c.NodeIP, "node-ip", c.NodeIP, "IP address of this node, or one of each family (default those of the interfaces "+
+		"with the default routes)")
 	set.StringToStringVar(&c.NodeLabels, "node-labels", nil, "labels of the Node object, like disk=ssd,zone=a")
 	set.IntVarP(&c.Logging.Verbosity, "verbosity", "v", 0, "log verbosity: 0 for what an operator needs, 4 for everything")
 	return flags

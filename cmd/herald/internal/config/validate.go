@@ -92,8 +92,12 @@ func (c *Config) validateNode(v *validator) {
 	messages := validation.IsDNS1123Subdomain(c.NodeName)
 	v.rejectIf(len(messages) > 0, "nodeName", "invalid value %q: %s", c.NodeName, strings.Join(messages, "; "))
 	v.rejectIf(c.DataDir == "", "dataDir", "must not be empty")
-	v.rejectIf(c.NodeIP.IsUnspecified() || c.NodeIP.IsMulticast() || c.NodeIP.Zone() != "", "nodeIP",
-		"invalid value %v: must be a unicast address without a zone", c.NodeIP)
+	for _, ip := range c.NodeIP {
+		v.rejectIf(ip.IsUnspecified() || ip.IsMulticast() || ip.Zone() != "", "nodeIP",
+			"invalid value %v: must be a unicast address without a zone", ip)
+	}
+	v.rejectIf(len(c.NodeIP) > 2 || len(c.NodeIP) == 2 && c.NodeIP[0].Unmap().Is4() == c.NodeIP[1].Unmap().Is4(), "nodeIP",
+		"invalid value %v: must be one address, or one of each family", c.NodeIP)
 	v.rejectIf(c.MaxPods <= 0, "maxPods", "invalid value %d: must be greater than 0", c.MaxPods)
 	for _, key := range slices.Sorted(maps.Keys(c.NodeLabels)) {
 		messages := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(c.NodeLabels[key])...)

@@ -27,7 +27,7 @@ func dataDir(dir string) string     { return filepath.Join(dir, "data") }
 func newAgent(dir string) (*nodeagent.NodeAgent, error) {
 	return nodeagent.New(nodeagent.Config{
 		NodeName: nodeName, DataDir: dataDir(dir), StaticPodPath: manifestDir(dir),
-		Runtime: nodeagent.RuntimeProcess, NodeIP: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
+		Runtime: nodeagent.RuntimeProcess, NodeIPs: []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})},
 	})
 }
 
