@@ -159,10 +159,17 @@ func (c *Config) validate() error {
 	return errors.Join(errs...)
 }
 
+// thermalThrottlePaths returns the paths below root whose counters reveal the load of other containers.
+func thermalThrottlePaths(root string) []string {
+	paths, _ := filepath.Glob(root + "/cpu[0-9]*/thermal_throttle") // the pattern is valid
+	return paths
+}
+
 func (c *Config) generator() *criconfig.Generator {
 	return &criconfig.Generator{
 		LogDir: c.LogDir, ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, RuntimeHandlers: c.RuntimeHandlers,
 		AllowedUnsafeSysctls: c.AllowedUnsafeSysctls, SeccompDefault: c.SeccompDefault, SeccompDir: c.SeccompDir,
-		CgroupParent: c.CgroupParent, MemoryCapacity: c.MemoryCapacity,
+		ThermalThrottlePaths: thermalThrottlePaths("/sys/devices/system/cpu"),
+		CgroupParent:         c.CgroupParent, MemoryCapacity: c.MemoryCapacity,
 	}
 }

@@ -9,3 +9,6 @@ import (
 func (c *Config) Dial(dial func(ctx context.Context, address string) (net.Conn, error)) {
 	c.dial = dial
 }
+
+// ThermalThrottlePaths exports thermalThrottlePaths.
+var ThermalThrottlePaths = thermalThrottlePaths

@@ -380,3 +380,16 @@ func TestImageDirs(t *testing.T) {
 		}
 	})
 }
+
+func TestThermalThrottlePaths(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"cpu0/thermal_throttle", "cpu12/thermal_throttle", "cpu3", "cpufreq/thermal_throttle"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{root + "/cpu0/thermal_throttle", root + "/cpu12/thermal_throttle"}
+	if diff := cmp.Diff(want, cri.ThermalThrottlePaths(root)); diff != "" {
+		t.Error(diff)
+	}
+}

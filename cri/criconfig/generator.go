@@ -27,6 +27,7 @@ type Generator struct {
 	AllowedUnsafeSysctls []string
 	SeccompDefault       bool
 	SeccompDir           string
+	ThermalThrottlePaths []string // of this machine's CPUs, masked like the paths that every machine has
 
 	CgroupParent         string
 	CgroupHost           cgroup.Host

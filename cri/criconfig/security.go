@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -70,7 +71,7 @@ func (g *Generator) containerSecurityContext(pod *v1.Pod, container *v1.Containe
 		security.RunAsUser, security.RunAsUsername = int64Value(user.UID), user.Name
 	}
 	if spec.ProcMount == nil || *spec.ProcMount == v1.DefaultProcMount {
-		security.MaskedPaths, security.ReadonlyPaths = maskedPaths, readonlyPaths
+		security.MaskedPaths, security.ReadonlyPaths = slices.Concat(maskedPaths, g.ThermalThrottlePaths), readonlyPaths
 	}
 	var errs [3]error
 	security.Seccomp, errs[0] = g.seccompProfile(spec.SeccompProfile)

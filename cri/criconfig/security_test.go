@@ -1,6 +1,7 @@
 package criconfig_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -161,5 +162,17 @@ func TestGenerator_Namespaces(t *testing.T) {
 	config := containerConfig(t, newGenerator(), newPod(), criconfig.ContainerInputs{TargetID: "target"})
 	if got := config.Linux.SecurityContext.NamespaceOptions; got.Pid != runtimeapi.NamespaceMode_TARGET || got.TargetId != "target" {
 		t.Errorf("target container: got %v", got)
+	}
+}
+
+func TestGenerator_MasksThermalThrottle(t *testing.T) {
+	const path = "/sys/devices/system/cpu/cpu0/thermal_throttle"
+	generator := newGenerator(func(g *criconfig.Generator) { g.ThermalThrottlePaths = []string{path} })
+	got := containerConfig(t, generator, newPod(), criconfig.ContainerInputs{}).Linux.SecurityContext.MaskedPaths
+	if !slices.Contains(got, path) || !slices.Contains(got, "/proc/kcore") {
+		t.Errorf("got masked paths %v", got)
+	}
+	if got := containerConfig(t, newGenerator(), newPod(), criconfig.ContainerInputs{}).Linux.SecurityContext.MaskedPaths; slices.Contains(got, path) {
+		t.Errorf("machine without it: got masked paths %v", got)
 	}
 }

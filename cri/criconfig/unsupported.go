@@ -59,6 +59,9 @@ func (g *Generator) unsupportedPodSpec(path *field.Path, spec *v1.PodSpec) field
 	for i, sysctl := range security.Sysctls {
 		errs.forbid(!g.allowsSysctl(sysctl.Name), path.Child("sysctls").Index(i),
 			fmt.Sprintf("%s may affect other pods and is not in the allowed unsafe sysctls", sysctl.Name))
+		namespace := sysctlNamespace(sysctl.Name)
+		errs.forbid(namespace == netNamespace && spec.HostNetwork || namespace == ipcNamespace && spec.HostIPC,
+			path.Child("sysctls").Index(i), fmt.Sprintf("%s not allowed with host %s enabled", sysctl.Name, namespace))
 	}
 	return errs.list
 }
@@ -72,11 +75,38 @@ var safeSysctls = []string{
 }
 
 func (g *Generator) allowsSysctl(name string) bool {
-	name = strings.ReplaceAll(name, "/", ".")
+	name = normalizeSysctl(name)
 	return slices.Contains(safeSysctls, name) || slices.ContainsFunc(g.AllowedUnsafeSysctls, func(allowed string) bool {
 		prefix, isPattern := strings.CutSuffix(allowed, "*")
 		return name == allowed || isPattern && strings.HasPrefix(name, prefix)
 	})
+}
+
+// The namespaces of sysctls, in the kubelet's words.
+const (
+	netNamespace = "Net"
+	ipcNamespace = "IPC"
+)
+
+// sysctlNamespace returns the namespace that the sysctl belongs to, or "" if it is unknown.
+func sysctlNamespace(name string) string {
+	name = normalizeSysctl(name)
+	switch {
+	case strings.HasPrefix(name, "net."):
+		return netNamespace
+	case name == "kernel.sem", strings.HasPrefix(name, "kernel.shm"), strings.HasPrefix(name, "kernel.msg"), strings.HasPrefix(name, "fs.mqueue."):
+		return ipcNamespace
+	default:
+		return ""
+	}
+}
+
+// normalizeSysctl returns the form that is separated by dots. The first separator decides which form a name has.
+func normalizeSysctl(name string) string {
+	if first := strings.IndexAny(name, "./"); first < 0 || name[first] == '.' {
+		return name
+	}
+	return strings.NewReplacer("/", ".", ".", "/").Replace(name)
 }
 
 // volumeSources are the volumes that become a directory on the node without a driver.

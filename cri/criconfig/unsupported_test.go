@@ -188,3 +188,31 @@ func TestUnsupported_Settings(t *testing.T) {
 		t.Errorf("got handler %q, want kata", got)
 	}
 }
+
+// TestUnsupported_HostNamespaceSysctls rejects sysctls that would change the node instead of the pod.
+func TestUnsupported_HostNamespaceSysctls(t *testing.T) {
+	for name, test := range map[string]struct {
+		sysctl               string
+		hostNetwork, hostIPC bool
+		want                 string
+	}{
+		"own namespaces":        {"net.core.somaxconn", false, false, ""},
+		"host network":          {"net.core.somaxconn", true, false, "net.core.somaxconn not allowed with host Net enabled"},
+		"host network, slashes": {"net/ipv4/conf/eth0.1/forwarding", true, false, "not allowed with host Net enabled"},
+		"safe, host network":    {"net.ipv4.tcp_syncookies", true, false, "not allowed with host Net enabled"},
+		"host IPC":              {"kernel.shm_rmid_forced", false, true, "kernel.shm_rmid_forced not allowed with host IPC enabled"},
+		"message queues":        {"fs.mqueue.msg_max", false, true, "not allowed with host IPC enabled"},
+		"other host namespace":  {"kernel.msgmax", true, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := newPod(func(pod *v1.Pod) {
+				pod.Spec.HostNetwork, pod.Spec.HostIPC = test.hostNetwork, test.hostIPC
+				pod.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: test.sysctl, Value: "1"}}}
+			})
+			err := criconfig.Unsupported(pod)
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got error %v, want %q", err, test.want)
+			}
+		})
+	}
+}
