@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/observed"
@@ -13,6 +16,10 @@ import (
 
 // execOverhead is how long a runtime may take to start a command and to respond, in addition to the command's own timeout.
 const execOverhead = 10 * time.Second
+
+// maxExecResponse limits the output of a command. Runtimes return up to 16 MiB of each stream, and many commands can run at
+// once. A larger response is not read, and its exit code is unknown.
+const maxExecResponse = 4 << 20
 
 // Exec runs a command in a running container and returns its output, stdout first, and its exit code. A command that ran
 // returns no error, whatever its exit code. The deadline of ctx is the command's timeout: the runtime counts it from the start
@@ -29,7 +36,11 @@ func (r *Runtime) Exec(ctx context.Context, id observed.ContainerID, command []s
 }
 
 func (r *Runtime) execSync(ctx context.Context, timeout int64, id string, command []string) ([]byte, int, error) {
-	response, err := r.runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: command, Timeout: timeout})
+	request := &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: command, Timeout: timeout}
+	response, err := r.runtime.ExecSync(ctx, request, grpc.MaxCallRecvMsgSize(maxExecResponse))
+	if grpcstatus.Code(err) == codes.ResourceExhausted {
+		err = fmt.Errorf("the output must not exceed %d MiB: %w", maxExecResponse>>20, err)
+	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("cri: exec %q in container %s: %w", command, id, err)
 	}

@@ -199,3 +199,19 @@ func routableAddress(t *testing.T) string {
 	t.Skip("this machine has loopback and link-local addresses only")
 	return ""
 }
+
+// TestExec_OutputLimit runs commands that return as much as a runtime passes on.
+func TestExec_OutputLimit(t *testing.T) {
+	h := newHarness(t, t.TempDir())
+	c := h.startPod(newPod())
+	for size, allowed := range map[int]bool{3 << 20: true, 16 << 20: false} {
+		h.fake.output = strings.Repeat("x", size)
+		output, _, err := h.Exec(h.Context(), c.ID, []string{"yes"})
+		switch {
+		case allowed && (err != nil || len(output) < size):
+			t.Errorf("%d bytes: got %d bytes, error %v", size, len(output), err)
+		case !allowed && (err == nil || !strings.Contains(err.Error(), "the output must not exceed 4 MiB")):
+			t.Errorf("%d bytes: got %d bytes, error %v", size, len(output), err)
+		}
+	}
+}

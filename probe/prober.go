@@ -36,16 +36,23 @@ type Prober struct {
 type podProbes struct {
 	pod    *v1.Pod
 	probes []*containerProbe
+	// execSlots is a semaphore of the commands that run at once.
+	execSlots chan struct{}
 	// terminating reports that liveness and startup probes have stopped for good.
 	terminating bool
 }
 
-// containerProbe is one probe of one container. The first five fields are immutable; Prober.mu guards the others.
+// maxConcurrentExecs limits the commands that the probes of one pod run at once: each holds its output in the agent's memory and
+// a process in the runtime.
+const maxConcurrentExecs = 10
+
+// containerProbe is one probe of one container. The first six fields are immutable; Prober.mu guards the others.
 type containerProbe struct {
 	pod       *v1.Pod
 	container *v1.Container
 	spec      *v1.Probe
 	kind      judge.Kind
+	execSlots chan struct{} // of its pod
 	counters  counters
 
 	state judge.Probe
@@ -158,7 +165,7 @@ func (p *Prober) Results(uid podid.UID) (derive.ProbeResults, map[observed.Conta
 func (p *Prober) updatePodLocked(pod *v1.Pod) *podProbes {
 	probes, ok := p.pods[podid.UID(pod.UID)]
 	if !ok {
-		probes = &podProbes{}
+		probes = &podProbes{execSlots: make(chan struct{}, maxConcurrentExecs)}
 		p.pods[podid.UID(pod.UID)] = probes
 	}
 	if probes.pod != pod && !probes.terminating {
@@ -176,7 +183,7 @@ func (p *Prober) updateProbesLocked(podProbes *podProbes, pod *v1.Pod) {
 		for _, kind := range []judge.Kind{judge.Startup, judge.Readiness, judge.Liveness} {
 			if spec := kind.ProbeOf(container); spec != nil {
 				podProbes.probes = append(podProbes.probes, keepOrReplace(before, &containerProbe{
-					pod: pod, container: container, spec: spec, kind: kind, index: -1,
+					pod: pod, container: container, spec: spec, kind: kind, execSlots: podProbes.execSlots, index: -1,
 				}))
 			}
 		}

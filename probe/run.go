@@ -213,12 +213,20 @@ func (p *Prober) firstDelay(probe *containerProbe, instance *observed.Container,
 // runCheck checks one container, publishes the result and schedules the next evaluation. The result of a canceled check is
 // ignored.
 func (p *Prober) runCheck(ctx context.Context, probe *containerProbe, target check.Target) {
+	defer p.finishCheck(probe)
+	if probe.spec.Exec != nil {
+		select { // before the probe's timeout begins
+		case probe.execSlots <- struct{}{}:
+			defer func() { <-probe.execSlots }()
+		case <-ctx.Done():
+			return
+		}
+	}
 	start := time.Now()
 	outcome := p.attemptCheck(ctx, probe, target)
 	if ctx.Err() == nil {
 		p.record(probe, target.ID, outcome, time.Since(start))
 	}
-	p.finishCheck(probe)
 }
 
 // attemptCheck repeats the check while it ends with an error.

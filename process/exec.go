@@ -17,9 +17,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxExecOutput limits the captured stdout and stderr of a command, each, so that both fit into one message. The rest is
-// read and dropped.
-const maxExecOutput = maxMessageSize/2 - 4096
+// maxExecOutput limits the captured stdout and stderr of a command, each. The rest is read and dropped: the output is held in
+// the agent's memory, and probes use 10 KiB of it.
+const maxExecOutput = 1 << 20
 
 // execShimGracePeriod is how long an exec shim may take to kill the command before it is killed itself.
 const execShimGracePeriod = 10 * time.Second
