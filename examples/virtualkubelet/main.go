@@ -93,11 +93,12 @@ func run(ctx context.Context, kubeconfig, nodeName string) error {
 		return err
 	}
 
+	dispatcher := &dispatcher{pods: pods, statuses: statuses, provider: provider}
 	provider.NotifyPods(ctx, func(pod *v1.Pod) { statuses.SetPodStatus(pod, pod.Status) })
 	return runAll(ctx, registration.Run, statuses.Run, updates.Run, func(ctx context.Context) error {
 		for update := range updates.Updates() {
 			for _, p := range update.Pods {
-				apply(ctx, update.Op, p, pods, statuses, provider)
+				dispatcher.handle(ctx, update.Op, p)
 			}
 			update.Ack()
 		}
@@ -113,28 +114,35 @@ func newNode(client *kubeapi.Client, nodeName string) (*node.Node, error) {
 	return node.New(node.Config{NodeName: nodeName, MachineInfo: host.Info, API: client, Reconnect: client.CloseConnections})
 }
 
-// apply hands one change to the pod manager first, so that every reader finds the new pod, and then to the provider.
-func apply(ctx context.Context, op source.Op, p *v1.Pod, pods *pod.Manager, statuses *status.Manager, provider *Provider) {
+// dispatcher passes the changes of pods to the components.
+type dispatcher struct {
+	pods     *pod.Manager
+	statuses *status.Manager
+	provider *Provider
+}
+
+// handle updates the pod manager first, so that every reader finds the new pod, and then the provider.
+func (d *dispatcher) handle(ctx context.Context, op source.Op, p *v1.Pod) {
 	if op == source.OpRemove { // the object is gone
-		pods.RemovePod(p)
-		report(provider.DeletePod(ctx, p))
+		d.pods.RemovePod(p)
+		report(d.provider.DeletePod(ctx, p))
 		return
 	}
-	pods.UpdatePod(p)
+	d.pods.UpdatePod(p)
 	switch {
 	case p.DeletionTimestamp != nil:
 		go func() { // other pods need not wait for the grace period of this one
-			report(provider.DeletePod(ctx, p))
-			statuses.TerminatePod(p) // the final status, then the deletion of the object
+			report(d.provider.DeletePod(ctx, p))
+			d.statuses.TerminatePod(p) // sends the final status, then deletes the object
 		}()
 	case op == source.OpReconcile || derive.IsTerminal(p.Status.Phase):
-		statuses.Reconcile(p)
+		d.statuses.Reconcile(p)
 	case op == source.OpAdd:
-		if err := provider.CreatePod(ctx, p); err != nil {
-			statuses.SetPodStatus(p, v1.PodStatus{Phase: v1.PodFailed, Reason: "ProviderFailed", Message: err.Error()})
+		if err := d.provider.CreatePod(ctx, p); err != nil {
+			d.statuses.SetPodStatus(p, v1.PodStatus{Phase: v1.PodFailed, Reason: "ProviderFailed", Message: err.Error()})
 		}
 	default:
-		report(provider.UpdatePod(ctx, p))
+		report(d.provider.UpdatePod(ctx, p))
 	}
 }
 

@@ -10,8 +10,9 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/heraldnode/herald/internal/permission"
 	"github.com/spf13/pflag"
+
+	"github.com/heraldnode/herald/internal/permission"
 )
 
 // MaxBytes is the maximum size of a configuration file.
