@@ -34,6 +34,9 @@ func (a *Agent) dispatch(ctx context.Context) error {
 				<-ctx.Done()
 				return nil
 			}
+			if update.Source == podid.API {
+				a.waitForList(ctx)
+			}
 			a.handleUpdate(update)
 			update.Ack()
 		case <-housekeeping.C:
@@ -41,6 +44,29 @@ func (a *Agent) dispatch(ctx context.Context) error {
 		}
 	}
 }
+
+// waitForList waits until a healthy runtime was listed, for at most listTimeout. Running pods are known then, and the others
+// are admitted in order (CFG-43). Static pods need no list: each is observed first.
+func (a *Agent) waitForList(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	poll := time.NewTicker(listPollInterval)
+	defer poll.Stop()
+	for ctx.Err() == nil && a.health.runtimeError() == nil {
+		if _, listedAt := a.PLEG.Pods(); !listedAt.IsZero() {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-poll.C:
+		}
+	}
+}
+
+const (
+	listTimeout      = 10 * time.Second
+	listPollInterval = 10 * time.Millisecond
+)
 
 // handleUpdate updates the pod manager before any other component, so that they all find the newest pods there (CFG-43,
 // CFG-44).

@@ -19,8 +19,7 @@ func (r *rejection) Error() string           { return r.err.Error() }
 func (r *rejection) Unwrap() error           { return r.err }
 func (r *rejection) RejectionReason() string { return r.reason }
 
-// Reasons of rejections. OutOfpods is the kubelet's. The kubelet has no reason for unsupported fields, because it ignores
-// them.
+// Reasons of rejections. OutOfpods is the kubelet's.
 const (
 	reasonTooMany     = "OutOfpods"
 	reasonUnsupported = "UnsupportedField"
@@ -43,7 +42,7 @@ func (n *NodeAgent) admit(pod *v1.Pod) error {
 			reasonTooLarge, fmt.Errorf("pod has %d containers, at most %d are allowed", containers, maxContainers),
 		}
 	}
-	if err := n.runtime.Unsupported(pod); err != nil {
+	if err := n.runtime.Rejected(pod); err != nil {
 		return &rejection{reasonUnsupported, err}
 	}
 	if others := n.otherPods(podid.UID(pod.UID)); others >= n.config.MaxPods {

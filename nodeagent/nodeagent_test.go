@@ -284,7 +284,7 @@ func TestNodeAgent_MaxPods(t *testing.T) {
 func TestNodeAgent_Rejections(t *testing.T) {
 	server := heraldtest.NewAPIServer()
 	server.AddNode("n1")
-	config := newConfig(t, strings.Replace(job, "spec:", "spec:\n  runtimeClassName: gvisor", 1))
+	config := newConfig(t, strings.Replace(job, "spec:", "spec:\n  securityContext: {sysctls: [{name: kernel.panic, value: \"1\"}]}", 1))
 	config.API = server.Config()
 	run(t, config, func(n *nodeagent.NodeAgent) {
 		server.AddPod(&v1.Pod{
@@ -297,13 +297,60 @@ func TestNodeAgent_Rejections(t *testing.T) {
 		})
 		eventually(t, "rejection that names the unsupported field", func() bool {
 			for _, p := range n.Agent.LocalPods() {
-				if p.Status.Reason == "UnsupportedField" && strings.Contains(p.Status.Message, "spec.runtimeClassName") {
+				if p.Status.Reason == "UnsupportedField" && strings.Contains(p.Status.Message, "spec.securityContext.sysctls[0]") {
 					return true
 				}
 			}
 			return false
 		})
 	})
+}
+
+// A4: a pod that needs what the node lacks waits, as on a kubelet.
+func TestNodeAgent_UnsupportedFieldsWait(t *testing.T) {
+	tests := map[string]struct {
+		mutate        func(*v1.PodSpec)
+		reason, field string
+	}{
+		"PVC": {func(spec *v1.PodSpec) {
+			spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+			}}}
+		}, "FailedMount", "persistentVolumeClaim: volumes that need a driver are not supported; use emptyDir"},
+		"RuntimeClass": {
+			func(spec *v1.PodSpec) { spec.RuntimeClassName = new("gvisor") }, "FailedCreatePodSandBox", "spec.runtimeClassName: ",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			server := heraldtest.NewAPIServer()
+			server.AddNode("n1")
+			config := newConfig(t)
+			config.API, config.AllowAPIPods = server.Config(), true
+			run(t, config, func(n *nodeagent.NodeAgent) {
+				pod := &v1.Pod{
+					ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop"},
+					Spec:       v1.PodSpec{NodeName: "n1", HostNetwork: true, Containers: []v1.Container{{Name: "main", Image: "host", Command: []string{"true"}}}},
+				}
+				test.mutate(&pod.Spec)
+				server.AddPod(pod)
+				eventually(t, "an event that names the field", func() bool {
+					for _, event := range server.Events() {
+						if event.Reason == test.reason && strings.Contains(event.Message, test.field) {
+							return true
+						}
+					}
+					return false
+				})
+				if phase := server.Pod(podid.FullName{Namespace: "shop", Name: "web"}).Status.Phase; phase != v1.PodPending {
+					t.Errorf("phase: got %s, want Pending", phase)
+				}
+				if state := n.Agent.Workers.Pods()[0]; state.Err == nil || !state.Admitted {
+					t.Errorf("got %+v, want an admitted pod with an error", state)
+				}
+			})
+		})
+	}
 }
 
 func TestF30_DataDirLocked(t *testing.T) {

@@ -135,7 +135,7 @@ func TestMount_FirstMountErrors(t *testing.T) {
 			projectedVolume(v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{}}), []string{"podCertificate"},
 		},
 		"CSI volume": {
-			v1.Volume{Name: "disk", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}}, []string{`volume "disk"`, "only emptyDir"},
+			v1.Volume{Name: "disk", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}}, []string{`volume "disk"`, "csi: volumes that need a driver are not supported; use emptyDir"},
 		},
 		"volume name outside": {
 			v1.Volume{Name: "../x", VolumeSource: emptyDirVolume("").VolumeSource}, []string{`"../x"`, "name"},

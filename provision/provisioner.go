@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -236,7 +237,14 @@ func pluginName(volume *v1.Volume) (string, error) {
 	case source.Projected != nil:
 		return "projected", nil
 	}
-	return "", errors.New("only emptyDir, hostPath, configMap, secret, downwardAPI and projected volumes are supported")
+	const supported = "emptyDir, hostPath, configMap, secret, downwardAPI, projected"
+	source := reflect.ValueOf(volume.VolumeSource)
+	for i := range source.NumField() {
+		if name, _, _ := strings.Cut(source.Type().Field(i).Tag.Get("json"), ","); !source.Field(i).IsNil() {
+			return "", fmt.Errorf("%s: volumes that need a driver are not supported; use %s", name, supported)
+		}
+	}
+	return "", errors.New("the volume has no source; use one of " + supported)
 }
 
 // metrics are the kubelet's metrics of volumes.

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
 )
@@ -18,8 +19,8 @@ type admission struct {
 	err     error // why the pod was rejected; nil if it was admitted
 }
 
-// admitAPIPod decides on an API pod in the goroutine of UpdatePod's caller. The pod is not synced before. After a panic the
-// pod's own goroutine decides (B12).
+// admitAPIPod decides on an API pod in the goroutine of UpdatePod's caller. The pod is not synced before. After a panic, or if
+// the runtime was not listed yet, the pod's own goroutine decides (B12, A4).
 func (w *Workers) admitAPIPod(r *record, pod *v1.Pod) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -30,25 +31,36 @@ func (w *Workers) admitAPIPod(r *record, pod *v1.Pod) {
 		r.admitting = false
 		w.wakeLocked(r)
 	}()
-	w.admit(r, pod, false)
+	if isRunning, known := w.isRunning(r.uid); known {
+		w.admit(r, pod, isRunning)
+	}
 }
 
-// admitStaticPod decides on a static pod in its own goroutine, in each sync until it is admitted. A static pod that is already
-// running is admitted, so the pod must be observed first.
-func (w *Workers) admitStaticPod(ctx context.Context, iter *iteration) error {
-	isRunning := false
-	if iter.lifecycle.IsStatic() {
-		runtimePod, err := w.observe(ctx, iter)
-		if err != nil {
-			return err
-		}
-		isRunning = runtimePod.Running()
+// isRunning reports whether a container of the pod runs. known is false if the runtime was not observed yet.
+func (w *Workers) isRunning(uid podid.UID) (isRunning, known bool) {
+	if cached := w.config.PodCache.Get(uid); !cached.At.IsZero() {
+		return cached.Running(), true
 	}
-	iter.admission = w.admit(iter.record, iter.lifecycle.Pod, isRunning)
+	pods, listedAt := w.config.PodCache.Pods()
+	if listedAt.IsZero() {
+		return false, false
+	}
+	return slices.ContainsFunc(pods, func(pod *observed.Pod) bool { return pod.UID == uid && pod.Running() }), true
+}
+
+// admitInSync decides on a pod in its own goroutine, in each sync until it is admitted. A pod that is already running is
+// admitted, so the pod must be observed first.
+func (w *Workers) admitInSync(ctx context.Context, iter *iteration) error {
+	runtimePod, err := w.observe(ctx, iter)
+	if err != nil {
+		return err
+	}
+	iter.admission = w.admit(iter.record, iter.lifecycle.Pod, runtimePod.Running())
 	return nil
 }
 
-// admit decides whether the node runs the pod. A running pod is always admitted.
+// admit decides whether the node runs the pod. A running pod is always admitted: an agent that starts, or that takes over the
+// node from another one, does not kill what runs (BUG-104).
 //
 // One pod is decided at a time and its decision is stored before the next one, so that exactly one of two pods gets the last
 // resources. A static pod is registered for a retry before the decision, so that resources that are freed meanwhile are

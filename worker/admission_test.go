@@ -199,6 +199,35 @@ func TestPW53_RunningStaticPodAdmitted(t *testing.T) {
 	})
 }
 
+// A4: an agent that starts does not kill what runs.
+func TestBUG104_RunningAPIPodAdmitted(t *testing.T) { // PW-53
+	for name, neverListed := range map[string]bool{"listed": false, "not listed yet": true} {
+		t.Run(name, func(t *testing.T) {
+			var rejects atomic.Bool
+			config := func(config *worker.Config) {
+				config.Admit = func(*v1.Pod) error {
+					if rejects.Load() {
+						return outOfMemoryError{}
+					}
+					return nil
+				}
+			}
+			runWith(t, config, func(h *harness) {
+				web, other := newAPIPod("web"), newAPIPod("other")
+				h.create(web)
+				h.restartAgent()
+				h.cache.setNeverListed(neverListed)
+				rejects.Store(true)
+				h.create(web)
+				h.create(other)
+				h.wantPhase(web, v1.PodRunning)
+				h.wantRunning(web, true)
+				h.wantPhase(other, v1.PodFailed)
+			})
+		})
+	}
+}
+
 func TestPH20_TerminalMirror(t *testing.T) {
 	mirror := func(phase v1.PodPhase) *v1.Pod { return newStaticPod("etcd", "mirror", withPhase(phase)) }
 	tests := map[string]struct {

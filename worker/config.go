@@ -96,7 +96,8 @@ type Config struct {
 
 	// Admit decides whether the node runs the pod. An error may provide its reason by RejectionReason() string. It must not
 	// block. It is called for an API pod inside UpdatePod, so that the first pod wins (CFG-43). It is called for a static
-	// pod once the pod's name is free, and repeatedly until it is admitted (BUG-29). Defaults to admitting every pod.
+	// pod once the pod's name is free, and repeatedly until it is admitted (BUG-29). It is not called for a pod that is
+	// running already. Defaults to admitting every pod.
 	Admit func(pod *v1.Pod) error
 	// Allocated returns the pod with its allocated resources instead of the desired ones (PW-13). It is called by the pod's
 	// own goroutine. Defaults to the pod as it is.

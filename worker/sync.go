@@ -21,7 +21,7 @@ func (w *Workers) sync(ctx context.Context, iter *iteration) result {
 		if res, ok := iter.backingOff(); ok {
 			return res
 		}
-		if err := w.admitStaticPod(ctx, iter); err != nil {
+		if err := w.admitInSync(ctx, iter); err != nil {
 			return w.retry(iter, err)
 		}
 	}

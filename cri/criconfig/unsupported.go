@@ -22,48 +22,61 @@ func Unsupported(pod *v1.Pod) error {
 
 // Unsupported is like the function Unsupported, and also lists the fields that the node's settings do not allow.
 func (g *Generator) Unsupported(pod *v1.Pod) error {
-	spec := field.NewPath("spec")
-	errs := g.unsupportedPodSpec(spec, &pod.Spec)
+	errs := g.unsupported(pod)
+	return append(errs.rejected, errs.waiting...).ToAggregate()
+}
+
+// Rejected lists the fields for which no node of this kind ever runs the pod, and for which the kubelet rejects it at admission
+// too. A pod with any other unsupported field stays Pending as on a kubelet: what it needs may come, and a controller
+// would replace a failed pod without end (A4).
+func (g *Generator) Rejected(pod *v1.Pod) error {
+	errs := g.unsupported(pod)
+	return errs.rejected.ToAggregate()
+}
+
+func (g *Generator) unsupported(pod *v1.Pod) *fieldErrors {
+	spec, errs := field.NewPath("spec"), &fieldErrors{}
+	g.checkPodSpec(errs, spec, &pod.Spec)
 	for i := range pod.Spec.Volumes {
-		errs = append(errs, unsupportedVolume(spec.Child("volumes").Index(i), &pod.Spec.Volumes[i])...)
+		errs.checkVolume(spec.Child("volumes").Index(i), &pod.Spec.Volumes[i])
 	}
 	for i := range pod.Spec.InitContainers {
-		errs = append(errs, unsupportedContainer(spec.Child("initContainers").Index(i), &pod.Spec.InitContainers[i])...)
+		errs.checkContainer(spec.Child("initContainers").Index(i), &pod.Spec.InitContainers[i])
 	}
 	for i := range pod.Spec.Containers {
-		errs = append(errs, unsupportedContainer(spec.Child("containers").Index(i), &pod.Spec.Containers[i])...)
+		errs.checkContainer(spec.Child("containers").Index(i), &pod.Spec.Containers[i])
 	}
 	for i := range pod.Spec.EphemeralContainers {
 		container := (*v1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		errs = append(errs, unsupportedContainer(spec.Child("ephemeralContainers").Index(i), container)...)
+		errs.checkContainer(spec.Child("ephemeralContainers").Index(i), container)
 	}
-	return errs.ToAggregate()
+	return errs
 }
 
-func (g *Generator) unsupportedPodSpec(path *field.Path, spec *v1.PodSpec) field.ErrorList {
-	var errs fieldErrors
-	errs.forbid(spec.HostUsers != nil && !*spec.HostUsers, path.Child("hostUsers"), "user namespaces are not supported")
-	errs.forbid(len(spec.ResourceClaims) > 0, path.Child("resourceClaims"), "device allocation is not supported")
-	errs.forbid(spec.Resources != nil, path.Child("resources"), "resources are only supported on containers")
-	errs.forbid(spec.OS != nil && spec.OS.Name != v1.Linux, path.Child("os", "name"), "only linux is supported")
+func (g *Generator) checkPodSpec(errs *fieldErrors, path *field.Path, spec *v1.PodSpec) {
+	errs.wait(spec.HostUsers != nil && !*spec.HostUsers, path.Child("hostUsers"),
+		"user namespaces are not supported; remove the field")
+	errs.wait(len(spec.ResourceClaims) > 0, path.Child("resourceClaims"), "device allocation is not supported; use another node")
+	errs.wait(spec.Resources != nil, path.Child("resources"), "resources are only supported on containers; set them there")
+	errs.reject(spec.OS != nil && spec.OS.Name != v1.Linux, path.Child("os", "name"), "only linux is supported")
 	if class := spec.RuntimeClassName; class != nil {
 		_, known := g.RuntimeHandlers[*class]
-		errs.forbid(!known, path.Child("runtimeClassName"), fmt.Sprintf("no handler is configured for %q", *class))
+		errs.wait(!known, path.Child("runtimeClassName"),
+			fmt.Sprintf("no handler is configured for %q; remove the field or use another node", *class))
 	}
 	security := spec.SecurityContext
 	if security == nil {
-		return errs.list
+		return
 	}
 	path = path.Child("securityContext")
-	errs.forbid(security.WindowsOptions != nil, path.Child("windowsOptions"), "only linux is supported")
+	errs.reject(security.WindowsOptions != nil, path.Child("windowsOptions"), "only linux is supported")
 	for i, sysctl := range security.Sysctls {
-		errs.forbid(!g.allowsSysctl(sysctl.Name), path.Child("sysctls").Index(i),
+		errs.reject(!g.allowsSysctl(sysctl.Name), path.Child("sysctls").Index(i),
 			fmt.Sprintf("%s may affect other pods and is not in the allowed unsafe sysctls", sysctl.Name))
 		namespace := sysctlNamespace(sysctl.Name)
-		errs.forbid(namespace == netNamespace && spec.HostNetwork || namespace == ipcNamespace && spec.HostIPC,
+		errs.reject(namespace == netNamespace && spec.HostNetwork || namespace == ipcNamespace && spec.HostIPC,
 			path.Child("sysctls").Index(i), fmt.Sprintf("%s not allowed with host %s enabled", sysctl.Name, namespace))
 	}
-	return errs.list
 }
 
 // safeSysctls are confined to the pod's own namespaces.
@@ -112,45 +125,53 @@ func normalizeSysctl(name string) string {
 // volumeSources are the volumes that become a directory on the node without a driver.
 var volumeSources = []string{"hostPath", "emptyDir", "secret", "configMap", "downwardAPI", "projected"}
 
-func unsupportedVolume(path *field.Path, volume *v1.Volume) field.ErrorList {
-	var errs fieldErrors
+func (e *fieldErrors) checkVolume(path *field.Path, volume *v1.Volume) {
 	source := reflect.ValueOf(volume.VolumeSource)
 	for i := range source.NumField() {
 		name, _, _ := strings.Cut(source.Type().Field(i).Tag.Get("json"), ",")
-		errs.forbid(!source.Field(i).IsNil() && !slices.Contains(volumeSources, name), path.Child(name),
+		e.wait(!source.Field(i).IsNil() && !slices.Contains(volumeSources, name), path.Child(name),
 			"volumes that need a driver are not supported; use "+strings.Join(volumeSources, ", "))
 	}
 	if emptyDir := volume.EmptyDir; emptyDir != nil {
-		errs.forbid(strings.HasPrefix(string(emptyDir.Medium), string(v1.StorageMediumHugePages)), path.Child("emptyDir", "medium"),
+		e.wait(strings.HasPrefix(string(emptyDir.Medium), string(v1.StorageMediumHugePages)), path.Child("emptyDir", "medium"),
 			"huge pages are not supported")
 	}
-	return errs.list
 }
 
-func unsupportedContainer(path *field.Path, container *v1.Container) field.ErrorList {
-	var errs fieldErrors
-	errs.forbid(len(container.VolumeDevices) > 0, path.Child("volumeDevices"), "block devices are not supported")
-	errs.forbid(len(container.Resources.Claims) > 0, path.Child("resources", "claims"), "device allocation is not supported")
+// limits lists the resources whose limits are accepted. Nothing enforces one of ephemeral-storage.
+var limits = []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
+
+func (e *fieldErrors) checkContainer(path *field.Path, container *v1.Container) {
+	e.wait(len(container.VolumeDevices) > 0, path.Child("volumeDevices"), "block devices are not supported")
+	e.wait(len(container.Resources.Claims) > 0, path.Child("resources", "claims"), "device allocation is not supported; use another node")
 	for name := range container.Resources.Limits {
-		supported := name == v1.ResourceCPU || name == v1.ResourceMemory
-		errs.forbid(!supported, path.Child("resources", "limits").Key(string(name)), "only cpu and memory limits are supported")
+		const reason = "only cpu, memory and ephemeral-storage limits are supported"
+		limit, isHugePages := path.Child("resources", "limits").Key(string(name)), strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+		e.reject(isHugePages, limit, reason) // the kubelet: OutOfhugepages
+		e.wait(!isHugePages && !slices.Contains(limits, name), limit, reason)
 	}
 	if security := container.SecurityContext; security != nil {
-		errs.forbid(security.WindowsOptions != nil, path.Child("securityContext", "windowsOptions"), "only linux is supported")
+		e.reject(security.WindowsOptions != nil, path.Child("securityContext", "windowsOptions"), "only linux is supported")
 	}
 	if lifecycle := container.Lifecycle; lifecycle != nil {
 		for name, handler := range map[string]*v1.LifecycleHandler{"postStart": lifecycle.PostStart, "preStop": lifecycle.PreStop} {
-			errs.forbid(handler != nil && handler.TCPSocket != nil, path.Child("lifecycle", name, "tcpSocket"),
+			e.wait(handler != nil && handler.TCPSocket != nil, path.Child("lifecycle", name, "tcpSocket"),
 				"hooks must use exec, httpGet or sleep")
 		}
 	}
-	return errs.list
 }
 
-type fieldErrors struct{ list field.ErrorList }
+// fieldErrors collects the unsupported fields of a pod: those for which it is rejected, and those for which it waits.
+type fieldErrors struct{ rejected, waiting field.ErrorList }
 
-func (e *fieldErrors) forbid(condition bool, path *field.Path, reason string) {
+func (e *fieldErrors) reject(condition bool, path *field.Path, reason string) {
 	if condition {
-		e.list = append(e.list, field.Forbidden(path, reason))
+		e.rejected = append(e.rejected, field.Forbidden(path, reason))
+	}
+}
+
+func (e *fieldErrors) wait(condition bool, path *field.Path, reason string) {
+	if condition {
+		e.waiting = append(e.waiting, field.Forbidden(path, reason))
 	}
 }

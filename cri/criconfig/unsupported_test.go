@@ -1,6 +1,7 @@
 package criconfig_test
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -136,6 +137,61 @@ func TestUnsupported_NamesField(t *testing.T) {
 	}
 	if err := criconfig.Unsupported(newPod()); err != nil {
 		t.Errorf("plain pod: got error %v", err)
+	}
+}
+
+// A4: what the kubelet rejects at admission is rejected; with anything else the pod waits.
+func TestUnsupported_RejectedOrWaiting(t *testing.T) {
+	rejected := []string{
+		"spec.os.name",                        // PodOSNotSupported
+		"spec.securityContext.windowsOptions", // never on linux
+		"spec.containers[0].securityContext.windowsOptions",
+		"spec.containers[0].resources.limits[hugepages-2Mi]", // OutOfhugepages-2Mi
+		"spec.securityContext.sysctls[0]",                    // SysctlForbidden
+	}
+	waiting := []string{
+		"spec.hostUsers",                            // FailedCreatePodSandBox
+		"spec.resourceClaims",                       // FailedPrepareDynamicResources
+		"spec.resources",                            // honoured by the kubelet
+		"spec.runtimeClassName",                     // FailedCreatePodSandBox
+		"spec.volumes[0].emptyDir.medium",           // FailedMount
+		"spec.volumes[0].persistentVolumeClaim",     // FailedMount
+		"spec.containers[0].volumeDevices",          // FailedMapVolume
+		"spec.ephemeralContainers[0].volumeDevices", // FailedMapVolume
+		"spec.containers[0].resources.claims",
+		"spec.containers[0].resources.limits[example.com/gpu]", // the scheduler's business
+		"spec.initContainers[0].lifecycle.preStop.tcpSocket",   // FailedPreStopHook
+	}
+	pods := maps.Clone(rejectedPods)
+	pods["spec.securityContext.sysctls[0]"] = func(pod *v1.Pod) {
+		pod.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "kernel.panic"}}}
+	}
+	pods["spec.runtimeClassName"] = func(pod *v1.Pod) { pod.Spec.RuntimeClassName = new("fast") }
+	pods["spec.volumes[0].persistentVolumeClaim"] = func(pod *v1.Pod) {
+		pod.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}}
+	}
+	pods["spec.containers[0].resources.limits[example.com/gpu]"] = func(pod *v1.Pod) {
+		pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{"example.com/gpu": resource.MustParse("1")}
+	}
+	listed := slices.Concat(rejected, waiting)
+	if got, want := slices.Sorted(maps.Keys(pods)), slices.Sorted(slices.Values(listed)); !slices.Equal(got, want) {
+		t.Errorf("got pods for %v, listed are %v", got, want)
+	}
+	for path, mutate := range pods {
+		err := newGenerator().Rejected(newPod(mutate))
+		if got, want := err != nil, slices.Contains(rejected, path); got != want {
+			t.Errorf("%s: got rejection %v, want %v", path, err, want)
+		}
+		if err := newGenerator().Unsupported(newPod(mutate)); err == nil || !strings.Contains(err.Error(), path+": ") {
+			t.Errorf("%s: got error %v", path, err)
+		}
+	}
+	accepted := newPod(func(pod *v1.Pod) {
+		storage := v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Gi")}
+		pod.Spec.Containers[0].Resources = v1.ResourceRequirements{Limits: storage, Requests: storage}
+	})
+	if err := newGenerator().Unsupported(accepted); err != nil {
+		t.Errorf("ephemeral-storage: got error %v", err)
 	}
 }
 
