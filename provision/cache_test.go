@@ -154,6 +154,24 @@ func TestCache_SharedRequests(t *testing.T) {
 	})
 }
 
+// TestCache_PodAtRest checks that a pod that is synced every minute costs at most one read of each object in two minutes.
+func TestCache_PodAtRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, func(c *provision.Config) { c.API = slowAPI{c.API} })
+		h.putConfigMap("web", "colour", "red")
+		pod := newPod("web", configMapVolume("web"))
+		next := time.Now()
+		for range 60 {
+			h.mount(pod)
+			next = next.Add(time.Minute)
+			time.Sleep(time.Until(next))
+		}
+		if requests := len(h.server.Requests("get")); requests > 30 {
+			t.Errorf("got %d requests in an hour, want at most 30", requests)
+		}
+	})
+}
+
 func TestCache_NotOlderThanPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)

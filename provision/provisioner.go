@@ -58,7 +58,7 @@ type Config struct {
 	// Defaults to event.Discard.
 	Events event.Recorder
 	// CacheTTL is how long a response of the API server is reused. A pod never gets a response that is older than its own
-	// arrival. Defaults to 10s.
+	// arrival. Defaults to 1m, as in the kubelet without watches.
 	CacheTTL time.Duration
 	// Logger receives log messages. Defaults to slog.DiscardHandler.
 	Logger *slog.Logger
@@ -77,7 +77,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.CacheTTL < 0 {
 		errs = append(errs, errors.New("provision.Config: CacheTTL must not be negative"))
 	}
-	c.CacheTTL = cmp.Or(c.CacheTTL, 10*time.Second)
+	c.CacheTTL = cmp.Or(c.CacheTTL, time.Minute)
 	if c.NodeInfo == nil {
 		c.NodeInfo = func() NodeInfo { return NodeInfo{} }
 	}
