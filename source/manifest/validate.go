@@ -170,7 +170,7 @@ func (v *validator) validateAnnotation(at *field.Path, key, value string) {
 		}
 		v.validateTolerations(at, tolerations)
 	case key == v1.SeccompPodAnnotationKey, strings.HasPrefix(key, v1.SeccompContainerAnnotationKeyPrefix):
-		v.validateSeccompAnnotation(at, value)
+		v.validateSeccompAnnotation(at, key, value)
 	case strings.HasPrefix(key, v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix):
 		name := strings.TrimPrefix(key, v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix)
 		v.validateAppArmorAnnotation(at, name, value)

@@ -185,7 +185,12 @@ func (v *validator) validateSeccomp(at *field.Path, profile *v1.SeccompProfile, 
 	}
 }
 
-func (v *validator) validateSeccompAnnotation(at *field.Path, value string) {
+// validateSeccompAnnotation requires the field that replaced the annotation: no runtime honours the annotation any more, so a pod
+// with the annotation alone would run without the profile that its author wanted.
+func (v *validator) validateSeccompAnnotation(at *field.Path, key, value string) {
+	if !v.hasSeccompField(key) {
+		v.forbidden(at, "is not honoured since Kubernetes 1.27; set securityContext.seccompProfile")
+	}
 	switch {
 	case value == v1.SeccompProfileRuntimeDefault, value == v1.DeprecatedSeccompProfileDockerDefault:
 	case value == v1.SeccompProfileNameUnconfined:
@@ -194,6 +199,19 @@ func (v *validator) validateSeccompAnnotation(at *field.Path, value string) {
 	default:
 		v.invalid(at, value, "must be runtime/default, unconfined or localhost/<profile>")
 	}
+}
+
+// hasSeccompField reports whether the pod or container that the annotation belongs to has a seccompProfile.
+func (v *validator) hasSeccompField(annotation string) bool {
+	if annotation == v1.SeccompPodAnnotationKey {
+		return v.spec.SecurityContext != nil && v.spec.SecurityContext.SeccompProfile != nil
+	}
+	name, found := strings.TrimPrefix(annotation, v1.SeccompContainerAnnotationKeyPrefix), false
+	v.eachContainer(nil, func(container *v1.Container, _ *field.Path) {
+		context := container.SecurityContext
+		found = found || container.Name == name && context != nil && context.SeccompProfile != nil
+	})
+	return found
 }
 
 func (v *validator) validateAppArmor(at *field.Path, profile *v1.AppArmorProfile) {
