@@ -188,7 +188,8 @@ func (n *NodeAgent) newAgent() error {
 	config := agent.Config{
 		NodeName: n.config.NodeName, Sources: sources, Runtime: n.runtime, Events: n.Events, Volumes: n.volumes,
 		State: n.state, Admit: n.admit, NodeInfo: n.nodeInfo,
-		AllowNodeAddresses: n.config.AllowProbesToNodeAddresses, Resync: n.config.SyncFrequency, Logger: n.config.Logger, Metrics: n.config.Metrics,
+		AllowNodeAddresses: n.config.AllowProbesToNodeAddresses, Resync: n.config.SyncFrequency,
+		Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
 	if n.statusClient != nil {
 		config.API, config.MirrorAPI = n.statusClient, n.mirrorClient

@@ -107,7 +107,8 @@ func sysctlNamespace(name string) string {
 	switch {
 	case strings.HasPrefix(name, "net."):
 		return netNamespace
-	case name == "kernel.sem", strings.HasPrefix(name, "kernel.shm"), strings.HasPrefix(name, "kernel.msg"), strings.HasPrefix(name, "fs.mqueue."):
+	case name == "kernel.sem", strings.HasPrefix(name, "kernel.shm"), strings.HasPrefix(name, "kernel.msg"),
+		strings.HasPrefix(name, "fs.mqueue."):
 		return ipcNamespace
 	default:
 		return ""

@@ -13,8 +13,14 @@ import (
 	"github.com/heraldnode/herald/internal/permission"
 )
 
+// aclEntry is an entry of an access control list for a user or group.
+type aclEntry struct {
+	tag, permissions uint16
+	id               uint32
+}
+
 // setACL gives the file an access control list: owner rwx, owning group, the given entry and a mask of rwx.
-func setACL(t *testing.T, path string, owningGroup, tag, permissions uint16, id uint32) {
+func setACL(t *testing.T, path string, owningGroup uint16, entry aclEntry) {
 	t.Helper()
 	const noID = 0xffffffff
 	acl := binary.LittleEndian.AppendUint32(nil, 2)
@@ -24,12 +30,12 @@ func setACL(t *testing.T, path string, owningGroup, tag, permissions uint16, id 
 		acl = binary.LittleEndian.AppendUint32(acl, id)
 	}
 	add(0x01, 7, noID)
-	if tag == 0x02 {
-		add(tag, permissions, id)
+	if entry.tag == 0x02 {
+		add(entry.tag, entry.permissions, entry.id)
 	}
 	add(0x04, owningGroup, noID)
-	if tag == 0x08 {
-		add(tag, permissions, id)
+	if entry.tag == 0x08 {
+		add(entry.tag, entry.permissions, entry.id)
 	}
 	add(0x10, 7, noID)
 	add(0x20, 0, noID)
@@ -70,7 +76,7 @@ func TestChecker_ACL(t *testing.T) {
 			if err := os.WriteFile(path, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			setACL(t, path, test.owningGroup, test.tag, test.permissions, test.id)
+			setACL(t, path, test.owningGroup, aclEntry{test.tag, test.permissions, test.id})
 			err := permission.New("start pods").CheckFile(path)
 			if got := errorText(err); !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
 				t.Errorf("got %q, want %q", got, test.want)
