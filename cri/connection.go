@@ -86,7 +86,7 @@ func (r *Runtime) interceptCall(
 
 // withoutInterrupt returns a context for a call that creates or starts something. An interrupted caller waits for such a call
 // once it is sent, for at most the request timeout: containerd kills the half-started task of a cancelled StartContainer,
-// which would be reported as a StartError (A17). Any other end of ctx ends the call at once.
+// which would be reported as a StartError. Any other end of ctx ends the call at once.
 func withoutInterrupt(ctx context.Context) (context.Context, context.CancelFunc) {
 	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

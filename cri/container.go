@@ -278,9 +278,9 @@ func (s *containerStart) runPostStart(ctx context.Context, id string) error {
 // minGracePeriod is left to a container after its preStop hook, so that it can exit by itself (PW-24).
 const minGracePeriod = 2 * time.Second
 
-// StopContainer runs the preStop hook, waits for the container's turn, signals it and kills it when the grace period is over.
-// The time until the signal is deducted from the grace period (PW-24, PW-25). pod is nil for a container whose spec is unknown, which has no hook. It returns
-// nil if the container does not exist.
+// StopContainer runs the preStop hook, waits for the container's turn, signals it and kills it when the grace period is
+// over. The time until the signal is deducted from the grace period (PW-24, PW-25). pod is nil for a container whose spec is
+// unknown, which has no hook. It returns nil if the container does not exist.
 func (r *Runtime) StopContainer(ctx context.Context, pod *v1.Pod, stop plan.Stop) error {
 	if pod != nil && stop.Container != nil {
 		events := r.containerEvents(pod, stop.Container.Name)

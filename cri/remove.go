@@ -21,7 +21,7 @@ import (
 
 // RemovePod removes everything of a pod whose containers have exited: containers, sandboxes, logs, hosts file, termination
 // messages and cgroup. It removes nothing and returns an error if a container runs. If only records of the runtime are left,
-// the error reports true by OnlyRecordsLeft (A8).
+// the error reports true by OnlyRecordsLeft.
 func (r *Runtime) RemovePod(ctx context.Context, uid podid.UID) error {
 	if uid == "" || strings.ContainsAny(string(uid), `/*?[\`) { // it becomes part of paths and patterns
 		return fmt.Errorf("cri: remove pod %q: invalid UID", uid)

@@ -57,7 +57,7 @@ func TestRemovePod(t *testing.T) {
 	}, func(config *cri.Config) { config.ContainerLogDir = links })
 }
 
-// A8: a container that cannot be removed delays neither the others nor the pod's cgroup.
+// A container that cannot be removed delays neither the others nor the pod's cgroup.
 func TestRemovePod_ContainerBusy(t *testing.T) {
 	inBubble(t, func(h *harness) {
 		pod := newPod()

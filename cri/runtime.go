@@ -20,7 +20,7 @@ import (
 
 // Runtime runs pods in one container runtime. Its methods may be called concurrently; the caller orders the calls of each
 // pod. Every call returns at once when its context ends (BUG-27), except that StartSandbox and StartContainer complete a request
-// that they have sent if the cause is plan.ErrInterrupted (A17).
+// that they have sent if the cause is plan.ErrInterrupted.
 type Runtime struct {
 	config    Config
 	generator *criconfig.Generator

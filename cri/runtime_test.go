@@ -217,7 +217,6 @@ func TestBUG27_CallsEndWithContext(t *testing.T) {
 	}
 }
 
-// A17
 func TestBUG27_InterruptedStartCompletes(t *testing.T) {
 	tests := map[string]string{ // the state of the container; "" if there is none
 		"RunPodSandbox":   "",
@@ -267,7 +266,7 @@ func TestBUG27_InterruptedStartCompletes(t *testing.T) {
 	}
 }
 
-func TestBUG27_InterruptedStartIsBounded(t *testing.T) { // F22, A17
+func TestBUG27_InterruptedStartIsBounded(t *testing.T) { // F22
 	inBubble(t, func(h *harness) {
 		pod := newPod()
 		sandbox := h.startSandbox(pod)

@@ -119,7 +119,7 @@ func TestStop_NotFound(t *testing.T) {
 	})
 }
 
-// A5: the hook does not wait for the container's turn, the signal does, and both count towards the grace period.
+// The hook does not wait for the container's turn, the signal does, and both count towards the grace period.
 func TestPW25_StopWaitsForTurn(t *testing.T) { // PW-24
 	tests := map[string]struct {
 		turnAfter time.Duration // 0 for never

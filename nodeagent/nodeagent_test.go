@@ -306,7 +306,7 @@ func TestNodeAgent_Rejections(t *testing.T) {
 	})
 }
 
-// A4: a pod that needs what the node lacks waits, as on a kubelet.
+// A pod that needs what the node lacks waits, as on a kubelet.
 func TestNodeAgent_UnsupportedFieldsWait(t *testing.T) {
 	tests := map[string]struct {
 		mutate        func(*v1.PodSpec)

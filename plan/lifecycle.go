@@ -111,7 +111,7 @@ type KillOptions struct {
 }
 
 // ErrInterrupted is the cause of the cancellation of a step that [Effects].Interrupt ends. It tells a runtime that the caller
-// goes on: a container that is being created or started need not be abandoned halfway (A17).
+// goes on: a container that is being created or started need not be abandoned halfway.
 var ErrInterrupted = errors.New("interrupted by a newer update of the pod")
 
 // Effects are the consequences of an update. A caller that waits for the termination of a pod goes on waiting only while the

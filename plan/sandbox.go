@@ -80,7 +80,7 @@ func (p *planner) isBeforeRestartAll(instance *observed.Container) bool {
 
 // stopForRestartAll stops the instances from before a restart of all containers, sidecars after all others (PW-25). It
 // reports whether there were any. Nothing starts until they have stopped, without a grace period or a preStop hook, as in the
-// kubelet (A18).
+// kubelet.
 func (p *planner) stopForRestartAll() bool {
 	for _, sidecars := range []bool{false, true} {
 		for i := range p.runtimePod.Containers {

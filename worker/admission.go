@@ -20,7 +20,7 @@ type admission struct {
 }
 
 // admitAPIPod decides on an API pod in the goroutine of UpdatePod's caller. The pod is not synced before. After a panic, or if
-// the runtime was not listed yet, the pod's own goroutine decides (B12, A4).
+// the runtime was not listed yet, the pod's own goroutine decides.
 func (w *Workers) admitAPIPod(r *record, pod *v1.Pod) {
 	defer func() {
 		if value := recover(); value != nil {

@@ -199,7 +199,7 @@ func TestPW53_RunningStaticPodAdmitted(t *testing.T) {
 	})
 }
 
-// A4: an agent that starts does not kill what runs.
+// An agent that starts does not kill what runs.
 func TestBUG104_RunningAPIPodAdmitted(t *testing.T) { // PW-53
 	for name, neverListed := range map[string]bool{"listed": false, "not listed yet": true} {
 		t.Run(name, func(t *testing.T) {

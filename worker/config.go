@@ -35,7 +35,7 @@ type Runtime interface {
 	StopSandbox(ctx context.Context, id string) error
 	// RemovePod removes everything that the runtime holds of a pod whose containers have exited. An error may report by
 	// OnlyRecordsLeft() bool that nothing is left but records of stopped containers. They do not delay the deletion of the
-	// API object, and their removal is retried (A8).
+	// API object, and their removal is retried.
 	RemovePod(ctx context.Context, uid podid.UID) error
 }
 

@@ -117,7 +117,7 @@ func (w *Workers) retry(iter *iteration, err error) result {
 }
 
 // initialBackoff is the time until the first retry. It doubles up to Config.Backoff: many failures last for a moment only,
-// for example because a cache of the API server does not have the pod yet (A16).
+// for example because a cache of the API server does not have the pod yet.
 const initialBackoff = 100 * time.Millisecond
 
 // backoffAfter returns the time until the next attempt after an error and the given number of failures before it.
@@ -293,7 +293,7 @@ func (w *Workers) runIteration(ctx context.Context, iter *iteration) time.Durati
 	return res.requeueAfter
 }
 
-// runStepOrRecover runs the iteration's step. A panic is an error of this pod only, which is retried with backoff (B12).
+// runStepOrRecover runs the iteration's step. A panic is an error of this pod only, which is retried with backoff.
 func (w *Workers) runStepOrRecover(ctx context.Context, iter *iteration) (res result) {
 	defer func() {
 		if value := recover(); value != nil {

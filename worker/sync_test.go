@@ -123,7 +123,6 @@ func TestPW31_RetryInterval(t *testing.T) {
 	}
 }
 
-// A16
 func TestPW31_FastFirstRetries(t *testing.T) {
 	tests := map[string]func(*harness) (heal func()){
 		"volumes": func(h *harness) func() {
@@ -398,7 +397,7 @@ func TestSync_Probes(t *testing.T) {
 	})
 }
 
-func TestB12_PanicRecovered(t *testing.T) {
+func TestSync_PanicRecovered(t *testing.T) {
 	tests := map[string]struct {
 		broken func(*harness)
 		stage  string
@@ -455,7 +454,7 @@ func TestB12_PanicRecovered(t *testing.T) {
 	}
 }
 
-// A18: upstream e2e "should restart all containers on regular container exit", "... on sidecar container exit"
+// Upstream e2e "should restart all containers on regular container exit", "... on sidecar container exit"
 func TestSync_RestartAllContainers(t *testing.T) {
 	always, never := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever
 	rules := []v1.ContainerRestartRule{{

@@ -151,7 +151,7 @@ func (s *syncState) recordInterruptedStops(errs map[observed.ContainerID]error, 
 	}
 }
 
-// stopContainer stops one instance. It runs in its own goroutine, so it recovers from panics itself (B12).
+// stopContainer stops one instance. It runs in its own goroutine, so it recovers from panics itself.
 func (w *Workers) stopContainer(ctx context.Context, iter *iteration, stop plan.Stop) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -225,7 +225,7 @@ func isOnlyRecords(err error) bool {
 }
 
 // completeRemoval finishes a pod whose resources are released. If records are left in the runtime, the API object may be
-// deleted all the same, and the removal is retried (A8).
+// deleted all the same, and the removal is retried.
 func (w *Workers) completeRemoval(iter *iteration, removesContent bool, removeErr error) result {
 	w.mu.Lock()
 	isKnown := iter.onlyRecords

@@ -67,7 +67,7 @@ func (b *startBlocker) StartContainer(ctx context.Context, pod *v1.Pod, sandboxI
 	return b.Runtime.StartContainer(context.WithoutCancel(ctx), pod, sandboxID, start)
 }
 
-// A17: the start that is under way completes, then the container stops normally.
+// The start that is under way completes, then the container stops normally.
 func TestBUG27_InterruptedStart(t *testing.T) {
 	blocker := &startBlocker{}
 	runWith(t, func(config *worker.Config) { blocker.Runtime = config.Runtime; config.Runtime = blocker }, func(h *harness) {
@@ -245,7 +245,7 @@ func TestPW25_SidecarsStopLast(t *testing.T) {
 	})
 }
 
-// A5: preStop hooks start with the termination; only the signal waits for its turn.
+// PreStop hooks start with the termination; only the signal waits for its turn.
 func TestPW25_SidecarPreStop(t *testing.T) { // PW-24
 	always := v1.ContainerRestartPolicyAlways
 	run(t, func(h *harness) {
@@ -273,7 +273,7 @@ func TestPW25_SidecarPreStop(t *testing.T) { // PW-24
 	})
 }
 
-func TestPW21_PreStopRunsOnce(t *testing.T) { // A5
+func TestPW21_PreStopRunsOnce(t *testing.T) {
 	run(t, func(h *harness) {
 		h.runtime.SetScript("app", fakeruntime.Script{PreStopDuration: time.Hour, StopDuration: fakeruntime.Forever})
 		web := newAPIPod("web")
@@ -501,7 +501,7 @@ type recordsLeftError struct{ error }
 
 func (recordsLeftError) OnlyRecordsLeft() bool { return true }
 
-// A8: a container that cannot be removed does not hold the API object; its removal is retried.
+// A container that cannot be removed does not hold the API object; its removal is retried.
 func TestSM76_RemovalFails(t *testing.T) { // PW-40
 	script := map[string]fakeruntime.Script{"running": {}, "completed": {RunDuration: time.Second}}
 	for name := range script {
@@ -539,7 +539,7 @@ func TestSM76_RemovalFails(t *testing.T) { // PW-40
 	}
 }
 
-func TestSM76_RemovalFailsWithResourcesHeld(t *testing.T) { // A8
+func TestSM76_RemovalFailsWithResourcesHeld(t *testing.T) {
 	run(t, func(h *harness) {
 		web := newAPIPod("web")
 		h.create(web)

@@ -264,7 +264,7 @@ func (w *Workers) PodCouldHaveRunningContainers(uid podid.UID) bool {
 }
 
 // PodResourcesAreReclaimed reports whether nothing of the pod is left on the node: the pod is finished, which implies that
-// its volumes are unmounted, and the runtime holds nothing of it (SM-76) except records that it fails to remove (A8).
+// its volumes are unmounted, and the runtime holds nothing of it (SM-76) except records that it fails to remove.
 func (w *Workers) PodResourcesAreReclaimed(pod *v1.Pod, _ *v1.PodStatus) bool {
 	uid := podid.UID(pod.UID)
 	if !w.IsFinished(uid) {

@@ -28,7 +28,7 @@ func (g *Generator) Unsupported(pod *v1.Pod) error {
 
 // Rejected lists the fields for which no node of this kind ever runs the pod, and for which the kubelet rejects it at admission
 // too. A pod with any other unsupported field stays Pending as on a kubelet: what it needs may come, and a controller
-// would replace a failed pod without end (A4).
+// would replace a failed pod without end.
 func (g *Generator) Rejected(pod *v1.Pod) error {
 	errs := g.unsupported(pod)
 	return errs.rejected.ToAggregate()

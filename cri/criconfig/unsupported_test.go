@@ -140,7 +140,7 @@ func TestUnsupported_NamesField(t *testing.T) {
 	}
 }
 
-// A4: what the kubelet rejects at admission is rejected; with anything else the pod waits.
+// What the kubelet rejects at admission is rejected; with anything else the pod waits.
 func TestUnsupported_RejectedOrWaiting(t *testing.T) {
 	rejected := []string{
 		"spec.os.name",                        // PodOSNotSupported

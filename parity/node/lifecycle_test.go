@@ -152,7 +152,7 @@ func TestPod_UnsupportedField(t *testing.T) {
 	p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("gpu")}}
 	h.createPod(p)
 	h.awaitEvent("devices", "FailedCreatePodSandBox", "spec.resourceClaims")
-	h.Await("devices", "pending", hasPhase(v1.PodPending)) // A4
+	h.Await("devices", "pending", hasPhase(v1.PodPending))
 }
 
 func TestInitContainers_Order(t *testing.T) {
