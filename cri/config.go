@@ -17,8 +17,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/cgroup"
+	"github.com/heraldnode/herald/cgroup/host"
 	"github.com/heraldnode/herald/cri/criconfig"
 	"github.com/heraldnode/herald/event"
+	"github.com/heraldnode/herald/podid"
 )
 
 // Provisioner provides volumes and environment variables. The caller of StartContainer mounts the pod's volumes first.
@@ -33,6 +35,14 @@ type Provisioner interface {
 type Secrets interface {
 	// GetSecret returns the current secret, which callers must not modify.
 	GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+}
+
+// Cgroups manages the cgroups of pods; cgroup/manager implements it.
+type Cgroups interface {
+	// EnsurePod creates the pod's cgroup, or repairs its values.
+	EnsurePod(ctx context.Context, pod *v1.Pod) error
+	// RemovePod removes the pod's cgroup and kills the processes in it.
+	RemovePod(ctx context.Context, uid podid.UID) error
 }
 
 // Config configures a Runtime.
@@ -89,10 +99,19 @@ type Config struct {
 	// SeccompDir is the directory of Localhost seccomp profiles. Defaults to the directory seccomp next to Root.
 	SeccompDir string
 
-	// CgroupParent is the parent cgroup of the pods, /kubepods. Default: the runtime chooses.
+	// CgroupParent is the parent cgroup of the pods in the form of cgroupfs, /kubepods. Default: the runtime chooses, which
+	// fails if its driver is systemd.
 	CgroupParent string
-	// CgroupDriver is cgroupfs or systemd. Defaults to the driver that the runtime reports, or cgroupfs if it reports none.
+	// CgroupDriver is cgroupfs or systemd, for runtimes that do not report their driver. Defaults to what the runtime's
+	// configuration says, or cgroupfs (CGR-1).
 	CgroupDriver string
+	// Cgroups manages the cgroups of pods below CgroupParent. Default: the runtime creates them, and nothing removes them.
+	Cgroups Cgroups
+	// CgroupHost is what the machine can limit. Default: read from the machine.
+	CgroupHost *cgroup.Host
+	// SingleProcessOOMKill lets the kernel kill one process of a container that runs out of memory instead of the container
+	// (CGR-27).
+	SingleProcessOOMKill bool
 	// MemoryCapacity is the machine's memory in bytes, from which OOM scores of burstable containers are computed. Defaults
 	// to the machine's memory.
 	MemoryCapacity int64
@@ -128,6 +147,13 @@ func (c *Config) complete() error {
 			return fmt.Errorf("cri.Config: read MemoryCapacity of the machine: %w", err)
 		}
 		c.MemoryCapacity = int64(info.Totalram) * int64(info.Unit)
+	}
+	if c.CgroupHost == nil {
+		machine, err := host.Read(host.Paths{})
+		if err != nil {
+			return fmt.Errorf("cri.Config: CgroupHost: %w", err)
+		}
+		c.CgroupHost = &machine
 	}
 	if c.NodeIPs == nil {
 		c.NodeIPs = func() []netip.Addr { return nil }
@@ -170,6 +196,7 @@ func (c *Config) generator() *criconfig.Generator {
 		LogDir: c.LogDir, ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, RuntimeHandlers: c.RuntimeHandlers,
 		AllowedUnsafeSysctls: c.AllowedUnsafeSysctls, SeccompDefault: c.SeccompDefault, SeccompDir: c.SeccompDir,
 		ThermalThrottlePaths: thermalThrottlePaths("/sys/devices/system/cpu"),
-		CgroupParent:         c.CgroupParent, MemoryCapacity: c.MemoryCapacity,
+		CgroupParent:         c.CgroupParent, CgroupHost: *c.CgroupHost, SingleProcessOOMKill: c.SingleProcessOOMKill,
+		MemoryCapacity: c.MemoryCapacity,
 	}
 }

@@ -18,6 +18,7 @@ const (
 	eventFailedPostStart     = "FailedPostStartHook"
 	eventFailedPreStop       = "FailedPreStopHook"
 	eventFailedSandbox       = "FailedCreatePodSandBox"
+	eventFailedPodContainer  = "FailedCreatePodContainer"
 	eventHTTPFallback        = "LifecycleHTTPFallback"
 	eventImagePulling        = "Pulling"
 	eventImagePulled         = "Pulled"

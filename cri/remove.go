@@ -6,16 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/heraldnode/herald/cgroup"
 	"github.com/heraldnode/herald/podid"
 )
 
@@ -31,7 +26,7 @@ func (r *Runtime) RemovePod(ctx context.Context, uid podid.UID) error {
 		return fmt.Errorf("cri: remove pod %s: %w", uid, err)
 	}
 	recordsErr := r.removeRecords(ctx, uid, containers)
-	if err = r.removeCgroups(ctx, uid); recordsErr == nil {
+	if err = r.removeCgroup(ctx, uid); recordsErr == nil {
 		err = errors.Join(r.removePodFiles(uid), err)
 	}
 	switch {
@@ -130,117 +125,10 @@ func (r *Runtime) removePodFiles(uid podid.UID) error {
 	return errors.Join(errs...)
 }
 
-const cgroupMount = "/sys/fs/cgroup"
-
-// removeCgroups removes the pod's cgroup. The runtime creates it as the parent of the containers' cgroups and leaves it behind.
-func (r *Runtime) removeCgroups(ctx context.Context, uid podid.UID) error {
-	driver, err := r.cgroupDriver(ctx)
-	if err != nil {
-		return err
-	}
-	if r.config.CgroupParent == "" {
+// removeCgroup removes the pod's cgroup, the parent of those that the runtime has removed with the containers.
+func (r *Runtime) removeCgroup(ctx context.Context, uid podid.UID) error {
+	if r.config.Cgroups == nil {
 		return nil
 	}
-	for _, name := range cgroup.PodNames(cgroup.ParseName(r.config.CgroupParent), uid) {
-		if driver == cgroup.DriverSystemd {
-			err = errors.Join(err, stopSlice(ctx, name.Slice()))
-		} else {
-			err = errors.Join(err, removeCgroup(ctx, name.Path(driver)))
-		}
-	}
-	return err
-}
-
-// stopSlice makes systemd remove the cgroup. Stopping an unknown slice succeeds.
-func stopSlice(ctx context.Context, slice string) error {
-	if output, err := exec.CommandContext(ctx, "systemctl", "stop", slice).CombinedOutput(); err != nil {
-		return fmt.Errorf("systemctl stop %s: %w: %s", slice, err, output)
-	}
-	return nil
-}
-
-// removeCgroup removes the cgroup from the hierarchy of version 2 and from each of version 1.
-func removeCgroup(ctx context.Context, name string) error {
-	dirs, err := filepath.Glob(filepath.Join(cgroupMount, "*", name))
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, dir := range append(dirs, filepath.Join(cgroupMount, name)) {
-		err := killProcesses(ctx, dir)
-		if err == nil {
-			err = removeCgroupDir(dir)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// removeCgroupDir removes a cgroup without processes, children before their parent, as the kernel requires.
-func removeCgroupDir(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	errs := []error{err}
-	for _, entry := range entries {
-		if entry.IsDir() {
-			errs = append(errs, removeCgroupDir(filepath.Join(dir, entry.Name())))
-		}
-	}
-	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// killTimeout is how long killed processes may take to exit.
-const killTimeout = 2 * time.Second
-
-// killProcesses kills the processes that are left in the pod's cgroup. The runtime holds nothing of the pod any more, so they
-// belong to a container that the runtime lost, which happens when it dies between creating one and recording it (F22). Without
-// this they would run forever, and the cgroup could not be removed.
-func killProcesses(ctx context.Context, dir string) error {
-	ctx, cancel := context.WithTimeout(ctx, killTimeout)
-	defer cancel()
-	for {
-		pids, err := cgroupProcesses(dir)
-		if err != nil || len(pids) == 0 {
-			return err
-		}
-		for _, pid := range pids {
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-				return fmt.Errorf("kill process %d in cgroup %s: %w", pid, dir, err)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("killed processes %v in cgroup %s did not exit: %w", pids, dir, ctx.Err())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
-
-// cgroupProcesses returns the processes in a cgroup and its descendants. It skips 0, which stands for a process in a PID
-// namespace that is not visible here.
-func cgroupProcesses(dir string) (pids []int, err error) {
-	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil || !entry.IsDir() {
-			return err
-		}
-		content, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		for _, field := range strings.Fields(string(content)) {
-			if pid, _ := strconv.Atoi(field); pid > 0 {
-				pids = append(pids, pid)
-			}
-		}
-		return err
-	})
-	return pids, err
+	return r.config.Cgroups.RemovePod(ctx, uid)
 }

@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -164,11 +165,9 @@ func (r *Runtime) podLogger(pod *v1.Pod) *slog.Logger {
 	return r.config.Logger.With("pod", podid.FullNameOf(pod).Key(), "podUID", pod.UID)
 }
 
-// cgroupDriver returns the configured driver, or the one that the runtime reports. A runtime that reports none uses cgroupfs.
-func (r *Runtime) cgroupDriver(ctx context.Context) (string, error) {
-	if r.config.CgroupDriver != "" || r.config.CgroupParent == "" {
-		return r.config.CgroupDriver, nil
-	}
+// CgroupDriver returns the driver that the runtime reports, or for a runtime that reports none, the configured one, the one in
+// the runtime's configuration, or cgroupfs (CGR-1). It is cached after the first successful call.
+func (r *Runtime) CgroupDriver(ctx context.Context) (string, error) {
 	r.mu.Lock()
 	driver := r.driver
 	r.mu.Unlock()
@@ -176,15 +175,45 @@ func (r *Runtime) cgroupDriver(ctx context.Context) (string, error) {
 		return driver, nil
 	}
 	response, err := r.runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
-	if err != nil && !isUnimplemented(err) {
+	switch {
+	case err != nil && !isUnimplemented(err):
 		return "", fmt.Errorf("get cgroup driver of the runtime: %w", err)
-	}
-	driver = cgroup.DriverCgroupfs
-	if linux := response.GetLinux(); linux != nil && linux.CgroupDriver == runtimeapi.CgroupDriver_SYSTEMD {
-		driver = cgroup.DriverSystemd
+	case response.GetLinux() != nil:
+		driver = cgroup.DriverCgroupfs
+		if response.Linux.CgroupDriver == runtimeapi.CgroupDriver_SYSTEMD {
+			driver = cgroup.DriverSystemd
+		}
+	case r.config.CgroupDriver != "":
+		driver = r.config.CgroupDriver
+	default:
+		if driver, err = r.configuredDriver(ctx); err != nil {
+			return "", err
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.driver = driver
 	return driver, nil
+}
+
+// configuredDriver reads the driver in containerd's configuration, which versions before 2.0 show only there.
+func (r *Runtime) configuredDriver(ctx context.Context) (string, error) {
+	response, err := r.runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+	if err != nil {
+		return "", fmt.Errorf("get configuration of the runtime: %w", err)
+	}
+	var config struct {
+		Containerd struct {
+			DefaultRuntimeName string `json:"defaultRuntimeName"`
+			Runtimes           map[string]struct {
+				Options struct{ SystemdCgroup bool } `json:"options"`
+			} `json:"runtimes"`
+		} `json:"containerd"`
+	}
+	// Other runtimes have another configuration, or none: that is no error.
+	_ = json.Unmarshal([]byte(response.GetInfo()["config"]), &config)
+	if config.Containerd.Runtimes[config.Containerd.DefaultRuntimeName].Options.SystemdCgroup {
+		return cgroup.DriverSystemd, nil
+	}
+	return cgroup.DriverCgroupfs, nil
 }

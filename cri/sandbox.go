@@ -57,6 +57,9 @@ func (r *Runtime) startSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 	if err := r.createLogDir(config.LogDirectory); err != nil {
 		return "", fmt.Errorf("create log directory of the pod: %w", err)
 	}
+	if err := r.ensureCgroup(ctx, pod); err != nil {
+		return "", err
+	}
 	request := &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: r.generator.RuntimeHandler(pod)}
 	id, err = r.runSandbox(ctx, request)
 	if err == nil {
@@ -67,6 +70,18 @@ func (r *Runtime) startSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 		return id, nil
 	}
 	return "", err
+}
+
+// ensureCgroup creates the pod's cgroup, in which the runtime creates those of the sandbox and the containers (CGR-19).
+func (r *Runtime) ensureCgroup(ctx context.Context, pod *v1.Pod) error {
+	if r.config.Cgroups == nil {
+		return nil
+	}
+	err := r.config.Cgroups.EnsurePod(ctx, pod)
+	if err != nil && ctx.Err() == nil {
+		r.warnPod(pod, eventFailedPodContainer, "unable to ensure pod container exists: %v", err)
+	}
+	return err
 }
 
 func (r *Runtime) runSandbox(ctx context.Context, request *runtimeapi.RunPodSandboxRequest) (string, error) {
@@ -132,9 +147,12 @@ func (r *Runtime) newSandboxConfig(ctx context.Context, pod *v1.Pod, attempt uin
 }
 
 func (r *Runtime) sandboxConfig(ctx context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
-	driver, err := r.cgroupDriver(ctx)
-	if err != nil {
-		return nil, err
+	driver := ""
+	if r.config.CgroupParent != "" {
+		var err error
+		if driver, err = r.CgroupDriver(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return r.generator.SandboxConfig(pod, attempt, driver)
 }

@@ -1,6 +1,8 @@
 package cri_test
 
 import (
+	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/observed"
+	"github.com/heraldnode/herald/podid"
 )
 
 func TestF22_LostResponse(t *testing.T) {
@@ -178,4 +181,94 @@ func TestStartSandbox_GroupsPolicy(t *testing.T) {
 			h.Errorf("got policy %v", got)
 		}
 	})
+}
+
+// Where cgroupRoot is not set either, sandboxes get a parent in the form of the runtime's driver (A1).
+func TestA1_CgroupDriver(t *testing.T) {
+	const systemdConfig = `{"containerd":{"defaultRuntimeName":"runc","runtimes":{"runc":{"options":{"SystemdCgroup":true}}}}}`
+	reports := func(driver runtimeapi.CgroupDriver) fault {
+		return func(context.Context, func() (any, error)) (any, error) {
+			return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
+		}
+	}
+	tests := map[string]struct {
+		reported   fault // nil is a runtime without RuntimeConfig
+		configured string
+		info       string
+		want       string
+	}{
+		"reported systemd":           {reported: reports(runtimeapi.CgroupDriver_SYSTEMD), configured: "cgroupfs", want: "systemd"},
+		"reported cgroupfs":          {reported: reports(runtimeapi.CgroupDriver_CGROUPFS), configured: "systemd", info: systemdConfig, want: "cgroupfs"},
+		"configured":                 {configured: "cgroupfs", info: systemdConfig, want: "cgroupfs"},
+		"containerd's configuration": {info: systemdConfig, want: "systemd"},
+		"other configuration":        {info: `[1]`, want: "cgroupfs"},
+		"nothing known":              {want: "cgroupfs"},
+	}
+	parents := map[string]string{
+		"systemd":  "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poduid_1.slice",
+		"cgroupfs": "/kubepods/besteffort/poduid-1",
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(h *harness) {
+				if test.reported != nil {
+					h.fake.inject("RuntimeConfig", test.reported)
+				}
+				if test.info != "" {
+					h.fake.status.Info = map[string]string{"config": test.info}
+				}
+				h.startSandbox(newPod())
+				config := requests[*runtimeapi.RunPodSandboxRequest](h.fake)[0].Config
+				if got := config.Linux.CgroupParent; got != parents[test.want] {
+					h.Errorf("got parent %q, want %q", got, parents[test.want])
+				}
+			}, func(config *cri.Config) { config.CgroupParent, config.CgroupDriver = "/kubepods", test.configured })
+		})
+	}
+}
+
+// fakeCgroups records calls and fails if err is set.
+type fakeCgroups struct {
+	calls []string
+	err   error
+}
+
+func (c *fakeCgroups) EnsurePod(_ context.Context, pod *v1.Pod) error {
+	c.calls = append(c.calls, "ensure "+string(pod.UID))
+	return c.err
+}
+
+func (c *fakeCgroups) RemovePod(_ context.Context, uid podid.UID) error {
+	c.calls = append(c.calls, "remove "+string(uid))
+	return c.err
+}
+
+func TestCGR19_PodCgroup(t *testing.T) {
+	cgroups := &fakeCgroups{}
+	use := func(config *cri.Config) { config.CgroupParent, config.Cgroups = "/kubepods", cgroups }
+	inBubble(t, func(h *harness) {
+		h.startSandbox(newPod())
+		if err := h.RemovePod(h.Context(), "uid-1"); err != nil {
+			h.Error(err)
+		}
+		if want := []string{"ensure uid-1", "remove uid-1"}; !slices.Equal(cgroups.calls, want) {
+			h.Errorf("got calls %q, want %q", cgroups.calls, want)
+		}
+	}, use)
+	cgroups.err = errors.New("no space left on device")
+	inBubble(t, func(h *harness) {
+		if _, err := h.StartSandbox(h.Context(), newPod(), 0); err == nil {
+			h.Error("the sandbox was started without the pod's cgroup")
+		}
+		want := "Warning FailedCreatePodContainer : unable to ensure pod container exists: no space left on device"
+		if events := h.events(); !slices.Contains(events, want) {
+			h.Errorf("got events %q, want %q", events, want)
+		}
+		if got := len(requests[*runtimeapi.RunPodSandboxRequest](h.fake)); got > 0 {
+			h.Errorf("got %d requests, want none", got)
+		}
+		if err := h.RemovePod(h.Context(), "uid-1"); err == nil { // the caller retries
+			h.Error("a cgroup that could not be removed was not reported")
+		}
+	}, use)
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/heraldnode/herald/agent"
+	"github.com/heraldnode/herald/cgroup"
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/derive"
@@ -171,7 +172,12 @@ func (n *NodeAgent) newRuntime() (err error) {
 		ResolvConf: n.config.ResolvConf, SeccompDefault: n.config.SeccompDefault, AllowedUnsafeSysctls: n.config.AllowedUnsafeSysctls,
 		AllowNodeAddresses: n.config.AllowProbesToNodeAddresses,
 		MaxParallelPulls:   n.config.MaxParallelImagePulls, RequestTimeout: n.config.RuntimeRequestTimeout,
-		CgroupParent: n.config.CgroupRoot, CgroupDriver: n.config.CgroupDriver, Logger: n.config.Logger, Metrics: n.config.Metrics,
+		CgroupDriver: n.config.CgroupDriver, SingleProcessOOMKill: n.config.SingleProcessOOMKill,
+		Logger: n.config.Logger, Metrics: n.config.Metrics,
+	}
+	if n.cgroups != nil {
+		config.Cgroups = n.cgroups
+		config.CgroupParent = cgroup.NodeName(cgroup.ParseName(n.config.CgroupRoot)).Path(cgroup.DriverCgroupfs)
 	}
 	if n.objectClient != nil {
 		config.Secrets = n.objectClient

@@ -103,10 +103,21 @@ type Config struct {
 	ClusterDomain string
 	// ResolvConf is the host's DNS configuration file. Defaults to /etc/resolv.conf.
 	ResolvConf string
-	// CgroupRoot is the parent of all pod cgroups. The default is the runtime's choice.
+	// CgroupRoot is the cgroup in which kubepods, the parent of all pods, is created. Defaults to /. RuntimeProcess has no
+	// cgroups.
 	CgroupRoot string
-	// CgroupDriver is cgroupfs or systemd. Defaults to the runtime's driver if it reports one, and to cgroupfs otherwise.
+	// CgroupDriver is cgroupfs or systemd, for runtimes that do not report their driver. Defaults to what the runtime's
+	// configuration says, and to cgroupfs otherwise.
 	CgroupDriver string
+	// NoCgroupsPerQOS leaves the cgroups of pods to the runtime, which fails if its driver is systemd.
+	NoCgroupsPerQOS bool
+	// EnforceNodeAllocatable limits pods together to the allocatable resources if it contains "pods", and to the capacity
+	// otherwise. Defaults to "pods" if it is nil.
+	EnforceNodeAllocatable []string
+	// PodPidsLimit is the maximum number of processes of a pod. Zero or less means no limit.
+	PodPidsLimit int64
+	// SingleProcessOOMKill lets the kernel kill one process of a container that runs out of memory instead of the container.
+	SingleProcessOOMKill bool
 	// MaxPods is the maximum number of pods. Defaults to 110.
 	MaxPods int
 
@@ -154,6 +165,14 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	default:
 		fail("Runtime must be %s or %s, not %q", RuntimeCRI, RuntimeProcess, c.Runtime)
+	}
+	if c.EnforceNodeAllocatable == nil {
+		c.EnforceNodeAllocatable = []string{enforcePods}
+	}
+	for _, key := range c.EnforceNodeAllocatable {
+		if key != enforcePods {
+			fail("EnforceNodeAllocatable must be %s or empty, not %q", enforcePods, key)
+		}
 	}
 	c.MaxPods = cmp.Or(c.MaxPods, 110)
 	c.EventQPS = cmp.Or(c.EventQPS, 50)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/heraldnode/herald/agent"
+	"github.com/heraldnode/herald/cgroup/manager"
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/event/broadcaster"
@@ -35,6 +36,7 @@ type NodeAgent struct {
 	server  *process.Server // nil with a container runtime
 	runtime *cri.Runtime
 	volumes *provision.Provisioner
+	cgroups *manager.Manager // nil if the runtime chooses the cgroups of pods
 }
 
 // New builds a node agent and locks its data directory: a second agent on the same directory fails.
@@ -50,7 +52,7 @@ func New(config Config) (_ *NodeAgent, err error) {
 		}
 	}()
 	for _, build := range []func() error{
-		n.openDataDir, n.newClients, n.newEvents, n.newNode, n.newVolumes, n.newProcessServer, n.newRuntime, n.newAgent,
+		n.openDataDir, n.newClients, n.newEvents, n.newNode, n.newVolumes, n.newProcessServer, n.newCgroups, n.newRuntime, n.newAgent,
 	} {
 		if err := build(); err != nil {
 			return nil, err
@@ -92,6 +94,9 @@ func (n *NodeAgent) Run(ctx context.Context) error {
 	servers.Go(func() { _ = n.Events.Run(serving) })
 	servers.Go(func() { _ = n.Node.Run(serving) })
 	n.waitForServer(ctx)
+	if n.cgroups != nil {
+		servers.Go(func() { _ = n.cgroups.Run(serving) })
+	}
 	close(n.started)
 	err := n.Agent.Run(ctx)
 	stopServing()

@@ -64,15 +64,16 @@ func TestConfig_Validation(t *testing.T) {
 
 func TestConfig_ComponentValidation(t *testing.T) {
 	tests := map[string]func(*nodeagent.Config){
-		"CgroupDriver":         func(c *nodeagent.Config) { c.CgroupDriver = "docker" },
-		"ContainerLogMaxFiles": func(c *nodeagent.Config) { c.ContainerLogMaxFiles = 1 },
-		"MaxParallelPulls":     func(c *nodeagent.Config) { c.MaxParallelImagePulls = -1 },
-		"RequestTimeout":       func(c *nodeagent.Config) { c.RuntimeRequestTimeout = -1 },
-		"UpdateFrequency":      func(c *nodeagent.Config) { c.NodeStatusUpdateFrequency = -1 },
-		"ReportFrequency":      func(c *nodeagent.Config) { c.NodeStatusReportFrequency = -1 },
-		"LeaseDuration":        func(c *nodeagent.Config) { c.NodeLeaseDuration = time.Second },
-		"Resync":               func(c *nodeagent.Config) { c.SyncFrequency = -1 },
-		"EventBurst":           func(c *nodeagent.Config) { c.EventBurst = -1 },
+		"CgroupDriver":           func(c *nodeagent.Config) { c.CgroupDriver = "docker" },
+		"EnforceNodeAllocatable": func(c *nodeagent.Config) { c.EnforceNodeAllocatable = []string{"system-reserved"} },
+		"ContainerLogMaxFiles":   func(c *nodeagent.Config) { c.ContainerLogMaxFiles = 1 },
+		"MaxParallelPulls":       func(c *nodeagent.Config) { c.MaxParallelImagePulls = -1 },
+		"RequestTimeout":         func(c *nodeagent.Config) { c.RuntimeRequestTimeout = -1 },
+		"UpdateFrequency":        func(c *nodeagent.Config) { c.NodeStatusUpdateFrequency = -1 },
+		"ReportFrequency":        func(c *nodeagent.Config) { c.NodeStatusReportFrequency = -1 },
+		"LeaseDuration":          func(c *nodeagent.Config) { c.NodeLeaseDuration = time.Second },
+		"Resync":                 func(c *nodeagent.Config) { c.SyncFrequency = -1 },
+		"EventBurst":             func(c *nodeagent.Config) { c.EventBurst = -1 },
 	}
 	for field, change := range tests {
 		t.Run(field, func(t *testing.T) {
@@ -253,6 +254,7 @@ func TestNodeAgent_ContainerLogLinks(t *testing.T) {
 	}()
 	logs := t.TempDir()
 	config.Runtime, config.ContainerRuntimeEndpoint, config.PodLogsDir = nodeagent.RuntimeCRI, "unix://"+socket, filepath.Join(logs, "pods")
+	config.NoCgroupsPerQOS = true // the test must not change the machine's cgroups
 	run(t, config, func(*nodeagent.NodeAgent) {
 		eventually(t, "a link to the log", func() bool {
 			links, err := filepath.Glob(filepath.Join(logs, "containers", "job-n1_default_main-*.log"))

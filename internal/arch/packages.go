@@ -128,8 +128,9 @@ var Layout = []Package{
 		Purpose: "prepares volumes and container environment",
 	},
 	{
-		Path: "cri", Layer: Components, MayImport: []string{"cri/criconfig", "internal/nodeaddress", "internal/permission"}, Modules: []string{"k8s.io/cri-api"},
-		Purpose: "CRI client: images, sandboxes, containers, logs, exec",
+		Path: "cri", Layer: Components, Modules: []string{"k8s.io/cri-api"},
+		MayImport: []string{"cgroup/host", "cri/criconfig", "internal/nodeaddress", "internal/permission"},
+		Purpose:   "CRI client: images, sandboxes, containers, logs, exec",
 	},
 	{
 		Path: "cri/criconfig", Layer: Decisions, Modules: []string{"k8s.io/cri-api"},
@@ -139,6 +140,10 @@ var Layout = []Package{
 	{
 		Path: "cgroup/host", Layer: Components, MayImport: []string{"cgroup"},
 		Purpose: "reads the machine's cgroup version and what its controllers can limit",
+	},
+	{
+		Path: "cgroup/manager", Layer: Components, MayImport: []string{"cgroup", "cgroup/host"},
+		Purpose: "creates, repairs and removes the cgroups of pods, QoS classes and all pods",
 	},
 	{
 		Path: "process", Layer: Components, Modules: []string{"k8s.io/cri-api"}, MayImport: []string{"internal/permission"},

@@ -219,8 +219,8 @@ func (n *testNode) leftovers() []string {
 		"network namespace":               dir + "/state/*.cri/netns/*",
 		"network namespace (other place)": dir + "/state/netns/*",
 		"address of a pod":                dir + "/addresses/*/10.*",
-		"pod cgroup":                      "/sys/fs/cgroup" + n.config.CgroupRoot + "/*/pod*",
-		"pod cgroup (v1)":                 "/sys/fs/cgroup/*" + n.config.CgroupRoot + "/*/pod*",
+		"pod cgroup":                      "/sys/fs/cgroup" + n.config.CgroupRoot + "/kubepods/*/pod*",
+		"pod cgroup (v1)":                 "/sys/fs/cgroup/*" + n.config.CgroupRoot + "/kubepods/*/pod*",
 	} {
 		found, _ := filepath.Glob(pattern) // the pattern is valid
 		for _, path := range found {
@@ -256,7 +256,7 @@ func removeCgroups(root string) error {
 	for _, pattern := range []string{"/sys/fs/cgroup" + root, "/sys/fs/cgroup/*" + root} {
 		found, _ := filepath.Glob(pattern) // the pattern is valid
 		for _, dir := range found {
-			for _, below := range []string{"burstable", "besteffort", "."} {
+			for _, below := range []string{"kubepods/burstable", "kubepods/besteffort", "kubepods", "."} {
 				if err := os.Remove(filepath.Join(dir, below)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 					errs = append(errs, err)
 				}

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/heraldnode/herald/cgroup/manager"
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
@@ -39,10 +40,22 @@ func podCgroups(t *testing.T, pod *v1.Pod) []string {
 	return found
 }
 
+// withCgroups manages the cgroups of pods below root.
+func withCgroups(t *testing.T, c *containerd.Containerd, root string) func(*cri.Config) {
+	t.Helper()
+	r, _ := newRuntime(t, c) // only to ask for the driver
+	cgroups, err := manager.New(manager.Config{Root: root, Driver: r.CgroupDriver})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(config *cri.Config) { config.CgroupParent, config.Cgroups = root+"/kubepods", cgroups }
+}
+
+// CGR-1, CGR-11, CGR-19, CGR-22
 func TestRuntime_PodCgroup(t *testing.T) {
 	c := containerd.ForTest(t)
 	parent := "/" + filepath.Base(c.Dir())
-	r, _ := newRuntime(t, c, func(config *cri.Config) { config.CgroupParent = parent })
+	r, _ := newRuntime(t, c, withCgroups(t, c, parent))
 	t.Cleanup(func() { removeCgroups(t, parent) })
 	pod := newPod("pause")
 	pod.Spec.Containers[0].Resources = v1.ResourceRequirements{
@@ -54,12 +67,16 @@ func TestRuntime_PodCgroup(t *testing.T) {
 	if len(groups) == 0 {
 		t.Fatal("the pod has no cgroup")
 	}
-	if !strings.Contains(groups[0], parent+"/burstable/") {
-		t.Errorf("got cgroup %s, want one below %s/burstable", groups[0], parent)
+	if !strings.Contains(groups[0], parent+"/kubepods/burstable/") {
+		t.Errorf("got cgroup %s, want one below %s/kubepods/burstable", groups[0], parent)
 	}
 	limit, err := memoryLimit(groups, got.Containers[0].ID.ID)
 	if err != nil || limit != "67108864" {
 		t.Errorf("got memory limit %q, %v; want 67108864", limit, err)
+	}
+	limit, err = memoryLimit(groups, ".")
+	if err != nil || limit != "67108864" {
+		t.Errorf("got memory limit %q of the pod, %v; want 67108864", limit, err)
 	}
 	remove(t, r, pod)
 	if left := podCgroups(t, pod); len(left) > 0 {
@@ -71,7 +88,7 @@ func TestRuntime_PodCgroup(t *testing.T) {
 func TestF22_LostProcessKilled(t *testing.T) {
 	c := containerd.ForTest(t)
 	parent := "/" + filepath.Base(c.Dir())
-	r, _ := newRuntime(t, c, func(config *cri.Config) { config.CgroupParent = parent })
+	r, _ := newRuntime(t, c, withCgroups(t, c, parent))
 	t.Cleanup(func() { removeCgroups(t, parent) })
 	pod := newPod("pause")
 	run(t, r, pod)
@@ -124,7 +141,7 @@ func removeCgroups(t *testing.T, parent string) {
 			t.Error(err)
 		}
 		for _, dir := range found {
-			for _, below := range []string{"burstable", "besteffort", "."} {
+			for _, below := range []string{"kubepods/burstable", "kubepods/besteffort", "kubepods", "."} {
 				if err := os.Remove(filepath.Join(dir, below)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 					t.Error(err)
 				}

@@ -96,10 +96,20 @@ type Config struct {
 	ContainerLogMaxSize string `yaml:"containerLogMaxSize" format:"quantity"`
 	// Maximum number of log files per container, at least 2.
 	ContainerLogMaxFiles int `yaml:"containerLogMaxFiles"`
-	// Parent cgroup of all pods. Default: chosen by the container runtime.
+	// Cgroup in which `kubepods`, the parent of all pods, is created. Default: `/`.
 	CgroupRoot string `yaml:"cgroupRoot"`
-	// `cgroupfs` or `systemd`. Default: as reported by the container runtime, or `cgroupfs`.
+	// `cgroupfs` or `systemd`, for container runtimes that do not report their driver. Default: as in the runtime's
+	// configuration, or `cgroupfs`.
 	CgroupDriver string `yaml:"cgroupDriver"`
+	// Creates cgroups for pods and their QoS classes. `false` leaves them to the container runtime, which must not use the
+	// driver `systemd` then.
+	CgroupsPerQOS bool `yaml:"cgroupsPerQOS"`
+	// `[pods]` limits all pods together to the allocatable resources, `[]` to the capacity of the machine.
+	EnforceNodeAllocatable []string `yaml:"enforceNodeAllocatable"`
+	// Maximum number of processes per pod. -1 means no limit.
+	PodPidsLimit int `yaml:"podPidsLimit"`
+	// Kills one process instead of all processes of a container that runs out of memory, with cgroup v2.
+	SingleProcessOOMKill bool `yaml:"singleProcessOOMKill"`
 	// Name servers of pods with dnsPolicy ClusterFirst. Default: the host's.
 	ClusterDNS []netip.Addr `yaml:"clusterDNS"`
 	// DNS domain of the cluster. Default: none.
@@ -183,6 +193,9 @@ func Default() Config {
 		RuntimeRequestTimeout:     2 * time.Minute,
 		ContainerLogMaxSize:       "10Mi",
 		ContainerLogMaxFiles:      5,
+		CgroupsPerQOS:             true,
+		EnforceNodeAllocatable:    []string{"pods"},
+		PodPidsLimit:              -1,
 		ResolvConf:                "/etc/resolv.conf",
 		RegisterNode:              true,
 		MaxPods:                   110,
@@ -222,7 +235,8 @@ func (c *Config) NodeAgentConfig() (nodeagent.Config, error) {
 		SeccompDefault: c.SeccompDefault, AllowedUnsafeSysctls: c.AllowedUnsafeSysctls,
 		AllowProbesToNodeAddresses: c.AllowProbesToNodeAddresses,
 		PodLogsDir:                 c.PodLogsDir, ContainerLogMaxSize: logMaxSize.Value(), ContainerLogMaxFiles: c.ContainerLogMaxFiles,
-		CgroupRoot: c.CgroupRoot, CgroupDriver: c.CgroupDriver,
+		CgroupRoot: c.CgroupRoot, CgroupDriver: c.CgroupDriver, NoCgroupsPerQOS: !c.CgroupsPerQOS, PodPidsLimit: int64(c.PodPidsLimit),
+		EnforceNodeAllocatable: append([]string{}, c.EnforceNodeAllocatable...), SingleProcessOOMKill: c.SingleProcessOOMKill,
 		ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: c.ResolvConf,
 		NodeIPs: c.NodeIP, NoRegistration: !c.RegisterNode, NodeLabels: c.NodeLabels, MaxPods: c.MaxPods, ProviderID: c.ProviderID,
 		NodeStatusUpdateFrequency: c.NodeStatusUpdateFrequency, NodeStatusReportFrequency: c.NodeStatusReportFrequency,

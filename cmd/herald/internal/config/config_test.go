@@ -99,6 +99,8 @@ func TestLoad_Errors(t *testing.T) {
 		"fractional log size":       {identity + "containerLogMaxSize: 10m\n", `c.yaml:3: containerLogMaxSize: invalid value "10m": must be a number of bytes, like 10Mi`},
 		"one log file":              {identity + "containerLogMaxFiles: 1\n", "c.yaml:3: containerLogMaxFiles: invalid value 1: must be at least 2"},
 		"unknown cgroup driver":     {identity + "cgroupDriver: docker\n", `c.yaml:3: cgroupDriver: invalid value "docker": must be cgroupfs, systemd or empty`},
+		"unknown enforcement":       {identity + "enforceNodeAllocatable: [pods, kube-reserved]\n", `c.yaml:3: enforceNodeAllocatable[1]: invalid value "kube-reserved": must be pods`},
+		"process limit of 0":        {identity + "podPidsLimit: 0\n", `c.yaml:3: podPidsLimit: invalid value 0: must be greater than 0, or -1 for no limit`},
 		"relative cgroup root":      {identity + "cgroupRoot: kubepods\n", `c.yaml:3: cgroupRoot: invalid value "kubepods": must be an absolute path`},
 		"empty resolvConf":          {identity + "resolvConf: \"\"\n", "c.yaml:3: resolvConf: must not be empty; use /dev/null for no name servers"},
 		"all sysctls":               {identity + "allowedUnsafeSysctls:\n- net.core.*\n- \"*\"\n", `c.yaml:5: allowedUnsafeSysctls[1]: invalid value "*": must be a sysctl`},
@@ -245,6 +247,10 @@ allowProbesToNodeAddresses: true
 containerLogMaxSize: 5Mi
 containerLogMaxFiles: 6
 cgroupDriver: systemd
+cgroupsPerQOS: false
+enforceNodeAllocatable: []
+podPidsLimit: 100
+singleProcessOOMKill: true
 resolvConf: /run/resolv.conf
 providerID: cloud://a/b
 nodeStatusUpdateFrequency: 7s
@@ -273,6 +279,7 @@ eventBurst: 11
 	want.SeccompDefault, want.AllowedUnsafeSysctls = true, []string{"net.core.*", "kernel.msgmax"}
 	want.AllowProbesToNodeAddresses = true
 	want.ContainerLogMaxSize, want.ContainerLogMaxFiles = 5<<20, 6
+	want.NoCgroupsPerQOS, want.EnforceNodeAllocatable, want.PodPidsLimit, want.SingleProcessOOMKill = true, []string{}, 100, true
 	want.CgroupDriver, want.ResolvConf, want.ProviderID = "systemd", "/run/resolv.conf", "cloud://a/b"
 	want.NodeStatusUpdateFrequency, want.NodeStatusReportFrequency, want.NodeLeaseDuration = 7*time.Second, 8*time.Minute, 9*time.Second
 	want.Reserved = v1.ResourceList{

@@ -57,7 +57,7 @@ func isUnset(value *yaml.Node) bool {
 }
 
 // meaningfulZeros are the fields, besides booleans, whose zero value does not mean the default to the kubelet.
-var meaningfulZeros = []string{"eventRecordQPS", "resolvConf"}
+var meaningfulZeros = []string{"enforceNodeAllocatable", "eventRecordQPS", "resolvConf"}
 
 // resetZeros resets the fields whose value means the default to the kubelet.
 func (c *Config) resetZeros(origins map[string]string) {
@@ -102,8 +102,8 @@ var unsupportedFields = []struct{ reason, fields string }{
 	{"Herald pulls images in parallel; limit it with maxParallelImagePulls", "serializeImagePulls registryPullQPS registryBurst"},
 	{"Herald does not assign exclusive CPUs or memory", `cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod
 		memoryManagerPolicy reservedMemory reservedSystemCPUs topologyManagerPolicy topologyManagerPolicyOptions topologyManagerScope`},
-	{"Herald enforces only the limits of containers", `kubeletCgroups systemCgroups systemReservedCgroup
-		kubeReservedCgroup enforceNodeAllocatable qosReserved podPidsLimit`},
+	{"Herald enforces only the limits of pods", `kubeletCgroups systemCgroups systemReservedCgroup
+		kubeReservedCgroup qosReserved`},
 	{"Herald always runs with swap and with cgroup v1", "failSwapOn failCgroupV1"},
 	{"Herald does not delay the shutdown of the machine", `shutdownGracePeriod shutdownGracePeriodCriticalPods
 		shutdownGracePeriodByPodPriority`},

@@ -227,6 +227,11 @@ func (c *Config) validateContainers(v *validator) {
 	v.rejectIf(!slices.Contains([]string{"", "cgroupfs", "systemd"}, c.CgroupDriver), "cgroupDriver",
 		"invalid value %q: must be cgroupfs, systemd or empty", c.CgroupDriver)
 	v.rejectIf(c.CgroupRoot != "" && !filepath.IsAbs(c.CgroupRoot), "cgroupRoot", "invalid value %q: must be an absolute path", c.CgroupRoot)
+	for i, key := range c.EnforceNodeAllocatable {
+		v.rejectIf(key != "pods", fmt.Sprintf("enforceNodeAllocatable[%d]", i), "invalid value %q: must be pods", key)
+	}
+	v.rejectIf(c.PodPidsLimit <= 0 && c.PodPidsLimit != -1, "podPidsLimit",
+		"invalid value %d: must be greater than 0, or -1 for no limit", c.PodPidsLimit)
 	v.rejectIf(c.ResolvConf == "", "resolvConf", "must not be empty; use /dev/null for no name servers")
 	for i, pattern := range c.AllowedUnsafeSysctls {
 		v.rejectIf(!sysctlPattern.MatchString(pattern), fmt.Sprintf("allowedUnsafeSysctls[%d]", i),

@@ -1,0 +1,266 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/heraldnode/herald/cgroup"
+)
+
+// Files of cgroup version 2.
+const (
+	controllersFile = "cgroup.controllers"     // those that may be used here
+	subtreeFile     = "cgroup.subtree_control" // those that children may use
+)
+
+// apply creates the cgroup if it does not exist, and writes the values that differ.
+func (m *Manager) apply(ctx context.Context, driver string, name cgroup.Name, resources cgroup.Resources) error {
+	if m.isDisabled() {
+		return nil
+	}
+	path := name.Path(driver)
+	settings := resources.Settings(m.host)
+	if driver == cgroup.DriverSystemd {
+		if !m.config.isBooted() { // the runtime creates the slices with those of containers
+			if m.isFirst("systemd") {
+				m.config.Logger.Warn("Systemd is not running: pods run without cgroup values of their own")
+			}
+			return nil
+		}
+		if err := m.applySlice(ctx, name, resources, settings); err != nil {
+			return err
+		}
+	}
+	if err := m.create(path); err != nil { // for systemd, only in hierarchies that it does not manage
+		return err
+	}
+	return m.write(path, settings)
+}
+
+// create creates the cgroup and its parents in every hierarchy, and enables the controllers on the way (CGR-6, BUG-114).
+func (m *Manager) create(path string) error {
+	for _, hierarchy := range m.hierarchies() {
+		dir := hierarchy
+		for element := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+			if err := m.enableControllers(dir); err != nil {
+				return err
+			}
+			dir = filepath.Join(dir, element)
+			if _, err := os.Stat(dir); err == nil {
+				continue
+			}
+			if err := m.config.mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// enableControllers lets the children of a cgroup of version 2 use the controllers that pods need.
+func (m *Manager) enableControllers(dir string) error {
+	if !m.host.V2 {
+		return nil
+	}
+	available, err := readWords(filepath.Join(dir, controllersFile))
+	if err != nil {
+		return err
+	}
+	enabled, err := readWords(filepath.Join(dir, subtreeFile))
+	if err != nil {
+		return err
+	}
+	for _, controller := range cgroup.Controllers {
+		if slices.Contains(available, controller) && !slices.Contains(enabled, controller) {
+			if err := writeFile(filepath.Join(dir, subtreeFile), "+"+controller); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// write writes the values that differ. It tries all of them.
+func (m *Manager) write(path string, settings []cgroup.Setting) error {
+	var errs []error
+	for _, setting := range settings {
+		dir := filepath.Join(m.config.Mount, path)
+		if !m.host.V2 {
+			dir = filepath.Join(m.config.Mount, setting.Controller, path)
+		}
+		file := filepath.Join(dir, setting.File)
+		current, err := os.ReadFile(file)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // the kernel does not offer it
+			if m.isFirst(setting.File) {
+				m.config.Logger.Warn("The kernel does not offer a cgroup value", "file", setting.File)
+			}
+		case err != nil:
+			errs = append(errs, err)
+		case !setting.IsApplied(string(current), int64(os.Getpagesize())):
+			errs = append(errs, writeFile(file, setting.Value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// hierarchies returns the directories that cgroups are created in. In version 1 the runtime creates those of the controllers
+// that have no values here.
+func (m *Manager) hierarchies() []string {
+	if m.host.V2 {
+		return []string{m.config.Mount}
+	}
+	var dirs []string
+	for _, controller := range []string{"cpu", "memory", "pids", "hugetlb"} {
+		dir := filepath.Join(m.config.Mount, controller)
+		if _, err := os.Stat(dir); err == nil {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// exists reports whether the cgroup is in any hierarchy.
+func (m *Manager) exists(path string) bool {
+	return slices.ContainsFunc(m.hierarchies(), func(hierarchy string) bool {
+		_, err := os.Stat(filepath.Join(hierarchy, path))
+		return err == nil
+	})
+}
+
+func readWords(file string) ([]string, error) {
+	content, err := os.ReadFile(file)
+	return strings.Fields(string(content)), err
+}
+
+// writeFile writes a value in one system call, as the kernel requires. It never creates the file.
+func writeFile(path, value string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(value)
+	if err != nil {
+		err = fmt.Errorf("write %q: %w", value, err)
+	}
+	return errors.Join(err, file.Close())
+}
+
+// removeTimeout is how long killed processes may take to exit.
+const removeTimeout = 2 * time.Second
+
+// remove removes the cgroup from every hierarchy, also from those that only the runtime uses.
+func (m *Manager) remove(ctx context.Context, driver string, name cgroup.Name) error {
+	path := name.Path(driver)
+	dirs, err := filepath.Glob(filepath.Join(m.config.Mount, "*", path))
+	if err != nil {
+		return err
+	}
+	dirs = append(dirs, filepath.Join(m.config.Mount, path))
+	dirs = slices.DeleteFunc(dirs, func(dir string) bool { _, err := os.Stat(dir); return err != nil })
+	if len(dirs) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	var errs []error
+	for _, dir := range dirs {
+		errs = append(errs, killProcesses(ctx, dir))
+	}
+	if driver == cgroup.DriverSystemd && m.config.isBooted() {
+		errs = append(errs, m.config.systemd(ctx, "stop", name.Slice()))
+	}
+	for _, dir := range dirs {
+		errs = append(errs, removeDir(ctx, dir))
+	}
+	return errors.Join(errs...)
+}
+
+// removeDir removes a cgroup without processes, children before their parent, as the kernel requires. A cgroup stays busy for
+// a moment after its last process has exited.
+func removeDir(ctx context.Context, dir string) error {
+	for {
+		err := removeTree(dir)
+		if !errors.Is(err, syscall.EBUSY) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func removeTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			errs = append(errs, removeTree(filepath.Join(dir, entry.Name())))
+		}
+	}
+	// Rmdir and not Remove, which would try to unlink and report that error.
+	if err := syscall.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, &fs.PathError{Op: "rmdir", Path: dir, Err: err})
+	}
+	return errors.Join(errs...)
+}
+
+// killProcesses kills the processes that are left in the pod's cgroup. The runtime holds nothing of the pod any more, so they
+// belong to a container that the runtime lost, which happens when it dies between creating one and recording it (F22). Without
+// this they would run forever, and the cgroup could not be removed.
+func killProcesses(ctx context.Context, dir string) error {
+	for {
+		pids, err := processes(dir)
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("kill process %d in cgroup %s: %w", pid, dir, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("killed processes %v in cgroup %s did not exit: %w", pids, dir, ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// processes returns the processes in a cgroup and its descendants. It skips 0, which stands for a process in a PID namespace
+// that is not visible here.
+func processes(dir string) (pids []int, err error) {
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		words, err := readWords(filepath.Join(path, "cgroup.procs"))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		for _, word := range words {
+			if pid, _ := strconv.Atoi(word); pid > 0 {
+				pids = append(pids, pid)
+			}
+		}
+		return err
+	})
+	return pids, err
+}

@@ -1,0 +1,58 @@
+package nodeagent
+
+import (
+	"context"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/cgroup/manager"
+	"github.com/heraldnode/herald/derive"
+)
+
+// enforcePods is the only value of Config.EnforceNodeAllocatable.
+const enforcePods = "pods"
+
+func (n *NodeAgent) newCgroups() (err error) {
+	if n.config.Runtime == RuntimeProcess || n.config.NoCgroupsPerQOS {
+		return nil
+	}
+	n.cgroups, err = manager.New(manager.Config{
+		NodeName: n.config.NodeName, Root: n.config.CgroupRoot, PodPidsLimit: n.config.PodPidsLimit,
+		Driver: func(ctx context.Context) (string, error) { return n.runtime.CgroupDriver(ctx) },
+		Pods:   n.allocatedPods, Available: n.availableResources,
+		Events: n.Events, Logger: n.config.Logger,
+	})
+	return err
+}
+
+// allocatedPods returns the pods that may run, with the resources allocated to them: a resize that is not accepted must not
+// change a cgroup (RSZ-2, BUG-115). complete is false until all sources have reported their pods.
+func (n *NodeAgent) allocatedPods() (pods []*v1.Pod, complete bool) {
+	for _, pod := range n.Agent.Pods.GetPods() {
+		if derive.IsTerminal(pod.Status.Phase) {
+			continue
+		}
+		if allocated, found := n.Agent.Allocations.AllocatedPod(pod); found {
+			pod = allocated
+		}
+		pods = append(pods, pod)
+	}
+	return pods, n.Agent.Sources.AllReady()
+}
+
+// availableResources returns what pods may use together, or nil if it is not known yet (CGR-8).
+func (n *NodeAgent) availableResources() v1.ResourceList {
+	available := n.Node.Allocatable()
+	if !slices.Contains(n.config.EnforceNodeAllocatable, enforcePods) {
+		node := n.Node.Object()
+		if node == nil {
+			return nil
+		}
+		available = node.Status.Capacity
+	}
+	if available.Cpu().IsZero() || available.Memory().IsZero() {
+		return nil
+	}
+	return available
+}
