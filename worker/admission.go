@@ -60,7 +60,7 @@ func (w *Workers) admitInSync(ctx context.Context, iter *iteration) error {
 }
 
 // admit decides whether the node runs the pod. A running pod is always admitted: an agent that starts, or that takes over the
-// node from another one, does not kill what runs (BUG-104).
+// node from another one, does not kill what runs.
 //
 // One pod is decided at a time and its decision is stored before the next one, so that exactly one of two pods gets the last
 // resources. A static pod is registered for a retry before the decision, so that resources that are freed meanwhile are

@@ -200,7 +200,7 @@ func TestPW53_RunningStaticPodAdmitted(t *testing.T) {
 }
 
 // An agent that starts does not kill what runs.
-func TestBUG104_RunningAPIPodAdmitted(t *testing.T) { // PW-53
+func TestAdmission_RunningAPIPod(t *testing.T) { // PW-53
 	for name, neverListed := range map[string]bool{"listed": false, "not listed yet": true} {
 		t.Run(name, func(t *testing.T) {
 			var rejects atomic.Bool
