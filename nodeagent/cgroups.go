@@ -27,7 +27,7 @@ func (n *NodeAgent) newCgroups() (err error) {
 }
 
 // allocatedPods returns the pods that may run, with the resources allocated to them: a resize that is not accepted must not
-// change a cgroup (RSZ-2, BUG-115). complete is false until all sources have reported their pods.
+// change a cgroup (CGR-10). complete is false until all sources have reported their pods.
 func (n *NodeAgent) allocatedPods() (pods []*v1.Pod, complete bool) {
 	for _, pod := range n.Agent.Pods.GetPods() {
 		if derive.IsTerminal(pod.Status.Phase) {

@@ -46,7 +46,7 @@ func (m *Manager) apply(ctx context.Context, driver string, name cgroup.Name, re
 	return m.write(path, settings)
 }
 
-// create creates the cgroup and its parents in every hierarchy, and enables the controllers on the way (CGR-6, BUG-114).
+// create creates the cgroup and its parents in every hierarchy, and enables the controllers on the way (CGR-6).
 func (m *Manager) create(path string) error {
 	for _, hierarchy := range m.hierarchies() {
 		dir := hierarchy

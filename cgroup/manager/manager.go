@@ -120,7 +120,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// EnsurePod creates the pod's cgroup, or repairs its values (CGR-19, BUG-112, BUG-113).
+// EnsurePod creates the pod's cgroup, or repairs its values (CGR-19, CGR-20).
 func (m *Manager) EnsurePod(ctx context.Context, pod *v1.Pod) error {
 	if err := checkUID(podid.UID(pod.UID)); err != nil {
 		return err

@@ -173,8 +173,8 @@ func TestCGR9_UnknownPods(t *testing.T) {
 	h.want("cpu/kubepods/burstable/cpu.shares", "2")
 }
 
-// Values that something else has changed, and controllers that systemd has dropped, are restored. BUG-112, BUG-114
-func TestBUG112_Repair(t *testing.T) {
+// Values that something else has changed, and controllers that systemd has dropped, are restored. (CGR-6, CGR-20)
+func TestCGR20_Repair(t *testing.T) {
 	h := newHarness(t, cgroup.Host{V2: true})
 	pod := newPod("a", "1", "64Mi")
 	h.ensure(pod)
@@ -230,8 +230,8 @@ func TestManager_NotWritable(t *testing.T) {
 	}
 }
 
-// A limit that cannot be set is no reason to run the pod without it. BUG-113
-func TestBUG113_FailedValue(t *testing.T) {
+// A limit that cannot be set is no reason to run the pod without it.
+func TestCGR17_FailedValue(t *testing.T) {
 	h := newHarness(t, cgroup.Host{})
 	h.mkdir = func(path string) error {
 		err := h.makeCgroup(path)
