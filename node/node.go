@@ -206,11 +206,17 @@ func (n *Node) HostIPs() []netip.Addr {
 	return report.HostIPs(n.machine.Addresses)
 }
 
-// Allocatable returns the resources that the node offers to pods.
-func (n *Node) Allocatable() v1.ResourceList {
+// Capacity returns the resources of the machine.
+func (n *Node) Capacity() v1.ResourceList { return n.resources().Capacity }
+
+// Allocatable returns the resources that the node offers to pods: the capacity without what is reserved and without the
+// eviction thresholds.
+func (n *Node) Allocatable() v1.ResourceList { return n.resources().Allocatable }
+
+func (n *Node) resources() *v1.NodeStatus {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return report.Status(report.StatusInput{Machine: n.machine, MaxPods: n.config.MaxPods, Reserved: n.config.Reserved}).Allocatable
+	return report.Status(report.StatusInput{Machine: n.machine, MaxPods: n.config.MaxPods, Reserved: n.config.Reserved})
 }
 
 // Addresses returns all addresses of the node: the machine's, then those that others have set in the API server.

@@ -406,6 +406,17 @@ func TestNode_ForbiddenLabels(t *testing.T) {
 	})
 }
 
+func TestNode_Resources(t *testing.T) {
+	n := newHarness(t, func(c *node.Config) { c.Reserved = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")} })
+	capacity, allocatable := n.Capacity(), n.Allocatable()
+	if got := capacity.Memory().Value(); got != 4<<30 {
+		t.Errorf("got capacity %d, want 4 GiB", got)
+	}
+	if got := allocatable.Memory().Value(); got != 3<<30-100<<20 {
+		t.Errorf("got allocatable %d, want 3 GiB without the threshold of 100 MiB", got)
+	}
+}
+
 func TestNode_Metrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()

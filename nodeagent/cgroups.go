@@ -41,17 +41,19 @@ func (n *NodeAgent) allocatedPods() (pods []*v1.Pod, complete bool) {
 	return pods, n.Agent.Sources.AllReady()
 }
 
-// availableResources returns what pods may use together, or nil if it is not known yet (CGR-8).
+// availableResources returns what pods may use together: the capacity without what is reserved. The eviction thresholds are
+// not subtracted, because eviction must act before the kernel does (CGR-8).
 func (n *NodeAgent) availableResources() v1.ResourceList {
-	available := n.Node.Allocatable()
-	if !slices.Contains(n.config.EnforceNodeAllocatable, enforcePods) {
-		node := n.Node.Object()
-		if node == nil {
-			return nil
+	available := n.Node.Capacity()
+	if slices.Contains(n.config.EnforceNodeAllocatable, enforcePods) {
+		for name, reserved := range n.config.Reserved {
+			if capacity, found := available[name]; found {
+				capacity.Sub(reserved)
+				available[name] = capacity
+			}
 		}
-		available = node.Status.Capacity
 	}
-	if available.Cpu().IsZero() || available.Memory().IsZero() {
+	if available.Cpu().Sign() <= 0 || available.Memory().Sign() <= 0 { // more is reserved than the machine has
 		return nil
 	}
 	return available
