@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/heraldnode/herald/heraldtest"
@@ -38,6 +39,7 @@ func runOwner(dir string) {
 		panic(err)
 	}
 	_, err = io.Copy(io.Discard, os.Stdin)
+	runtime.KeepAlive(cp) // its pipe to the supervisor is closed if it is garbage collected
 	panic(fmt.Sprintf("expected by the test (%v)", err))
 }
 

@@ -32,7 +32,8 @@ type comparison struct {
 func newComparison[C any](generate func(*generator) C, mismatch func(C) string) comparison {
 	return comparison{func(seed uint64) string {
 		c := generate(newGenerator(seed))
-		if mismatch(c) == "" {
+		original := mismatch(c)
+		if original == "" {
 			return ""
 		}
 		c = shrink(c, func(smaller C) bool { return mismatch(smaller) != "" })
@@ -40,7 +41,9 @@ func newComparison[C any](generate func(*generator) C, mismatch func(C) string) 
 		if err != nil {
 			text = fmt.Appendf(nil, "%+v", c)
 		}
-		return fmt.Sprintf("%s\n%s", text, mismatch(c))
+		// A shrunk case may fail for another reason than the original one.
+		_, originalDiff, _ := strings.Cut(original, "kubelet (-), Herald (+):")
+		return fmt.Sprintf("%s\n%s\nbefore shrinking, kubelet (-), Herald (+):%s", text, mismatch(c), originalDiff)
 	}}
 }
 

@@ -145,6 +145,14 @@ func TestPH28_TerminationKept(t *testing.T) {
 	expect(t, "phase", pair(theirs.Phase, ours.Phase), pair(v1.PodPending, v1.PodSucceeded))
 }
 
+func TestPH36_SameInstance(t *testing.T) {
+	theirs, ours := statusCase{
+		Pod: podWith(v1.RestartPolicyAlways, "main"), Previous: podStatus(v1.PodRunning, containerStatus("main", 1, stateTerminated)),
+		Observed: runtimeWith(observedInstance("main", 1, observed.Running)),
+	}.run()
+	expect(t, "restart count", pair(theirs.ContainerStatuses[0].RestartCount, ours.ContainerStatuses[0].RestartCount), pair[int32](1, 0))
+}
+
 func TestPH38_StartedByContainerID(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "main")
 	pod.Spec.Containers[0].StartupProbe = &v1.Probe{}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/prober/results"
 
 	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/internal/restart"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/parity/internal/kubelet"
 )
@@ -20,6 +21,9 @@ import (
 // agree.
 func expectedStatus(c statusCase) (theirs v1.PodStatus, ok bool) {
 	input := newStatusInput(c)
+	if isStoppedByRestartAll(c.Pod, c.Observed) && !c.Terminating {
+		return theirs, false // PH-4: the kubelet has removed the records of what it stopped
+	}
 	if isRestartAllDone(c.Pod, c.Observed) {
 		input.Cached = withoutRestartCondition(input.Cached)
 	}
@@ -48,6 +52,7 @@ func expectedStatus(c statusCase) (theirs v1.PodStatus, ok bool) {
 			end.ContainerID = kept.ContainerID // the kubelet sets it for terminations that it observes
 		}
 	}
+	keepRestartCounts(&input, &theirs)
 	keepRunningPhase(c, &input, &theirs)
 	if !c.PodResources {
 		theirs.Resources, theirs.AllocatedResources = nil, nil
@@ -121,6 +126,21 @@ func keepTerminations(input *kubelet.StatusInput) map[string]*v1.ContainerStateT
 		}
 	}
 	return terminations
+}
+
+// keepRestartCounts implements PH-36: an instance that was published as terminated and is running again was counted already.
+func keepRestartCounts(input *kubelet.StatusInput, theirs *v1.PodStatus) {
+	for _, statuses := range [][]v1.ContainerStatus{theirs.InitContainerStatuses, theirs.ContainerStatuses, theirs.EphemeralContainerStatuses} {
+		for i := range statuses {
+			newest, old := newestInstance(input, statuses[i].Name), cachedStatus(input, statuses[i].Name)
+			if newest == nil || old == nil || newest.State != kubecontainer.ContainerStateRunning || old.State.Terminated == nil {
+				continue
+			}
+			if old.ContainerID == newest.ID.String() && int(old.RestartCount) >= newest.RestartCount {
+				statuses[i].RestartCount = old.RestartCount
+			}
+		}
+	}
 }
 
 // dropUnterminatedInstances implements BUG-40: an older instance that has not terminated is no last state.
@@ -309,6 +329,16 @@ func isRestartAllDone(pod *v1.Pod, observedPod *observed.Pod) bool {
 		}
 	}
 	return !trigger.IsZero()
+}
+
+// isStoppedByRestartAll reports whether a container that was created before an exit that restarts all containers, exited after
+// it.
+func isStoppedByRestartAll(pod *v1.Pod, observedPod *observed.Pod) bool {
+	trigger := restart.LastRestartAll(&pod.Spec, observedPod)
+	return !trigger.IsZero() && slices.ContainsFunc(containerNames(pod), func(name string) bool {
+		newest := observedPod.Newest(name)
+		return newest != nil && newest.Exit != nil && !newest.CreatedAt.After(trigger) && newest.Exit.FinishedAt.After(trigger)
+	})
 }
 
 func triggersRestartAll(pod *v1.Pod, name string, code int32) bool {

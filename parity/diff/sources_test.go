@@ -385,7 +385,7 @@ func TestBUG21_EmptyURLBody(t *testing.T) {
 		content := &fakePage{}
 		server := httptest.NewServer(content)
 		defer server.Close()
-		url, err := source.NewHTTP(source.HTTPConfig{URL: server.URL, NodeName: nodeName, Period: period})
+		url, err := source.NewHTTP(source.HTTPConfig{URL: server.URL, NodeName: nodeName, Period: period, AllowInsecure: true})
 		if err != nil {
 			t.Fatal(err)
 		}
