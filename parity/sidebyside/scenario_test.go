@@ -34,6 +34,10 @@ type scenario struct {
 	// settled is the state that both sides reach and keep long enough to be compared. The last matching version is
 	// compared.
 	settled condition
+	// event is the reason of an event that both sides must have recorded before they are compared.
+	event string
+	// kubeletEvent is the reason of an event that the kubelet must have recorded.
+	kubeletEvent string
 	// removed waits for the pod's removal and compares the last version before it.
 	removed bool
 }

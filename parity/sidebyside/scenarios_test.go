@@ -162,11 +162,11 @@ volumes:
     - {serviceAccountToken: {path: token}}
     - {downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}}`},
 
-	"volume-missing-configmap": {settled: waiting("main", "ContainerCreating"), spec: `
+	"volume-missing-configmap": {settled: waiting("main", "ContainerCreating"), event: "FailedMount", spec: `
 containers: [{name: main, args: [pause], volumeMounts: [{name: map, mountPath: /map}]}]
 volumes: [{name: map, configMap: {name: absent}}]`},
 
-	"volume-missing-secret": {settled: waiting("main", "ContainerCreating"), spec: `
+	"volume-missing-secret": {settled: waiting("main", "ContainerCreating"), event: "FailedMount", spec: `
 containers: [{name: main, args: [pause], volumeMounts: [{name: map, mountPath: /map}]}]
 volumes: [{name: map, secret: {secretName: absent}}]`},
 
@@ -268,7 +268,7 @@ containers: [{name: main, args: [pause]}]`},
 containers: [{name: main, args: [pause], volumeMounts: [{name: s, mountPath: /s, subPathExpr: $(NOPE)}]}]
 volumes: [{name: s, emptyDir: {}}]`},
 
-	"hostpath-missing": {settled: waiting("main", "ContainerCreating"), spec: `
+	"hostpath-missing": {settled: waiting("main", "ContainerCreating"), event: "FailedMount", spec: `
 containers: [{name: main, args: [pause], volumeMounts: [{name: s, mountPath: /s}]}]
 volumes: [{name: s, hostPath: {path: /absent, type: Directory}}]`},
 
@@ -280,11 +280,11 @@ containers: [{name: main, args: [exit, "4", --print, ` + longMessage + `], termi
 restartPolicy: Never
 containers: [{name: main, args: [exit, "4", --message, ` + longMessage + `]}]`},
 
-	"pull-secret-missing": {settled: ready, spec: `
+	"pull-secret-missing": {settled: ready, kubeletEvent: "FailedToRetrieveImagePullSecret", spec: `
 imagePullSecrets: [{name: absent}]
 containers: [{name: main, args: [pause]}]`},
 
-	"pull-secret-missing-pull-fails": {slow: true, settled: waiting("main", "ImagePullBackOff"), spec: `
+	"pull-secret-missing-pull-fails": {slow: true, settled: waiting("main", "ImagePullBackOff"), kubeletEvent: "FailedToRetrieveImagePullSecret", spec: `
 imagePullSecrets: [{name: absent}]
 containers: [{name: main, image: "127.0.0.1:1/absent:2"}]`},
 
@@ -299,7 +299,7 @@ containers: [{name: main, args: [exit, "1"]}]`},
 containers:
 - {name: main, args: [pause], readinessProbe: {exec: {command: [/testpod, sleep, 1h]}, periodSeconds: 1, timeoutSeconds: 1}}`},
 
-	"volume-missing-key": {settled: waiting("main", "ContainerCreating"), spec: `
+	"volume-missing-key": {settled: waiting("main", "ContainerCreating"), event: "FailedMount", spec: `
 containers: [{name: main, args: [pause], volumeMounts: [{name: map, mountPath: /map}]}]
 volumes: [{name: map, configMap: {name: settings, items: [{key: absent, path: x}]}}]`},
 }

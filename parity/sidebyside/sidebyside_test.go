@@ -101,6 +101,12 @@ func (e *environment) problems(ctx context.Context, name string, sc *scenario) (
 	if err != nil {
 		return nil, err
 	}
+	if !theirs.hasEvent(sc.event) || !ours.hasEvent(sc.event) {
+		return []string{"event " + sc.event + " is not recorded on both sides"}, nil
+	}
+	if !theirs.hasEvent(sc.kubeletEvent) {
+		return []string{"event " + sc.kubeletEvent + " is not recorded by the kubelet"}, nil
+	}
 	problems := unintendedDifferences(theirs, ours, e.markSeen)
 	return append(problems, invalidHistory(e.kubelet.Versions(kubeletName), e.herald.Versions(heraldName))...), nil
 }

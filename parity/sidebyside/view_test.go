@@ -21,6 +21,16 @@ import (
 // and for the output of kubectl.
 type view map[string]bool
 
+// hasEvent reports whether the view has an event with that reason, or the reason is empty.
+func (v view) hasEvent(reason string) bool {
+	for line := range v {
+		if strings.HasPrefix(line, "event: ") && strings.Contains(line, " "+reason+": ") {
+			return true
+		}
+	}
+	return reason == ""
+}
+
 // view returns the view of a version of a pod and its events so far.
 func (n *testNode) view(ctx context.Context, pod *v1.Pod) (view, error) {
 	row := table.NewRow(pod, time.Now())
