@@ -21,9 +21,6 @@ import (
 // agree.
 func expectedStatus(c statusCase) (theirs v1.PodStatus, ok bool) {
 	input := newStatusInput(c)
-	if isStoppedByRestartAll(c.Pod, c.Observed) && !c.Terminating {
-		return theirs, false // PH-4: the kubelet has removed the records of what it stopped
-	}
 	if isRestartAllDone(c.Pod, c.Observed) {
 		input.Cached = withoutRestartCondition(input.Cached)
 	}
@@ -53,6 +50,9 @@ func expectedStatus(c statusCase) (theirs v1.PodStatus, ok bool) {
 		}
 	}
 	keepRestartCounts(&input, &theirs)
+	if derive.IsTerminal(theirs.Phase) && isStoppedByRestartAll(c.Pod, c.Observed) && !c.Terminating {
+		return theirs, false // PH-4: the kubelet has removed the records of what it stopped
+	}
 	keepRunningPhase(c, &input, &theirs)
 	if !c.PodResources {
 		theirs.Resources, theirs.AllocatedResources = nil, nil
