@@ -71,6 +71,10 @@ var Layout = []Package{
 		Purpose: "prints pods as kubectl get pods does",
 	},
 	{
+		Path: "transition", Layer: Decisions, MayImport: []string{"derive", "internal/table"},
+		Purpose: "describes how a pod's or the node's status changed: typed changes, cause, summary",
+	},
+	{
 		Path: "node/report", Layer: Decisions,
 		Purpose: "computes the Node status, lease and events from machine facts",
 	},

@@ -24,19 +24,7 @@ type Row struct {
 
 // NewRow returns the row of a pod at a time. All texts are safe for a terminal.
 func NewRow(pod *v1.Pod, now time.Time) Row {
-	c := &columns{pod: pod, reason: string(pod.Status.Phase)}
-	if pod.Status.Reason != "" {
-		c.reason = pod.Status.Reason
-	}
-	for i := range pod.Status.Conditions {
-		if condition := &pod.Status.Conditions[i]; condition.Type == v1.PodScheduled && condition.Reason == v1.PodReasonSchedulingGated {
-			c.reason = condition.Reason
-		}
-	}
-	if !c.addInitContainers() || isTrue(pod, v1.PodInitialized) {
-		c.addContainers()
-	}
-	c.addDeletion()
+	c := newColumns(pod, &pod.Status)
 	return Row{
 		Namespace: Printable(pod.Namespace), Name: Printable(pod.Name),
 		Ready:  fmt.Sprintf("%d/%d", c.ready, readyTotal(pod)),
@@ -44,6 +32,23 @@ func NewRow(pod *v1.Pod, now time.Time) Row {
 		IP: Printable(firstIP(pod)), Node: cmp.Or(Printable(pod.Spec.NodeName), none),
 		NominatedNode: cmp.Or(Printable(pod.Status.NominatedNodeName), none), ReadinessGates: formatGates(pod),
 	}
+}
+
+// Summary holds the columns READY, STATUS and RESTARTS as values.
+type Summary struct {
+	Status                 string
+	Ready, Total, Restarts int
+}
+
+// Summarize returns the summary of a pod with the given status instead of its own. Of a pod without a spec, the status tells the
+// number of containers.
+func Summarize(pod *v1.Pod, status *v1.PodStatus) Summary {
+	c := newColumns(pod, status)
+	total := readyTotal(pod)
+	if total == 0 {
+		total = len(status.ContainerStatuses)
+	}
+	return Summary{Status: c.reason, Ready: c.ready, Total: total, Restarts: c.restarts.times}
 }
 
 // readyTotal returns the number of containers that can be ready: regular containers and sidecars.
@@ -77,7 +82,7 @@ func formatGates(pod *v1.Pod) string {
 	}
 	passed := 0
 	for _, gate := range pod.Spec.ReadinessGates {
-		if isTrue(pod, gate.ConditionType) {
+		if isTrue(&pod.Status, gate.ConditionType) {
 			passed++
 		}
 	}
@@ -86,9 +91,9 @@ func formatGates(pod *v1.Pod) string {
 
 const none = "<none>"
 
-func isTrue(pod *v1.Pod, kind v1.PodConditionType) bool {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == kind {
+func isTrue(status *v1.PodStatus, kind v1.PodConditionType) bool {
+	for i := range status.Conditions {
+		if c := &status.Conditions[i]; c.Type == kind {
 			return c.Status == v1.ConditionTrue
 		}
 	}
@@ -97,11 +102,29 @@ func isTrue(pod *v1.Pod, kind v1.PodConditionType) bool {
 
 // columns accumulates READY, STATUS and RESTARTS as the API server's printer does.
 type columns struct {
-	pod      *v1.Pod
+	pod      *v1.Pod       // spec and metadata
+	status   *v1.PodStatus // not necessarily the pod's own
 	reason   string
 	ready    int
 	restarts restartCount
 	sidecars restartCount // the part of restarts that belongs to sidecars
+}
+
+func newColumns(pod *v1.Pod, status *v1.PodStatus) columns {
+	c := columns{pod: pod, status: status, reason: string(status.Phase)}
+	if status.Reason != "" {
+		c.reason = status.Reason
+	}
+	for i := range status.Conditions {
+		if condition := &status.Conditions[i]; condition.Type == v1.PodScheduled && condition.Reason == v1.PodReasonSchedulingGated {
+			c.reason = condition.Reason
+		}
+	}
+	if !c.addInitContainers() || isTrue(status, v1.PodInitialized) {
+		c.addContainers()
+	}
+	c.addDeletion()
+	return c
 }
 
 // restartCount is the number of restarts and the time of the last one.
@@ -119,8 +142,8 @@ func (c *restartCount) add(status *v1.ContainerStatus) {
 
 // addInitContainers adds the init containers up to the current one and reports whether the pod is initializing.
 func (c *columns) addInitContainers() (initializing bool) {
-	for i := range c.pod.Status.InitContainerStatuses {
-		status := &c.pod.Status.InitContainerStatuses[i]
+	for i := range c.status.InitContainerStatuses {
+		status := &c.status.InitContainerStatuses[i]
 		isSidecar := c.isSidecar(status.Name)
 		c.restarts.add(status)
 		if isSidecar {
@@ -159,8 +182,8 @@ func (c *columns) isSidecar(name string) bool {
 func (c *columns) addContainers() {
 	c.restarts = c.sidecars
 	anyReady, failure := false, ""
-	for i := len(c.pod.Status.ContainerStatuses) - 1; i >= 0; i-- {
-		status := &c.pod.Status.ContainerStatuses[i]
+	for i := len(c.status.ContainerStatuses) - 1; i >= 0; i-- {
+		status := &c.status.ContainerStatuses[i]
 		c.restarts.add(status)
 		switch {
 		case waitingReason(status) != "":
@@ -179,7 +202,7 @@ func (c *columns) addContainers() {
 		return
 	}
 	switch { // some containers completed: the others decide
-	case anyReady && isTrue(c.pod, v1.PodReady):
+	case anyReady && isTrue(c.status, v1.PodReady):
 		c.reason = "Running"
 	case failure != "":
 		c.reason = failure
@@ -192,9 +215,9 @@ func (c *columns) addDeletion() {
 	const nodeLost = "NodeLost"
 	switch {
 	case c.pod.DeletionTimestamp == nil:
-	case c.pod.Status.Reason == nodeLost:
+	case c.status.Reason == nodeLost:
 		c.reason = "Unknown"
-	case !derive.IsTerminal(c.pod.Status.Phase):
+	case !derive.IsTerminal(c.status.Phase):
 		c.reason = "Terminating"
 	}
 }
