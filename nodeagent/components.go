@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"k8s.io/client-go/rest"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/event/broadcaster"
+	"github.com/heraldnode/herald/internal/permission"
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/node"
 	"github.com/heraldnode/herald/node/machine"
@@ -32,29 +32,11 @@ func (n *NodeAgent) openDataDir() (err error) {
 	if err := os.MkdirAll(n.path("pods"), 0o700); err != nil {
 		return fmt.Errorf("create data directory: %w", err)
 	}
-	if err := checkOwnership(n.config.DataDir); err != nil {
-		return err
+	if err := permission.New("modify the agent's state and the volumes of pods").CheckFile(n.config.DataDir); err != nil {
+		return fmt.Errorf("data directory %w, or choose another directory", err)
 	}
 	n.state, err = checkpoint.Open(n.path("state"), checkpoint.Options{})
 	return err
-}
-
-// checkOwnership rejects a data directory that others can write to: it holds the agent's state and the volumes of pods.
-func checkOwnership(dir string) error {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return fmt.Errorf("check data directory: %w", err)
-	}
-	owner, own := info.Sys().(*syscall.Stat_t).Uid, os.Geteuid()
-	switch {
-	case owner != 0 && owner != uint32(own):
-		return fmt.Errorf("data directory %s belongs to user %d, not to root or to user %d, which the agent runs as "+
-			"(run chown %d %s, or choose another directory)", dir, owner, own, own, dir)
-	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("data directory %s has mode %04o, so others can write to it (run chmod go-w %s, or choose another directory)",
-			dir, info.Mode().Perm(), dir)
-	}
-	return nil
 }
 
 // newClients creates a client for each kind of request. Clients share neither connections nor limits, so that a flood of one

@@ -19,6 +19,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/heraldnode/herald/internal/unixsocket"
 )
 
 // Config configures a Server. Fields without a default are required.
@@ -42,20 +44,13 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// maxSocketPath is the longest path that the kernel accepts as the address of a unix socket.
-const maxSocketPath = 107
-
 func (c Config) withDefaults() (Config, error) {
 	var errs []error
 	if !filepath.IsAbs(c.Root) {
 		errs = append(errs, fmt.Errorf("process.Config: Root must be an absolute path, got %q", c.Root))
 	}
-	if !filepath.IsAbs(c.Socket) {
-		errs = append(errs, fmt.Errorf("process.Config: Socket must be the absolute path of a unix socket, got %q", c.Socket))
-	}
-	if len(c.Socket) > maxSocketPath {
-		errs = append(errs, fmt.Errorf("process.Config: Socket must not be longer than %d bytes, got %d: %s",
-			maxSocketPath, len(c.Socket), c.Socket))
+	if err := unixsocket.CheckPath(c.Socket); err != nil {
+		errs = append(errs, fmt.Errorf("process.Config: Socket %q %w", c.Socket, err))
 	}
 	if len(c.Shim) == 0 {
 		errs = append(errs, errors.New("process.Config: Shim is required"))

@@ -8,10 +8,11 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/heraldnode/herald/internal/unixsocket"
 )
 
 // Listen listens on a local address: unix:///run/herald/herald.sock, or a loopback address like 127.0.0.1:10255. A socket has
@@ -27,20 +28,11 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return config.Listen(ctx, "tcp", address)
 }
 
-// maxSocketPath is the maximum length of a unix socket's path on Linux.
-const maxSocketPath = 107
-
 // CheckAddress returns an error if the address is not valid for Listen.
 func CheckAddress(address string) error {
 	if path, isSocket := strings.CutPrefix(address, "unix://"); isSocket {
-		if !filepath.IsAbs(path) {
-			return fmt.Errorf("%q: must be an absolute path, like unix:///run/herald/herald.sock", address)
-		}
-		if len(path) > maxSocketPath {
-			return fmt.Errorf("%q: the path of a socket must not exceed %d bytes, this one has %d", address, maxSocketPath, len(path))
-		}
-		if strings.HasSuffix(path, "/") {
-			return fmt.Errorf("%q: must be the path of a socket, not of a directory", address)
+		if err := unixsocket.CheckPath(path); err != nil {
+			return fmt.Errorf("%q: %w", address, err)
 		}
 		return nil
 	}

@@ -220,6 +220,9 @@ type apiProblems struct {
 	foreignPod string // a pod of another node
 }
 
+// apiLocation is the location of problems with the API server.
+const apiLocation = "API server"
+
 // setRequestResult records the result of a request. An expired resource version is no problem: the reflector requests a
 // newer one at once.
 func (p *apiProblems) setRequestResult(verb string, err error) {
@@ -242,10 +245,11 @@ func (p *apiProblems) setForeignPod(description string) {
 
 func (p *apiProblems) report() {
 	var problems []Problem
-	for _, message := range [...]string{p.requestErr, p.foreignPod} {
-		if message != "" {
-			problems = append(problems, Problem{Location: "API server", Message: message})
-		}
+	if p.requestErr != "" {
+		problems = append(problems, Problem{Location: apiLocation, Message: p.requestErr, Unavailable: true})
+	}
+	if p.foreignPod != "" {
+		problems = append(problems, Problem{Location: apiLocation, Message: p.foreignPod})
 	}
 	p.sink.Report(problems)
 }

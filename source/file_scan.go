@@ -327,6 +327,6 @@ func (f *File) keepPods(err error) Listing {
 // withProblem returns the last listing with one problem of the whole path instead of its own problems.
 func (f *File) withProblem(message string) Listing {
 	listing := f.listing
-	listing.Problems = []Problem{{Location: f.path, Message: message}}
+	listing.Problems = []Problem{{Location: f.path, Message: message, Unavailable: true}}
 	return listing
 }

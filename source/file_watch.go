@@ -163,7 +163,8 @@ func (w *pathWatcher) problems() []Problem {
 		remedy = "; raise fs.inotify.max_user_instances or the limit of open files"
 	}
 	return []Problem{{
-		Location: w.path,
-		Message:  fmt.Sprintf("cannot be watched, changes are found only every %v: %v%s", w.period, err, remedy),
+		Location:    w.path,
+		Message:     fmt.Sprintf("cannot be watched, changes are found only every %v: %v%s", w.period, err, remedy),
+		Unavailable: true,
 	}}
 }

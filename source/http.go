@@ -15,12 +15,12 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"path"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/heraldnode/herald/internal/permission"
+	"github.com/heraldnode/herald/internal/unixsocket"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/source/manifest"
 )
@@ -69,6 +69,9 @@ type HTTP struct {
 // NewHTTP returns an HTTP source. It returns an error if the configuration is invalid.
 func NewHTTP(config HTTPConfig) (*HTTP, error) {
 	target, err := parseURL(config.URL, config.AllowInsecure)
+	if err != nil {
+		err = fmt.Errorf("source.HTTPConfig: URL %w", err)
+	}
 	if err := errors.Join(err, config.validate()); err != nil {
 		return nil, err
 	}
@@ -79,6 +82,13 @@ func NewHTTP(config HTTPConfig) (*HTTP, error) {
 	}
 	config.Header = config.Header.Clone()
 	return &HTTP{config: config, url: target, location: withoutSecrets(target)}, nil
+}
+
+// CheckURL returns an error if NewHTTP does not accept the URL without AllowInsecure. The error reads as the end of a
+// sentence about the URL and contains no secrets.
+func CheckURL(rawURL string) error {
+	_, err := parseURL(rawURL, false)
+	return err
 }
 
 // validate checks all fields but URL.
@@ -106,34 +116,37 @@ func (c HTTPConfig) validate() error {
 // this node.
 func parseURL(raw string, allowInsecure bool) (*url.URL, error) {
 	if raw == "" {
-		return nil, errors.New("source.HTTPConfig: URL is required")
+		return nil, errors.New("is required")
 	}
 	target, err := url.Parse(raw)
 	if err != nil {
-		return nil, errors.New("source.HTTPConfig: URL is not valid") // the cause would contain a password in the URL
+		return nil, errors.New("must be a valid URL") // the cause would contain a password in the URL
 	}
 	switch {
 	case target.Scheme == "unix":
-		return target, validateSocketURL(target)
+		return target, checkSocketURL(target)
 	case target.Hostname() == "":
-		return nil, errors.New("source.HTTPConfig: URL must have a host")
+		return nil, errors.New("must have a host")
 	case target.Scheme == "https":
 		return target, nil
 	case target.Scheme != "http":
-		return nil, fmt.Errorf("source.HTTPConfig: URL must be https, not %q", target.Scheme)
+		return nil, fmt.Errorf("must be https, not %q", target.Scheme)
 	case allowInsecure || isLoopback(target.Hostname()) && isPrivilegedPort(target.Port()):
 		return target, nil
 	case isLoopback(target.Hostname()):
-		return nil, fmt.Errorf("source.HTTPConfig: URL %s can be served by any local user while its server is down: use https, "+
-			"unix:///PATH or a port below %d, or set AllowInsecure", withoutSecrets(target), unprivilegedPortStart())
+		return nil, fmt.Errorf("must be https, unix:///PATH or have a port below %d: any local user can serve %s while its server is down",
+			unprivilegedPortStart(), withoutSecrets(target))
 	default:
-		return nil, fmt.Errorf("source.HTTPConfig: URL %s must be https, or AllowInsecure set", withoutSecrets(target))
+		return nil, fmt.Errorf("must be https: whoever can modify responses of %s in transit could gain root", withoutSecrets(target))
 	}
 }
 
-func validateSocketURL(target *url.URL) error {
-	if target.Host != "" || !path.IsAbs(target.Path) || target.Path == "/" || target.RawQuery != "" {
-		return errors.New("source.HTTPConfig: URL of a socket must have the form unix:///PATH")
+func checkSocketURL(target *url.URL) error {
+	if target.Host != "" || target.RawQuery != "" {
+		return errors.New("of a socket must have the form unix:///PATH")
+	}
+	if err := unixsocket.CheckPath(target.Path); err != nil {
+		return fmt.Errorf("of a socket must have the form unix:///PATH: %w", err)
 	}
 	return nil
 }
@@ -200,7 +213,7 @@ func (h *HTTP) Run(ctx context.Context, sink Sink) error {
 func (h *HTTP) poll(ctx context.Context, sink Sink) []Problem {
 	response, err := h.fetch(ctx)
 	if err != nil {
-		return []Problem{{Location: h.location, Message: err.Error()}}
+		return []Problem{{Location: h.location, Message: err.Error(), Unavailable: true}}
 	}
 	digest := sha256.Sum256(response.body)
 	switch {

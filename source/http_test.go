@@ -442,17 +442,16 @@ func TestCFG27_CFG29_RealList(t *testing.T) {
 }
 
 func TestHTTPConfig_Validation(t *testing.T) {
-	const insecure = " must be https, or AllowInsecure set"
 	tests := map[string]struct {
 		mutate func(*source.HTTPConfig)
 		want   string // without the prefix; "" if the configuration is valid
 	}{
 		"no URL":           {func(c *source.HTTPConfig) { c.URL = "" }, "URL is required"},
-		"invalid URL":      {func(c *source.HTTPConfig) { c.URL = "http://u:secret@h:x/" }, "URL is not valid"},
+		"invalid URL":      {func(c *source.HTTPConfig) { c.URL = "http://u:secret@h:x/" }, "URL must be a valid URL"},
 		"no host":          {func(c *source.HTTPConfig) { c.URL = "https:///x" }, "URL must have a host"},
 		"other scheme":     {func(c *source.HTTPConfig) { c.URL = "ftp://h/" }, `URL must be https, not "ftp"`},
-		"http":             {func(c *source.HTTPConfig) { c.URL = "http://u:secret@h/x?y=secret" }, "URL http://h/x" + insecure},
-		"http by address":  {func(c *source.HTTPConfig) { c.URL = "http://127.0.0.1.example/" }, "URL http://127.0.0.1.example/" + insecure},
+		"http":             {func(c *source.HTTPConfig) { c.URL = "http://u:secret@h/x?y=secret" }, "URL must be https: whoever can modify responses of http://h/x in transit could gain root"},
+		"http by address":  {func(c *source.HTTPConfig) { c.URL = "http://127.0.0.1.example/" }, "URL must be https: whoever can modify responses of http://127.0.0.1.example/ in transit could gain root"},
 		"no node name":     {func(c *source.HTTPConfig) { c.NodeName = "" }, "NodeName is required"},
 		"negative period":  {func(c *source.HTTPConfig) { c.Period = -1 }, "Period must not be negative"},
 		"negative timeout": {func(c *source.HTTPConfig) { c.Timeout = -1 }, "Timeout must not be negative"},
@@ -465,16 +464,19 @@ func TestHTTPConfig_Validation(t *testing.T) {
 		},
 		"unprivileged port": {
 			func(c *source.HTTPConfig) { c.URL = "http://localhost:8080/x?y=secret" },
-			"URL http://localhost:8080/x can be served by any local user while its server is down: use https, unix:///PATH or a port " +
-				"below 1024, or set AllowInsecure",
+			"URL must be https, unix:///PATH or have a port below 1024: any local user can serve http://localhost:8080/x while its " +
+				"server is down",
 		},
 		"unprivileged port by address": {
 			func(c *source.HTTPConfig) { c.URL = "http://[::1]:1024/" },
-			"URL http://[::1]:1024/ can be served by any local user while its server is down: use https, unix:///PATH or a port " +
-				"below 1024, or set AllowInsecure",
+			"URL must be https, unix:///PATH or have a port below 1024: any local user can serve http://[::1]:1024/ while its " +
+				"server is down",
 		},
-		"relative socket":  {func(c *source.HTTPConfig) { c.URL = "unix://run/x" }, "URL of a socket must have the form unix:///PATH"},
-		"no socket":        {func(c *source.HTTPConfig) { c.URL = "unix:///" }, "URL of a socket must have the form unix:///PATH"},
+		"relative socket": {func(c *source.HTTPConfig) { c.URL = "unix://run/x" }, "URL of a socket must have the form unix:///PATH"},
+		"no socket": {
+			func(c *source.HTTPConfig) { c.URL = "unix:///" },
+			"URL of a socket must have the form unix:///PATH: must be the path of a socket, not of a directory",
+		},
 		"socket":           {func(c *source.HTTPConfig) { c.URL = "unix:///run/pods.sock" }, ""},
 		"port of http":     {func(c *source.HTTPConfig) { c.URL = "http://localhost/" }, ""},
 		"allowed any port": {func(c *source.HTTPConfig) { c.URL, c.AllowInsecure = "http://localhost:8080/", true }, ""},

@@ -145,7 +145,8 @@ func (m *Mux) runSource(ctx context.Context, source Source, state *sourceState) 
 	if ctx.Err() != nil {
 		return
 	}
-	state.Report([]Problem{{Message: fmt.Sprintf("source stopped; its pods are kept; restart the agent: %v", err)}})
+	message := fmt.Sprintf("source stopped; its pods are kept; restart the agent: %v", err)
+	state.Report([]Problem{{Message: message, Unavailable: true}})
 }
 
 func (m *Mux) deliver(ctx context.Context) {

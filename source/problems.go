@@ -28,8 +28,12 @@ const (
 	maxProblemBytes = 1024
 )
 
-// reasonFailedValidation is the kubelet's event reason for an invalid pod of a source (CFG-36).
-const reasonFailedValidation = "FailedValidation"
+// Event reasons. FailedValidation is the kubelet's, for an invalid pod of a source (CFG-36). The kubelet only logs that a
+// source cannot be read.
+const (
+	reasonFailedValidation  = "FailedValidation"
+	reasonSourceUnavailable = "PodSourceUnavailable"
+)
 
 // podProblem is a problem with the pod that it concerns, if there is one.
 type podProblem struct {
@@ -109,15 +113,28 @@ func (s *problemSet) announce(added []podProblem, resolved []Problem) {
 	ctx := context.Background()
 	for _, problem := range added {
 		s.logger.LogAttrs(ctx, slog.LevelWarn, "Problem with pod source", problemAttrs(problem.Problem)...)
-		object := s.node
-		if problem.pod != nil {
-			object = problem.pod
-		}
-		s.events.Event(object, v1.EventTypeWarning, reasonFailedValidation, problem.String())
+		s.recordEvent(problem)
 	}
 	for _, problem := range resolved {
 		s.logger.LogAttrs(ctx, slog.LevelInfo, "Problem with pod source resolved", problemAttrs(problem)...)
 	}
+}
+
+// recordEvent records an event of the pod, or of the node. An outage of the API server is none: it could only be sent after
+// the outage.
+func (s *problemSet) recordEvent(problem podProblem) {
+	reason := reasonFailedValidation
+	if problem.Unavailable {
+		if problem.Source == podid.API {
+			return
+		}
+		reason = reasonSourceUnavailable
+	}
+	object := s.node
+	if problem.pod != nil {
+		object = problem.pod
+	}
+	s.events.Event(object, v1.EventTypeWarning, reason, problem.String())
 }
 
 func problemAttrs(problem Problem) []slog.Attr {

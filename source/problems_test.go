@@ -3,6 +3,7 @@ package source_test
 import (
 	"bytes"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -73,6 +74,24 @@ func TestMux_ProblemReportedOnce(t *testing.T) {
 		m.expectUpdates("file ADD")
 		if len(recorder.events) != 3 || !strings.HasPrefix(recorder.events[2], "pod web|Warning|FailedValidation|web_d") {
 			t.Fatalf("events: got %q, want a third of pod web", recorder.events)
+		}
+	})
+}
+
+// The kubelet only logs that a source cannot be read. An outage of the API server must not look like an invalid pod, and an
+// event about it would be sent when it is over.
+func TestMux_UnavailableSourceEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		recorder := &fakeRecorder{}
+		m := newMuxHarness(t, func(c *source.MuxConfig) { c.Events, c.NodeName = recorder, node }, podid.HTTP, podid.API)
+		m.sinks[podid.API].Report([]source.Problem{{Location: "API server", Message: "cannot list pods", Unavailable: true}})
+		if problems := m.mux.Problems(); len(problems) != 1 || len(recorder.events) != 0 {
+			t.Fatalf("got problems %v and events %q, want one problem and no event", problems, recorder.events)
+		}
+		m.sinks[podid.HTTP].Report([]source.Problem{{Location: "https://h/x", Message: "connection refused", Unavailable: true}})
+		want := []string{"Node n1|Warning|PodSourceUnavailable|https://h/x: connection refused"}
+		if !slices.Equal(recorder.events, want) {
+			t.Fatalf("events: got %q, want %q", recorder.events, want)
 		}
 	})
 }

@@ -91,6 +91,8 @@ type Problem struct {
 	Field string
 	// Message describes the fault and, if there is one, the remedy. It contains only printable characters.
 	Message string
+	// Unavailable reports that the source as a whole cannot be read or watched, rather than that its content is invalid.
+	Unavailable bool
 	// Since is when the problem was first reported with this text.
 	Since time.Time
 }

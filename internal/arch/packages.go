@@ -43,6 +43,7 @@ var Layout = []Package{
 		Path: "internal/apierror", Layer: Decisions, Purpose: "classifies API server errors and caps Retry-After",
 		Modules: []string{"net", "net/http", "syscall"}, // error types and status codes only
 	},
+	{Path: "internal/unixsocket", Layer: Decisions, Purpose: "checks the paths of unix sockets"},
 	{
 		Path: "source/manifest", Layer: Decisions, MayImport: []string{"internal/image", "internal/restart"},
 		Purpose: "decodes manifests into static pods: strict, with defaults, validation and hash; errors name line and field",
@@ -163,7 +164,7 @@ var Layout = []Package{
 
 	{
 		Path: "cmd/herald", Layer: Commands, Modules: []string{"github.com/spf13/cobra"},
-		MayImport: []string{"process", "source/manifest", "checkpoint", "internal/permission"},
+		MayImport: []string{"process", "source", "source/manifest", "checkpoint", "internal/permission"},
 		Purpose:   "the herald command: run, get, check, config, demo",
 	},
 	{

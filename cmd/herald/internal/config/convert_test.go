@@ -79,8 +79,7 @@ logging:
 		file + "31: frobnicate: ignored: not supported by Herald",
 		file + "16: kubeReserved.pid: ignored: unsupported resource: must be cpu, memory or ephemeral-storage",
 		file + "17: systemReserved.pid: ignored: unsupported resource: must be cpu, memory or ephemeral-storage",
-		file + "29: staticPodURL: ignored: must be an https URL, a socket like unix:///run/pods.sock, or an http URL with a loopback address and " +
-			"a port below 1024: other responses could be tampered with to gain root",
+		file + "29: staticPodURL: ignored: must be https: whoever can modify responses of http://example.com/pods in transit could gain root",
 		file + "30: staticPodURLHeader: ignored: must not be set without staticPodURL",
 	}, ignored); diff != "" {
 		t.Error(diff)

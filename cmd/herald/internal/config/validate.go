@@ -1,17 +1,13 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,8 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/heraldnode/herald/internal/unixsocket"
 	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/server"
+	"github.com/heraldnode/herald/source"
 )
 
 // problem is an invalid field, or an invalid configuration as a whole if path is "".
@@ -152,9 +150,10 @@ func (c *Config) validateSources(v *validator) {
 	v.mustBePositive("fileCheckFrequency", c.FileCheckFrequency)
 	v.mustBePositive("httpCheckFrequency", c.HTTPCheckFrequency)
 	v.mustBePositive("syncFrequency", c.SyncFrequency)
-	v.rejectIf(c.StaticPodURL != "" && !isSecureURL(c.StaticPodURL), "staticPodURL",
-		"must be an https URL, a socket like unix:///run/pods.sock, or an http URL with a loopback address and a port below 1024: "+
-			"other responses could be tampered with to gain root")
+	if c.StaticPodURL != "" {
+		err := source.CheckURL(c.StaticPodURL)
+		v.rejectIf(err != nil, "staticPodURL", "%v", err)
+	}
 	v.rejectIf(c.StaticPodURL == "" && len(c.StaticPodURLHeader) > 0, "staticPodURLHeader", "must not be set without staticPodURL")
 	for _, name := range slices.Sorted(maps.Keys(c.StaticPodURLHeader)) {
 		v.rejectIf(!headerName.MatchString(name), "staticPodURLHeader."+name, "invalid header name: must consist of letters, digits and '-'")
@@ -172,26 +171,6 @@ func hasControlCharacter(value string) bool {
 	return strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
 
-// isSecureURL reports whether responses cannot be tampered with. Errors must not show the URL, which may contain secrets.
-func isSecureURL(text string) bool {
-	u, err := url.Parse(text)
-	switch {
-	case err != nil:
-		return false
-	case u.Scheme == "unix":
-		return u.Host == "" && len(u.Path) > 1 && u.RawQuery == ""
-	case u.Scheme == "https":
-		return u.Hostname() != ""
-	}
-	address, err := netip.ParseAddr(u.Hostname())
-	isLocal := u.Hostname() == "localhost" || err == nil && address.IsLoopback()
-	port, err := strconv.Atoi(cmp.Or(u.Port(), "80"))
-	return u.Scheme == "http" && isLocal && err == nil && port < 1024 // only root can listen there
-}
-
-// maxSocketPath is the maximum length of a unix socket's path on Linux.
-const maxSocketPath = 107
-
 func (c *Config) validateRuntime(v *validator) {
 	c.validateEndpoint(v, "containerRuntimeEndpoint", c.ContainerRuntimeEndpoint)
 	c.validateEndpoint(v, "imageServiceEndpoint", c.ImageServiceEndpoint)
@@ -200,8 +179,8 @@ func (c *Config) validateRuntime(v *validator) {
 		v.rejectIf(c.AllowAPIPods, "allowAPIPods", "must not be set with runtime: cri, which always runs pods from the API server")
 	case nodeagent.RuntimeProcess:
 		socket := filepath.Join(c.DataDir, "process.sock")
-		v.rejectIf(len(socket) > maxSocketPath, "dataDir", "path is %d bytes too long for a socket in this directory: use a shorter path",
-			len(socket)-maxSocketPath)
+		err := unixsocket.CheckPath(socket)
+		v.rejectIf(c.DataDir != "" && err != nil, "dataDir", "%s %v", socket, err)
 	default:
 		v.rejectIf(true, "runtime", "invalid value %q: must be %s or %s", c.Runtime, nodeagent.RuntimeCRI, nodeagent.RuntimeProcess)
 	}
