@@ -8,6 +8,7 @@ tool := go tool -modfile=$(CURDIR)/tools/go.mod
 FUZZTIME ?= 30s
 BENCH ?= full
 DIR ?= /tmp/herald
+export HERALD_TEST_CONTAINERD := $(CONTAINERD)
 
 .PHONY: help run build test check fmt lint unit controlplane containerd e2e bench fuzz update rules
 
@@ -19,6 +20,7 @@ help: ## list the targets
 	@echo '  FUZZTIME=30s    duration of each target of make fuzz'
 	@echo '  BENCH=short     a quick make bench'
 	@echo '  DIR=/tmp/herald data of make controlplane and make containerd while they run'
+	@echo '  CONTAINERD=2    make test, e2e and containerd with containerd 2.x instead of the installed one'
 
 run: ## run the demo: an agent and four pods as host processes until Ctrl-C; no root, no containers
 	@hack/build

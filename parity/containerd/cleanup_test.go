@@ -55,7 +55,7 @@ func TestStart_FailureRemovesEverything(t *testing.T) {
 	t.Setenv("PATH", programs+":"+os.Getenv("PATH"))
 	dir := t.TempDir()
 
-	_, err := containerd.Start(t.Context(), containerd.Config{ParentDir: dir})
+	_, err := containerd.Start(t.Context(), containerd.Config{ParentDir: dir, Version: containerd.VersionInstalled})
 	if err == nil {
 		t.Fatal("got no error although images cannot be imported")
 	}

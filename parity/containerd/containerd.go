@@ -2,12 +2,13 @@
 // not touch the system's containerd. Its pods are reachable from the host. It can be killed, frozen and restarted, and leaves
 // nothing behind, even if the test's process is killed.
 //
-// It requires what needs.Containers checks, and works with containerd 1.6, 1.7 and 2.x from PATH: all of them read version 2 of
-// the configuration. There is no registry; images are created from static programs (see ImportImage). There is no masquerading
-// and no port mapping: pods reach each other and the host, and hostPorts have no effect.
+// It requires what needs.Containers checks. It is the containerd from PATH or a containerd 2.x: see Version. There is no registry;
+// images are created from static programs (see ImportImage). There is no masquerading and no port mapping: pods reach each other
+// and the host, and hostPorts have no effect.
 package containerd
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -45,6 +46,8 @@ type Config struct {
 	ParentDir string
 	// Dir is the containerd's directory itself. It must be empty or not exist. Defaults to a new directory in ParentDir.
 	Dir string
+	// Version is the containerd to run. Defaults to DefaultVersion().
+	Version Version
 }
 
 // Containerd is a containerd with everything that belongs to it.
@@ -53,6 +56,7 @@ type Config struct {
 // containerd runs, ImportImage are safe for concurrent use.
 type Containerd struct {
 	dir        string
+	release    release
 	supervisor *supervisor
 	process    *process // nil while none runs
 	closed     bool
@@ -61,6 +65,10 @@ type Containerd struct {
 // Start starts a containerd with SandboxImage and TestpodImage and returns when it can run pods. ctx bounds the start only. The
 // working directory must be in this module: testpod is built with the go command.
 func Start(ctx context.Context, config Config) (*Containerd, error) {
+	release, err := cmp.Or(config.Version, DefaultVersion()).prepare(ctx, os.Stderr)
+	if err != nil {
+		return nil, fmt.Errorf("containerd: %w", err)
+	}
 	dir, err := config.createDir()
 	if err != nil {
 		return nil, fmt.Errorf("containerd: create directory: %w", err)
@@ -70,7 +78,7 @@ func Start(ctx context.Context, config Config) (*Containerd, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("containerd: start supervisor: %w", err), os.RemoveAll(dir))
 	}
-	c := &Containerd{dir: dir, supervisor: supervisor}
+	c := &Containerd{dir: dir, release: release, supervisor: supervisor}
 	if err := c.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("containerd: start in %s: %w", dir, err), c.destroy())
 	}
@@ -117,7 +125,7 @@ func (c *Containerd) start(ctx context.Context) error {
 	if err := createNetwork(ctx, c.dir); err != nil {
 		return err
 	}
-	if err := writeConfig(c.dir); err != nil {
+	if err := writeConfig(c.dir, c.release.config); err != nil {
 		return err
 	}
 	if err := c.launch(ctx); err != nil {
@@ -178,15 +186,12 @@ func (c Config) newDir() (string, error) {
 
 const configFile = "config.toml"
 
-//go:embed config.toml.tmpl
-var configTemplate string
-
-func writeConfig(dir string) error {
+func writeConfig(dir, content string) error {
 	plugins, err := needs.CNIPlugins()
 	if err != nil {
 		return err
 	}
-	parsed, err := template.New(configFile).Parse(configTemplate)
+	parsed, err := template.New(configFile).Parse(content)
 	if err != nil {
 		return err
 	}

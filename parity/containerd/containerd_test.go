@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -187,6 +188,36 @@ func TestStart_PathTooLong(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(deep); len(left) != 0 {
 		t.Errorf("got %v after a failed start, want nothing", left)
+	}
+}
+
+// The shim must have the version of its containerd, although another one may be in PATH.
+func TestStart_Version(t *testing.T) {
+	c := containerd.ForTest(t)
+	n := newClient(t, c)
+	got, err := n.runtime.Version(t.Context(), &cri.VersionRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.runPod("pod")
+	shims := slices.DeleteFunc(processes(t, c.Dir()), func(line string) bool { return !strings.Contains(line, "containerd-shim-runc-v2 ") })
+	t.Logf("%s %s: %q", got.RuntimeName, got.RuntimeVersion, shims)
+	if containerd.DefaultVersion() != containerd.Version2 {
+		return
+	}
+	programs, err := containerd.Build(t.Context(), t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if filepath.Base(programs) != "containerd-"+got.RuntimeVersion || len(shims) != 1 || !strings.HasPrefix(shims[0], programs+"/") {
+		t.Errorf("got version %s with shims %q, want those of %s", got.RuntimeVersion, shims, programs)
+	}
+}
+
+func TestStart_UnknownVersion(t *testing.T) {
+	_, err := containerd.Start(t.Context(), containerd.Config{Version: "3"})
+	if err == nil || !strings.Contains(err.Error(), "Config.Version") {
+		t.Errorf("got error %v, want Config.Version in it", err)
 	}
 }
 

@@ -51,7 +51,11 @@ func (c *Containerd) importImage(ctx context.Context, reference, program string,
 	if err := tarball.Write(tag, image, archive); err != nil {
 		return err
 	}
-	ctr := exec.CommandContext(ctx, "ctr", "-a", c.socket(), "-n", "k8s.io", "images", "import", archive.Name())
+	client, err := c.release.program("ctr")
+	if err != nil {
+		return err
+	}
+	ctr := exec.CommandContext(ctx, client, "-a", c.socket(), "-n", "k8s.io", "images", "import", archive.Name())
 	if output, err := ctr.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v: %w: %s", ctr.Args, err, output)
 	}

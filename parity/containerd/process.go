@@ -122,8 +122,12 @@ func (c *Containerd) launch(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
-	config := filepath.Join(c.dir, configFile)
-	command := exec.CommandContext(context.WithoutCancel(ctx), "containerd", "--config", config)
+	program, err := c.release.program("containerd")
+	if err != nil {
+		return err
+	}
+	command := exec.CommandContext(context.WithoutCancel(ctx), program, "--config", filepath.Join(c.dir, configFile))
+	command.Env = c.release.env()
 	command.Stdout, command.Stderr = log, log
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must not reach it; Close stops it
 	if err := command.Start(); err != nil {

@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,21 +8,18 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/heraldnode/herald/parity/internal/program"
 )
 
 const (
 	parityModule     = "github.com/heraldnode/herald/parity"
 	kubernetesModule = "k8s.io/kubernetes"
 	etcdModule       = "go.etcd.io/etcd/server/v3"
-
-	// progressInterval is the time between two lines of progress.
-	progressInterval = 10 * time.Second
 )
 
 // ownPackages are the main packages of this module, relative to its directory.
@@ -105,7 +101,7 @@ type module struct {
 }
 
 func findModule(ctx context.Context) (module, error) {
-	output, err := goCommand(ctx, "", "list", "-m", "-f", "{{.Dir}}\t{{.Version}}", parityModule, kubernetesModule, etcdModule)
+	output, err := program.Go(ctx, "", "list", "-m", "-f", "{{.Dir}}\t{{.Version}}", parityModule, kubernetesModule, etcdModule)
 	if err != nil {
 		return module{}, fmt.Errorf("find module %s (the working directory must be inside it): %w", parityModule, err)
 	}
@@ -122,43 +118,7 @@ func findModule(ctx context.Context) (module, error) {
 
 // lockCacheDir returns the directory of this version's programs. Other processes cannot use it until unlock is called.
 func (m module) lockCacheDir(ctx context.Context, progress io.Writer) (dir string, unlock func(), err error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", nil, fmt.Errorf("find user cache directory: %w", err)
-	}
-	dir = filepath.Join(cache, "herald", "kubernetes-"+m.kubernetes)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", nil, err
-	}
-	unlock, err = lock(ctx, filepath.Join(dir, "lock"), progress)
-	return dir, unlock, err
-}
-
-// lock waits for an exclusive lock on the file. The kernel releases the lock when the process ends.
-func lock(ctx context.Context, path string, progress io.Writer) (unlock func(), err error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	for waiting := false; ; waiting = true {
-		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { _ = file.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			_ = file.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		}
-		if !waiting {
-			fmt.Fprintf(progress, "waiting for another process that builds the control plane (lock: %s)\n", path)
-		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			_ = file.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, context.Cause(ctx))
-		}
-	}
+	return program.LockCacheDir(ctx, "kubernetes-"+m.kubernetes, progress)
 }
 
 // buildIfChanged builds the programs unless the existing ones were built from the same source.
@@ -207,7 +167,7 @@ func (b Binaries) exist() bool {
 // fingerprint returns a hash of everything that determines the programs: the versions in go.mod, the source of our own packages,
 // the flags and the compiler.
 func (m module) fingerprint(ctx context.Context) (string, error) {
-	compiler, err := goCommand(ctx, m.dir, "env", "GOVERSION", "GOOS", "GOARCH", "GOFLAGS", "CGO_ENABLED")
+	compiler, err := program.Go(ctx, m.dir, "env", "GOVERSION", "GOOS", "GOARCH", "GOFLAGS", "CGO_ENABLED")
 	if err != nil {
 		return "", err
 	}
@@ -218,7 +178,7 @@ func (m module) fingerprint(ctx context.Context) (string, error) {
 	}
 	slices.Sort(files)
 	sum := sha256.New()
-	fmt.Fprintln(sum, compiler, m.ldflags())
+	fmt.Fprintf(sum, "%s\n %s\n", compiler, m.ldflags())
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		if err != nil {
@@ -260,69 +220,8 @@ func (m module) buildAll(ctx context.Context, dir string, progress io.Writer) er
 	return err
 }
 
-// goBuild builds packages, reports progress, and returns the number of packages that were compiled.
+// goBuild builds packages of this module or of its dependencies, and returns the number of packages that were compiled.
 func (m module) goBuild(ctx context.Context, output string, packages []string, progress io.Writer) (int, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	args := append([]string{"build", "-v", "-o", output, "-ldflags", m.ldflags()}, packages...)
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = m.dir
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		return 0, err
-	}
-	if err := cmd.Start(); err != nil {
-		return 0, fmt.Errorf("go build: %w", err)
-	}
-	start := time.Now()
-	compiled, messages := followBuild(stderr, func(packages int) {
-		fmt.Fprintf(progress, "still building: %v, %d packages compiled\n", time.Since(start).Round(time.Second), packages)
-	})
-	if err := cmd.Wait(); err != nil {
-		return compiled, fmt.Errorf("go %s in %s: %w\n%s", strings.Join(args, " "), m.dir, err, strings.Join(messages, "\n"))
-	}
-	return compiled, nil
-}
-
-// followBuild reads the output of `go build -v` until its end: one line without spaces per compiled package, and messages. It
-// reports the number of packages at every interval.
-func followBuild(output io.Reader, report func(packages int)) (packages int, messages []string) {
-	lines := make(chan string)
-	go func() {
-		defer close(lines)
-		for scanner := bufio.NewScanner(output); scanner.Scan(); {
-			lines <- scanner.Text()
-		}
-	}()
-	ticker := time.NewTicker(progressInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case line, open := <-lines:
-			switch {
-			case !open:
-				return packages, messages
-			case strings.Contains(line, " "):
-				messages = append(messages, line)
-			default:
-				packages++
-			}
-		case <-ticker.C:
-			report(packages)
-		}
-	}
-}
-
-func goCommand(ctx context.Context, dir string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = dir
-	output, err := cmd.Output()
-	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
-		}
-		return "", fmt.Errorf("go %s: %w", strings.Join(args, " "), err)
-	}
-	return string(output), nil
+	config := program.GoBuildConfig{Dir: m.dir, Output: output, LDFlags: m.ldflags(), Packages: packages}
+	return program.GoBuild(ctx, config, progress)
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/heraldnode/herald/parity/internal/foreground"
 )
 
-const usage = `containerd runs the containerd from PATH until Ctrl-C, as a private instance to try an agent on. It has its own root
-directory, socket and bridge network and does not touch the system's containerd. It needs root.
+const usage = `containerd runs a containerd until Ctrl-C, as a private instance to try an agent on. It has its own root directory,
+socket and bridge network and does not touch the system's containerd. It needs root. It is the containerd from PATH, or
+with ` + containerd.VersionEnv + `=2 a containerd 2.x that is built from its Go module.
 
   go run ./cmd/containerd [flags]      (in the parity module)
 
@@ -31,7 +32,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	dir := flags.String("dir", "", "`directory` for all data; must be empty or not exist, and is removed on exit\n"+
 		"(default a new temporary directory)")
+	buildOnly := flags.Bool("build-only", false, "build containerd 2 if necessary, and exit")
 	if err := foreground.Parse(flags, args, usage); err != nil {
+		return err
+	}
+	if *buildOnly {
+		_, err := containerd.Build(ctx, stderr)
 		return err
 	}
 	if os.Geteuid() != 0 {

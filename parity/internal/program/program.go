@@ -1,9 +1,9 @@
-// Package program builds commands of the herald module for tests and benchmarks.
+// Package program builds programs from their Go modules for tests and benchmarks.
 package program
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -18,24 +18,27 @@ func Herald(ctx context.Context, outputDir string) (string, error) {
 // Build builds a command of the herald module into outputDir and returns its path. The package path is relative to the module. The
 // working directory must be inside the parity module. If the race detector is enabled, it is enabled in the command, too.
 func Build(ctx context.Context, outputDir, packagePath string) (string, error) {
-	root, err := goCommand(ctx, "list", "-m", "-f", "{{.Dir}}", "github.com/heraldnode/herald")
+	root, err := Go(ctx, "", "list", "-m", "-f", "{{.Dir}}", "github.com/heraldnode/herald")
 	if err != nil {
 		return "", fmt.Errorf("find herald module: %w", err)
 	}
 	path := filepath.Join(outputDir, filepath.Base(packagePath))
-	if _, err := goCommand(ctx, append([]string{"build", "-C", root, "-o", path}, append(buildFlags, "./"+packagePath)...)...); err != nil {
+	if _, err := Go(ctx, "", append([]string{"build", "-C", root, "-o", path}, append(buildFlags, "./"+packagePath)...)...); err != nil {
 		return "", fmt.Errorf("build %s: %w", packagePath, err)
 	}
 	return path, nil
 }
 
-func goCommand(ctx context.Context, args ...string) (string, error) {
+// Go runs the go command in a directory, by default the working directory, and returns its output without the last line break.
+func Go(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	cmd.Dir = dir
+	output, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, stderr.Bytes())
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
+		}
+		return "", fmt.Errorf("go %s: %w", strings.Join(args, " "), err)
 	}
-	return strings.TrimSpace(string(out)), nil
+	return strings.TrimSpace(string(output)), nil
 }
