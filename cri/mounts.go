@@ -77,25 +77,6 @@ func (r *Runtime) mountVolumes(ctx context.Context, pod *v1.Pod, container *v1.C
 	return mounts, unmount, nil
 }
 
-// supportsRecursiveReadOnly reports whether the pod's handler supports recursive read-only mounts. containerd before 2.0
-// reports nothing, which means no.
-func (r *Runtime) supportsRecursiveReadOnly(ctx context.Context, pod *v1.Pod) (bool, error) {
-	status, err := r.runtime.Status(ctx, &runtimeapi.StatusRequest{})
-	if err != nil {
-		return false, fmt.Errorf("get runtime features: %w", err)
-	}
-	return supportsRecursiveReadOnly(status, r.generator.RuntimeHandler(pod)), nil
-}
-
-func supportsRecursiveReadOnly(status *runtimeapi.StatusResponse, handlerName string) bool {
-	for _, handler := range status.GetRuntimeHandlers() {
-		if handler.GetName() == handlerName {
-			return handler.GetFeatures().GetRecursiveReadOnlyMounts()
-		}
-	}
-	return false
-}
-
 // mountFiles returns mounts of the hosts file and the termination message file, unless the spec mounts a volume there.
 func (r *Runtime) mountFiles(pod *v1.Pod, start plan.Start, ips []netip.Addr) ([]*runtimeapi.Mount, error) {
 	var mounts []*runtimeapi.Mount

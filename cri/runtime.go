@@ -40,7 +40,7 @@ type Runtime struct {
 	driver      string     // cgroup driver; "" until known
 	noEvents    bool       // GetContainerEvents is not implemented
 
-	recursiveReadOnly atomic.Bool // whether the default handler supports recursive read-only mounts, as last reported
+	status atomic.Pointer[runtimeapi.StatusResponse] // as last reported; nil until known
 }
 
 // New returns a Runtime. It performs no I/O: the first call connects, so the runtime need not be up yet.
@@ -112,14 +112,10 @@ func (r *Runtime) Ready(ctx context.Context) (runtime, network error) {
 		err = fmt.Errorf("cri: get runtime status: %w", err)
 		return err, err
 	}
-	r.recursiveReadOnly.Store(supportsRecursiveReadOnly(response, ""))
+	r.status.Store(response)
 	conditions := response.GetStatus().GetConditions()
 	return conditionError(conditions, runtimeapi.RuntimeReady), conditionError(conditions, runtimeapi.NetworkReady)
 }
-
-// RecursiveReadOnly reports whether the runtime's default handler supports recursive read-only mounts, as of the last call of
-// Ready. It does not block.
-func (r *Runtime) RecursiveReadOnly() bool { return r.recursiveReadOnly.Load() }
 
 func conditionError(conditions []*runtimeapi.RuntimeCondition, conditionType string) error {
 	for _, condition := range conditions {

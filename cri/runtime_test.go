@@ -98,6 +98,42 @@ func TestRuntime_RecursiveReadOnly(t *testing.T) {
 	})
 }
 
+func TestRuntime_NodeFeatures(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		if handlers, features := h.NodeFeatures(); handlers != nil || features != nil {
+			h.Errorf("before the runtime responded: got %v, %v, want none", handlers, features)
+		}
+		_, _ = h.Ready(h.Context())
+		if handlers, features := h.NodeFeatures(); handlers == nil || len(handlers) > 0 || features != nil {
+			h.Errorf("runtime that reports none: got %v, %v, want an empty list", handlers, features)
+		}
+		h.fake.status.RuntimeHandlers = []*runtimeapi.RuntimeHandler{
+			{Features: &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}},
+			{Name: "kata", Features: &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: true}}, {Name: "old"},
+		}
+		h.fake.status.Features = &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true}
+		_, _ = h.Ready(h.Context())
+		handler := func(name string, recursiveReadOnly, userNamespaces bool) v1.NodeRuntimeHandler {
+			return v1.NodeRuntimeHandler{Name: name, Features: &v1.NodeRuntimeHandlerFeatures{
+				RecursiveReadOnlyMounts: &recursiveReadOnly, UserNamespaces: &userNamespaces,
+			}}
+		}
+		want := []v1.NodeRuntimeHandler{handler("", true, false), handler("kata", false, true), handler("old", false, false)}
+		handlers, features := h.NodeFeatures()
+		if diff := cmp.Diff(want, handlers); diff != "" {
+			h.Errorf("handlers (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(&v1.NodeFeatures{SupplementalGroupsPolicy: new(true)}, features); diff != "" {
+			h.Errorf("features (-want +got):\n%s", diff)
+		}
+		h.fake.inject("Status", fails(codes.Unavailable, "down"))
+		_, _ = h.Ready(h.Context())
+		if handlers, _ := h.NodeFeatures(); len(handlers) != 3 {
+			h.Errorf("after a failed request: got %v, want the last known", handlers)
+		}
+	})
+}
+
 func TestMetrics_CallsAndStarts(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	inBubble(t, func(h *harness) {

@@ -63,6 +63,9 @@ type Config struct {
 	NetworkReady func() error
 	// RuntimeVersion is cri.Runtime's Version. Defaults to none: no runtime version is reported.
 	RuntimeVersion func(ctx context.Context) (name, version string, err error)
+	// RuntimeFeatures returns the runtime's handlers and features: cri.Runtime's NodeFeatures. It must not block. Defaults to none:
+	// nothing is reported about them.
+	RuntimeFeatures func() ([]v1.NodeRuntimeHandler, *v1.NodeFeatures)
 	// ImageFileSystems returns the file systems of the runtime's images. Defaults to none: they are not checked.
 	ImageFileSystems func(ctx context.Context) ([]report.FileSystem, error)
 	// Port is the port of the agent's kubelet API. Defaults to none.

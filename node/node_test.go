@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,6 +71,35 @@ func TestI10_UnchangedStatus(t *testing.T) {
 		later := h.condition(v1.NodeReady)
 		if !later.LastHeartbeatTime.After(registered.LastHeartbeatTime.Time) || !later.LastTransitionTime.Equal(&registered.LastTransitionTime) {
 			t.Errorf("got %+v, then %+v, want only a later heartbeat", registered, later)
+		}
+	})
+}
+
+func TestNode_RuntimeFeatures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reported atomic.Pointer[[]v1.NodeRuntimeHandler]
+		features := &v1.NodeFeatures{SupplementalGroupsPolicy: new(true)}
+		h := newHarness(t, func(config *node.Config) {
+			config.RuntimeFeatures = func() ([]v1.NodeRuntimeHandler, *v1.NodeFeatures) {
+				if known := reported.Load(); known != nil {
+					return *known, features
+				}
+				return nil, nil
+			}
+		})
+		h.start()
+		if got := h.server.Node("a").Status; got.RuntimeHandlers != nil || got.Features != nil {
+			t.Errorf("runtime that did not respond yet: got %v, %v", got.RuntimeHandlers, got.Features)
+		}
+		want := []v1.NodeRuntimeHandler{{Name: "runc", Features: &v1.NodeRuntimeHandlerFeatures{UserNamespaces: new(true)}}}
+		reported.Store(&want)
+		advance(10 * time.Second)
+		got := h.server.Node("a").Status
+		if diff := cmp.Diff(want, got.RuntimeHandlers); diff != "" {
+			t.Errorf("handlers (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(features, got.Features); diff != "" {
+			t.Errorf("features (-want +got):\n%s", diff)
 		}
 	})
 }

@@ -112,6 +112,9 @@ func (r *statusReporter) readMachine(ctx context.Context) report.MachineInfo {
 	}
 	machine.System.ContainerRuntimeVersion = r.readRuntimeVersion(ctx)
 	machine.Images = r.readImageFileSystems(ctx)
+	if r.config.RuntimeFeatures != nil {
+		machine.RuntimeHandlers, machine.Features = r.config.RuntimeFeatures()
+	}
 	r.setMachine(machine)
 	return machine
 }

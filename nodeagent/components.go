@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/heraldnode/herald/agent"
@@ -89,6 +90,7 @@ func (n *NodeAgent) newNode() error {
 		Ready:            func() error { return n.Agent.Healthy() },
 		NetworkReady:     func() error { return n.Agent.NetworkReady() },
 		RuntimeVersion:   func(ctx context.Context) (string, string, error) { return n.runtime.Version(ctx) },
+		RuntimeFeatures:  func() ([]v1.NodeRuntimeHandler, *v1.NodeFeatures) { return n.runtime.NodeFeatures() },
 		ImageFileSystems: n.imageFileSystems,
 		Events:           n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}

@@ -91,6 +91,9 @@ type statusPatchStatus struct {
 	Allocatable     v1.ResourceList        `json:"allocatable"`
 	NodeInfo        v1.NodeSystemInfo      `json:"nodeInfo"`
 	DaemonEndpoints v1.NodeDaemonEndpoints `json:"daemonEndpoints"`
+	// RuntimeHandlers is nil if they are not known. An empty list clears them.
+	RuntimeHandlers *[]v1.NodeRuntimeHandler `json:"runtimeHandlers,omitempty"`
+	Features        *v1.NodeFeatures         `json:"features,omitempty"`
 }
 
 // StatusPatch returns the strategic merge patch that sets the desired status. Conditions are merged by type and resources by
@@ -101,8 +104,11 @@ func StatusPatch(node *v1.Node, desired *v1.NodeStatus) ([]byte, error) {
 		Metadata: metadataPatch{UID: node.UID},
 		Status: statusPatchStatus{
 			Conditions: desired.Conditions, Capacity: desired.Capacity, Allocatable: desired.Allocatable,
-			NodeInfo: desired.NodeInfo, DaemonEndpoints: desired.DaemonEndpoints,
+			NodeInfo: desired.NodeInfo, DaemonEndpoints: desired.DaemonEndpoints, Features: desired.Features,
 		},
+	}
+	if desired.RuntimeHandlers != nil {
+		patch.Status.RuntimeHandlers = &desired.RuntimeHandlers
 	}
 	if !slices.Equal(node.Status.Addresses, desired.Addresses) {
 		patch.Metadata.ResourceVersion = node.ResourceVersion

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +28,10 @@ type MachineInfo struct {
 	Logs FileSystem
 	// Images are the file systems of images and of the containers' own layers.
 	Images []FileSystem
+	// RuntimeHandlers are the handlers of the container runtime. It is nil if they are not known: what the object has stays.
+	RuntimeHandlers []v1.NodeRuntimeHandler
+	// Features are the features of the container runtime. It is nil if they are not known: what the object has stays.
+	Features *v1.NodeFeatures
 }
 
 // FileSystem is the space of a file system. Storage is in bytes.
@@ -157,6 +162,8 @@ func Status(in StatusInput) *v1.NodeStatus {
 		Capacity:        capacity(in.Machine, in.MaxPods),
 		Addresses:       mergeAddresses(in.Machine, previous.Addresses),
 		DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: in.Port}},
+		RuntimeHandlers: in.Machine.RuntimeHandlers,
+		Features:        in.Machine.Features,
 	}
 	status.Allocatable = allocatable(status.Capacity, in.Reserved)
 	for _, condition := range conditions(in.Pressures, in.NotReady) {
@@ -301,12 +308,23 @@ func StatusChanged(previous, desired *v1.NodeStatus) bool {
 	return !SameSystem(previous.NodeInfo, desired.NodeInfo) ||
 		previous.DaemonEndpoints != desired.DaemonEndpoints ||
 		!slices.Equal(previous.Addresses, desired.Addresses) ||
+		runtimeChanged(previous, desired) ||
 		!includes(previous.Capacity, desired.Capacity) || !includes(previous.Allocatable, desired.Allocatable) ||
 		slices.ContainsFunc(desired.Conditions, func(condition v1.NodeCondition) bool {
 			old := findCondition(previous.Conditions, condition.Type)
 			return old == nil || old.Status != condition.Status || old.Reason != condition.Reason || old.Message != condition.Message
 		})
 }
+
+// runtimeChanged reports whether what is known about the container runtime differs.
+func runtimeChanged(previous, desired *v1.NodeStatus) bool {
+	if desired.RuntimeHandlers != nil && !slices.EqualFunc(previous.RuntimeHandlers, desired.RuntimeHandlers, sameHandler) {
+		return true
+	}
+	return desired.Features != nil && !reflect.DeepEqual(previous.Features, desired.Features)
+}
+
+func sameHandler(a, b v1.NodeRuntimeHandler) bool { return reflect.DeepEqual(a, b) }
 
 // SameSystem reports whether both describe the same machine and agent. Swap is ignored: the agent does not report it.
 func SameSystem(a, b v1.NodeSystemInfo) bool {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -274,6 +275,9 @@ func TestStatusChanged(t *testing.T) {
 		"more memory":           {func(in *report.StatusInput) { in.Machine.Memory.Total++ }, true},
 		"less memory available": {change: func(in *report.StatusInput) { in.Machine.Memory.Available-- }},
 		"other port":            {func(in *report.StatusInput) { in.Port = 10250 }, true},
+		"handlers known":        {func(in *report.StatusInput) { in.Machine.RuntimeHandlers = handlers(true) }, true},
+		"no handlers":           {change: func(in *report.StatusInput) { in.Machine.RuntimeHandlers = handlers() }},
+		"features known":        {func(in *report.StatusInput) { in.Machine.Features = &v1.NodeFeatures{} }, true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -281,6 +285,51 @@ func TestStatusChanged(t *testing.T) {
 			test.change(&in)
 			if got := report.StatusChanged(reported, report.Status(in)); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// handlers returns the default handler, or none. It supports recursive read-only mounts or not.
+func handlers(recursiveReadOnly ...bool) []v1.NodeRuntimeHandler {
+	all := []v1.NodeRuntimeHandler{}
+	for i := range recursiveReadOnly {
+		features := &v1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &recursiveReadOnly[i], UserNamespaces: new(false)}
+		all = append(all, v1.NodeRuntimeHandler{Features: features})
+	}
+	return all
+}
+
+func TestStatusPatch_RuntimeHandlers(t *testing.T) {
+	supported := &v1.NodeFeatures{SupplementalGroupsPolicy: new(true)}
+	tests := map[string]struct {
+		previous, reported, want []v1.NodeRuntimeHandler
+		features, wantFeatures   *v1.NodeFeatures
+	}{
+		"first report":       {nil, handlers(true), handlers(true), supported, supported},
+		"changed":            {handlers(false), handlers(true), handlers(true), supported, supported},
+		"runtime downgraded": {handlers(true), handlers(), nil, nil, nil},
+		"not known":          {handlers(true), nil, handlers(true), nil, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			node, in := existingNode(), input()
+			node.Status.RuntimeHandlers = test.previous
+			in.Previous, in.Machine.RuntimeHandlers, in.Machine.Features = &node.Status, test.reported, test.features
+			desired := report.Status(in)
+			patch, err := report.StatusPatch(node, desired)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := apply(t, node, patch)
+			if diff := cmp.Diff(test.want, got.Status.RuntimeHandlers, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("handlers (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.wantFeatures, got.Status.Features); diff != "" {
+				t.Errorf("features (-want +got):\n%s", diff)
+			}
+			if report.StatusChanged(&got.Status, desired) {
+				t.Errorf("patched status differs from the desired one: %s", patch)
 			}
 		})
 	}
