@@ -19,6 +19,7 @@ import (
 	"github.com/heraldnode/herald/cgroup"
 	"github.com/heraldnode/herald/cgroup/host"
 	"github.com/heraldnode/herald/cri/criconfig"
+	"github.com/heraldnode/herald/cri/pullmanager"
 	"github.com/heraldnode/herald/event"
 	"github.com/heraldnode/herald/podid"
 )
@@ -62,6 +63,9 @@ type Config struct {
 	// MaxParallelPulls limits concurrent image pulls. Default: no limit. Runtimes limit downloads themselves, and with a
 	// limit here a registry that hangs delays the images of all others.
 	MaxParallelPulls int
+	// ImageVerification configures which pods may use an image that the node has. Its Dir defaults to the directory
+	// image_manager next to Root, its Logger to Logger.
+	ImageVerification pullmanager.Config
 
 	// Root is the directory of the pods' directories: Root/<uid> holds the hosts file and the termination messages. Required.
 	Root string
@@ -138,9 +142,11 @@ func (c *Config) complete() error {
 	c.ContainerLogMaxFiles = cmp.Or(c.ContainerLogMaxFiles, 5)
 	c.ResolvConf = cmp.Or(c.ResolvConf, "/etc/resolv.conf")
 	c.SeccompDir = cmp.Or(c.SeccompDir, filepath.Join(filepath.Dir(c.Root), "seccomp"))
+	c.ImageVerification.Dir = cmp.Or(c.ImageVerification.Dir, filepath.Join(filepath.Dir(c.Root), "image_manager"))
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 2*time.Minute)
 	c.Events = cmp.Or(c.Events, event.Discard)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.ImageVerification.Logger = cmp.Or(c.ImageVerification.Logger, c.Logger)
 	if c.MemoryCapacity == 0 {
 		var info unix.Sysinfo_t
 		if err := unix.Sysinfo(&info); err != nil {

@@ -145,7 +145,7 @@ func (s *containerStart) create(ctx context.Context, containers []*runtimeapi.Co
 	id string, unmount func() error, err error,
 ) {
 	unmount = func() error { return nil }
-	imageRef, err := s.ensureImage(ctx, s.pod, s.container, s.sandbox.config)
+	imageRef, err := s.ensureImage(ctx, containers)
 	if err != nil {
 		return "", unmount, err
 	}

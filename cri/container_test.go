@@ -17,7 +17,7 @@ import (
 
 func TestStartContainer_EventsAndReasons(t *testing.T) {
 	const field = "spec.containers{web}: "
-	present := "Normal Pulled " + field + `Container image "web:1" already present on machine`
+	present := "Normal Pulled " + field + `Container image "web:1" already present on machine and can be accessed by the pod`
 	tests := map[string]struct {
 		method  string
 		fault   fault

@@ -59,6 +59,16 @@ func errorMessage(err error) string {
 func isNotFound(err error) bool      { return grpcstatus.Code(err) == codes.NotFound }
 func isUnimplemented(err error) bool { return grpcstatus.Code(err) == codes.Unimplemented }
 
+// isInterrupted reports whether the connection or the call ended before the runtime answered: the operation may have succeeded.
+func isInterrupted(err error) bool {
+	switch grpcstatus.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable:
+		return true
+	default:
+		return false
+	}
+}
+
 // reservedRetryDelay is the retry delay while a name is reserved, usually for a moment only.
 const reservedRetryDelay = time.Second
 

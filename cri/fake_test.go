@@ -27,6 +27,7 @@ type fake struct {
 	sandboxes  map[string]*runtimeapi.PodSandboxStatus
 	containers map[string]*fakeContainer
 	images     map[string]*runtimeapi.Image
+	passwords  map[string]string // of private images
 	faults     map[string][]fault
 	requests   []any
 	events     []*runtimeapi.ContainerEventResponse
@@ -283,7 +284,7 @@ func (f *fake) ListContainers(_ context.Context, request *runtimeapi.ListContain
 	for _, id := range slices.Sorted(maps.Keys(f.containers)) {
 		if c := f.containers[id]; matchesLabels(request.GetFilter().GetLabelSelector(), c.Labels) {
 			response.Containers = append(response.Containers, &runtimeapi.Container{
-				Id: c.Id, PodSandboxId: c.sandbox, Metadata: c.Metadata, Image: c.Image, ImageRef: c.ImageRef, State: c.State,
+				Id: c.Id, PodSandboxId: c.sandbox, Metadata: c.Metadata, Image: c.Image, ImageRef: c.Image.GetImage(), State: c.State, // as containerd
 				CreatedAt: c.CreatedAt, Labels: c.Labels, Annotations: c.Annotations,
 			})
 		}
@@ -379,9 +380,18 @@ func (f fakeImages) ImageStatus(_ context.Context, request *runtimeapi.ImageStat
 	return &runtimeapi.ImageStatusResponse{Image: f.images[request.Image.Image]}, nil
 }
 
+func (f fakeImages) ListImages(context.Context, *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &runtimeapi.ListImagesResponse{Images: slices.Collect(maps.Values(f.images))}, nil
+}
+
 func (f fakeImages) PullImage(_ context.Context, request *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if want := f.passwords[request.Image.Image]; request.GetAuth().GetPassword() != want && want != "" {
+		return nil, status.Error(codes.Unknown, "denied")
+	}
 	f.images[request.Image.Image] = &runtimeapi.Image{Id: "sha256:pulled", Size: 2048}
 	return &runtimeapi.PullImageResponse{ImageRef: "sha256:pulled"}, nil
 }

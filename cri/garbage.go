@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/cri/criconfig"
 	"github.com/heraldnode/herald/observed"
@@ -40,6 +41,7 @@ func (r *Runtime) CollectGarbage(ctx context.Context, isWanted func(podid.UID) b
 		r.removeGarbage(ctx, findGarbage(pods, isWanted, now)),
 		r.removeOrphanedLogs(pods, isWanted, now),
 		r.removeDanglingLinks(pods, now),
+		r.prunePullRecords(ctx),
 		r.trimPodFiles())
 	if ctx.Err() != nil {
 		err = ctx.Err()
@@ -48,6 +50,18 @@ func (r *Runtime) CollectGarbage(ctx context.Context, isWanted func(podid.UID) b
 		return fmt.Errorf("cri: collect garbage: %w", err)
 	}
 	return nil
+}
+
+// prunePullRecords removes the pull records of images that the node no longer has.
+func (r *Runtime) prunePullRecords(ctx context.Context) error {
+	return r.pullManager.Prune(func() ([]string, error) {
+		response, err := r.images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+		var refs []string
+		for _, image := range response.GetImages() {
+			refs = append(refs, image.Id)
+		}
+		return refs, err
+	})
 }
 
 // garbage lists the objects to remove, containers before their sandboxes.

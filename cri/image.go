@@ -13,46 +13,52 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/cri/criconfig"
+	"github.com/heraldnode/herald/cri/pullmanager"
 	"github.com/heraldnode/herald/internal/image"
 )
 
 // imageRequest is a container's request for its image:
 //
-//	valid name -> present, and the policy accepts that -> done
+//	valid name -> present, the policy accepts that, and the pod may use it -> done
 //	                 |
 //	                 v
 //	      not in back-off -> pulled, possibly shared with other pods -> done
 type imageRequest struct {
 	*Runtime
-	name      image.Name
-	pod       *v1.Pod
-	container *v1.Container
-	sandbox   *runtimeapi.PodSandboxConfig
-	events    *containerEvents
-	spec      *runtimeapi.ImageSpec
+	name       image.Name
+	pod        *v1.Pod
+	container  *v1.Container
+	sandbox    *runtimeapi.PodSandboxConfig
+	containers []*runtimeapi.Container // the pod's, also exited ones
+	events     *containerEvents
+	spec       *runtimeapi.ImageSpec
+
+	// credentials of the pod for the image, once they were read. complete reports whether all secrets could be read.
+	credentials       []credential
+	hasRead, complete bool
 }
 
 // ensureImage makes the container's image available according to its pull policy and returns the runtime's reference to it.
-// Errors are startErrors unless ctx ends.
-func (r *Runtime) ensureImage(
-	ctx context.Context, pod *v1.Pod, container *v1.Container, sandbox *runtimeapi.PodSandboxConfig,
-) (string, error) {
+// containers are the pod's. Errors are startErrors unless ctx ends.
+func (s *containerStart) ensureImage(ctx context.Context, containers []*runtimeapi.Container) (string, error) {
+	container := s.container
 	q := &imageRequest{
-		Runtime: r, pod: pod, container: container, sandbox: sandbox, events: r.containerEvents(pod, container.Name),
+		Runtime: s.Runtime, pod: s.pod, container: container, sandbox: s.sandbox.config, containers: containers,
+		events: s.Runtime.containerEvents(s.pod, container.Name),
 	}
 	labels := imageRequestLabels{policy: container.ImagePullPolicy}
-	defer func() { r.metrics.countImageRequest(labels) }()
+	defer func() { s.metrics.countImageRequest(labels) }()
 	var err error
 	if q.name, err = image.Parse(container.Image); err != nil {
 		return "", q.fail(reasonInvalidImageName, eventImageInspectFailed,
 			"Failed to apply default image tag %q: %v", container.Image, err)
 	}
 	q.spec = &runtimeapi.ImageSpec{
-		Image: q.name.Tagged(), UserSpecifiedImage: container.Image, Annotations: pod.Annotations,
-		RuntimeHandler: r.generator.RuntimeHandler(pod),
+		Image: q.name.Tagged(), UserSpecifiedImage: container.Image, Annotations: s.pod.Annotations,
+		RuntimeHandler: s.generator.RuntimeHandler(s.pod),
 	}
 	if container.ImagePullPolicy != v1.PullAlways {
-		present, err := r.imageStatus(ctx, q.spec)
+		present, err := s.imageStatus(ctx, q.spec)
 		switch {
 		case ctx.Err() != nil:
 			return "", ctx.Err()
@@ -61,18 +67,53 @@ func (r *Runtime) ensureImage(
 				"Failed to inspect image %q: %s", container.Image, errorMessage(err))
 		}
 		labels.present = new(present != nil)
-		if present != nil {
+		if present != nil && q.mayUse(ctx, present) {
 			labels.pull = new(false)
-			q.events.normal(eventImagePulled, fmt.Sprintf("Container image %q already present on machine", container.Image))
+			q.events.normal(eventImagePulled,
+				fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", container.Image))
 			return present.Id, nil
 		}
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
 		if container.ImagePullPolicy == v1.PullNever {
+			// Also if the pod may not use the image: that must not reveal that the node has it (IMG-18).
 			return "", q.fail(reasonImageNeverPull, eventImageErrorNeverPull,
 				"Container image %q is not present with pull policy of Never", container.Image)
 		}
 	}
 	labels.pull = new(true)
 	return q.pull(ctx)
+}
+
+// mayUse reports whether the pod may use an image that the node has, without a pull.
+func (q *imageRequest) mayUse(ctx context.Context, present *runtimeapi.Image) bool {
+	decision := q.pullManager.Check(q.name, present.Id, func() []pullmanager.Secret {
+		var secrets []pullmanager.Secret
+		for _, credential := range q.readCredentials(ctx) {
+			secrets = append(secrets, credential.source)
+		}
+		return secrets
+	})
+	q.metrics.imageChecks.WithLabelValues(string(decision)).Inc()
+	return decision.IsAllowed() || q.hasRead && !q.complete && q.hasUsed(present)
+}
+
+// hasUsed reports whether a container of this pod was created from the image. While secrets cannot be read, such a pod may restart
+// its containers: it has had access to the image.
+func (q *imageRequest) hasUsed(present *runtimeapi.Image) bool {
+	return slices.ContainsFunc(q.containers, func(container *runtimeapi.Container) bool {
+		return container.GetImage().GetImage() == present.Id || container.ImageRef == present.Id
+	})
+}
+
+// readCredentials reads the pod's credentials for the image once.
+func (q *imageRequest) readCredentials(ctx context.Context) []credential {
+	if !q.hasRead {
+		q.credentials, q.complete = q.credentialsFor(ctx, q.pod, q.name.Repository)
+		q.hasRead = true
+	}
+	return q.credentials
 }
 
 // fail records an event with the message and returns the error.
@@ -90,7 +131,7 @@ func (q *imageRequest) pull(ctx context.Context) (string, error) {
 		q.events.normal(eventImageBackOff, message)
 		return "", &startError{reason: reasonImagePullBackOff, message: message + ": " + cause, retryAfter: delay, hasEvent: true}
 	}
-	credentials := q.credentialsFor(ctx, q.pod, q.name.Repository)
+	credentials := q.readCredentials(ctx)
 	if ctx.Err() != nil {
 		return "", ctx.Err()
 	}
@@ -130,36 +171,64 @@ func (q *imageRequest) pullError(err error) *startError {
 }
 
 func (q *imageRequest) pullKey(credentials []credential) pullKey {
+	var logins [][2]string
+	for _, credential := range credentials {
+		logins = append(logins, [2]string{credential.username, credential.password})
+	}
 	return pullKey{
-		image: q.name.Tagged(), handler: q.spec.RuntimeHandler, credentials: sha256.Sum256(fmt.Appendf(nil, "%q", credentials)),
+		image: q.name.Tagged(), handler: q.spec.RuntimeHandler, credentials: sha256.Sum256(fmt.Appendf(nil, "%q", logins)),
 	}
 }
 
-// fetch pulls the image with each credential in turn. The size is optional.
+// fetch pulls the image with each credential in turn and records who may use it. The size is optional.
 func (q *imageRequest) fetch(ctx context.Context, credentials []credential) pullResult {
-	started := time.Now()
-	ref, err := q.fetchWithCredentials(ctx, credentials)
-	duration := time.Since(started)
+	before, err := q.imageStatus(ctx, q.spec)
 	if err != nil {
 		return pullResult{err: err}
 	}
+	pull, err := q.pullManager.Begin(q.name, before.GetId())
+	if err != nil {
+		return pullResult{err: err}
+	}
+	started := time.Now()
+	ref, used, err := q.fetchWithCredentials(ctx, credentials)
+	duration := time.Since(started)
+	if err != nil {
+		q.recordFailure(ctx, pull, err)
+		return pullResult{err: err}
+	}
+	pull.Succeed(ref, used)
 	image, _ := q.imageStatus(ctx, q.spec)
 	return pullResult{ref: ref, size: image.GetSize(), duration: duration}
 }
 
-func (q *imageRequest) fetchWithCredentials(ctx context.Context, credentials []credential) (string, error) {
+// recordFailure records a failed pull. The runtime may have completed it although the call failed.
+func (q *imageRequest) recordFailure(ctx context.Context, pull *pullmanager.Pull, err error) {
+	now, statusErr := q.imageStatus(context.WithoutCancel(ctx), q.spec)
+	if statusErr != nil || now == nil && isInterrupted(err) {
+		pull.Abandon()
+		return
+	}
+	pull.Fail(now.GetId())
+}
+
+// fetchWithCredentials also returns the secret that held the credential, or nil if none was needed.
+func (q *imageRequest) fetchWithCredentials(ctx context.Context, credentials []credential) (
+	ref string, used *pullmanager.Secret, err error,
+) {
 	if len(credentials) == 0 {
-		return q.pullImage(ctx, nil)
+		ref, err = q.pullImage(ctx, nil)
+		return ref, nil, err
 	}
 	var errs []error
 	for _, credential := range credentials {
 		ref, err := q.pullImage(ctx, &runtimeapi.AuthConfig{Username: credential.username, Password: credential.password})
-		if err == nil || ctx.Err() != nil {
-			return ref, err
+		if err == nil || ctx.Err() != nil || isInterrupted(err) {
+			return ref, &credential.source, err
 		}
 		errs = append(errs, err)
 	}
-	return "", joinMessages(errs)
+	return "", nil, joinMessages(errs)
 }
 
 func (q *imageRequest) pullImage(ctx context.Context, auth *runtimeapi.AuthConfig) (string, error) {

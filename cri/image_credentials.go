@@ -15,11 +15,13 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/cri/pullmanager"
 )
 
-// credentialsFor returns the credentials of the pod's pull secrets that match the repository. A secret that cannot be read is
-// reported, and the pull goes on without it: the image may be public.
-func (r *Runtime) credentialsFor(ctx context.Context, pod *v1.Pod, repository string) []credential {
+// credentialsFor returns the credentials of the pod's pull secrets that match the repository, and whether all secrets could be
+// read. A secret that cannot be read is reported, and the pull goes on without it: the image may be public.
+func (r *Runtime) credentialsFor(ctx context.Context, pod *v1.Pod, repository string) (_ []credential, complete bool) {
 	keys := keyring{}
 	var missing []string
 	for _, reference := range pod.Spec.ImagePullSecrets {
@@ -35,7 +37,7 @@ func (r *Runtime) credentialsFor(ctx context.Context, pod *v1.Pod, repository st
 		r.warnPod(pod, eventFailedPullSecret, "Unable to retrieve some image pull secrets (%s); "+
 			"attempting to pull the image may not succeed.", strings.Join(missing, ", "))
 	}
-	return keys.lookup(repository)
+	return keys.lookup(repository), len(missing) == 0
 }
 
 func (r *Runtime) addPullSecret(ctx context.Context, keys keyring, namespace, name string) error {
@@ -52,7 +54,10 @@ func (r *Runtime) addPullSecret(ctx context.Context, keys keyring, namespace, na
 }
 
 // credential authenticates to a registry. It must never be printed.
-type credential struct{ username, password string }
+type credential struct {
+	username, password string
+	source             pullmanager.Secret
+}
 
 // keyring holds credentials by host[:port][/path]. Each label of the host may be a pattern.
 type keyring map[string][]credential
@@ -67,9 +72,14 @@ func (k keyring) add(secret *v1.Secret) error {
 		return err
 	}
 	for _, address := range slices.Sorted(maps.Keys(entries)) {
-		credential, err := entries[address].credential()
+		entry := entries[address]
+		credential, err := entry.credential()
 		if err != nil {
 			return err
+		}
+		credential.source = pullmanager.Secret{
+			UID: string(secret.UID), Namespace: secret.Namespace, Name: secret.Name,
+			CredentialHash: pullmanager.Hash(credential.username, credential.password, entry.Email),
 		}
 		key := keyOf(address)
 		k[key] = append(k[key], credential)
@@ -77,7 +87,7 @@ func (k keyring) add(secret *v1.Secret) error {
 	return nil
 }
 
-type authEntry struct{ Username, Password, Auth string }
+type authEntry struct{ Username, Password, Auth, Email string }
 
 // decodeSecret decodes both formats of Docker's tools.
 func decodeSecret(secret *v1.Secret) (map[string]authEntry, error) {
@@ -101,14 +111,14 @@ func decodeSecret(secret *v1.Secret) (map[string]authEntry, error) {
 
 func (e authEntry) credential() (credential, error) {
 	if e.Auth == "" {
-		return credential{e.Username, e.Password}, nil
+		return credential{username: e.Username, password: e.Password}, nil
 	}
 	decoded, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(e.Auth), "="))
 	username, password, found := strings.Cut(string(decoded), ":")
 	if err != nil || !found {
 		return credential{}, errors.New("secret has an auth that is not base64 of username:password")
 	}
-	return credential{username, password}, nil
+	return credential{username: username, password: password}, nil
 }
 
 // keyOf returns the key of a registry address without scheme and API version: https://host/v1/ becomes host. An invalid

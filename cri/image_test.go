@@ -27,10 +27,10 @@ func TestEnsureImage_PullPolicy(t *testing.T) {
 		statusCalls, pulls int
 		reason             string
 	}{
-		"always, present":         {v1.PullAlways, "web:1", 1, 1, ""}, // the status call is for the size
-		"always, absent":          {v1.PullAlways, "web:2", 1, 1, ""},
+		"always, present":         {v1.PullAlways, "web:1", 2, 1, ""}, // before and after the pull
+		"always, absent":          {v1.PullAlways, "web:2", 2, 1, ""},
 		"if not present, present": {v1.PullIfNotPresent, "web:1", 1, 0, ""},
-		"if not present, absent":  {v1.PullIfNotPresent, "web:2", 2, 1, ""},
+		"if not present, absent":  {v1.PullIfNotPresent, "web:2", 3, 1, ""},
 		"never, present":          {v1.PullNever, "web:1", 1, 0, ""},
 		"never, absent":           {v1.PullNever, "web:2", 1, 0, "ErrImageNeverPull"},
 	}

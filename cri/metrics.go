@@ -23,7 +23,7 @@ type metrics struct {
 	sandboxErrors                            *prometheus.CounterVec
 	hookHTTPFallbacks, interruptedSleepHooks prometheus.Counter
 	imagePulls                               *prometheus.HistogramVec
-	imageRequests                            *prometheus.CounterVec
+	imageRequests, imageChecks               *prometheus.CounterVec
 }
 
 func newMetrics(registry prometheus.Registerer) (*metrics, error) {
@@ -57,6 +57,8 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		}, []string{"image_size_in_bytes"}),
 		imageRequests: counters("image_manager_ensure_image_requests_total", "Number of images requested by containers.",
 			"pull_policy", "present_locally", "pull_required"),
+		imageChecks: counters("imagemanager_image_mustpull_checks_total",
+			"Number of checks whether a pod may use an image that the node has.", "result"),
 	}
 	if registry == nil {
 		return m, nil
@@ -65,7 +67,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	for _, c := range []prometheus.Collector{
 		m.calls, m.callErrors, m.callDuration, m.startedPods, m.startedPodErrors, m.startedContainers,
 		m.startedContainerErrors, m.sandboxDuration, m.sandboxErrors, m.hookHTTPFallbacks, m.interruptedSleepHooks,
-		m.imagePulls, m.imageRequests,
+		m.imagePulls, m.imageRequests, m.imageChecks,
 	} {
 		err = errors.Join(err, registry.Register(c))
 	}

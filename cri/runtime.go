@@ -16,6 +16,7 @@ import (
 
 	"github.com/heraldnode/herald/cgroup"
 	"github.com/heraldnode/herald/cri/criconfig"
+	"github.com/heraldnode/herald/cri/pullmanager"
 	"github.com/heraldnode/herald/podid"
 )
 
@@ -33,6 +34,7 @@ type Runtime struct {
 
 	pulls       *pullGroup
 	pullBackoff *pullBackoff
+	pullManager *pullmanager.Manager
 	rotation    chan struct{} // semaphore: one log rotation at a time
 
 	mu          sync.Mutex // guards what the runtime reported about itself
@@ -48,13 +50,17 @@ func New(config Config) (*Runtime, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
 	}
+	pullManager, err := pullmanager.New(config.ImageVerification)
+	if err != nil {
+		return nil, err
+	}
 	metrics, err := newMetrics(config.Metrics)
 	if err != nil {
 		return nil, err
 	}
 	r := &Runtime{
 		config: config, generator: config.generator(), metrics: metrics, pulls: newPullGroup(config.MaxParallelPulls),
-		pullBackoff: newPullBackoff(), rotation: make(chan struct{}, 1),
+		pullBackoff: newPullBackoff(), pullManager: pullManager, rotation: make(chan struct{}, 1),
 	}
 	runtime, err := r.connect(config.Endpoint)
 	if err != nil {

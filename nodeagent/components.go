@@ -13,6 +13,7 @@ import (
 	"github.com/heraldnode/herald/cgroup"
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/cri"
+	"github.com/heraldnode/herald/cri/pullmanager"
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/event/broadcaster"
 	"github.com/heraldnode/herald/internal/permission"
@@ -156,6 +157,9 @@ func (n *NodeAgent) newRuntime() (err error) {
 		ResolvConf: n.config.ResolvConf, SeccompDefault: n.config.SeccompDefault, AllowedUnsafeSysctls: n.config.AllowedUnsafeSysctls,
 		AllowNodeAddresses: n.config.AllowProbesToNodeAddresses,
 		MaxParallelPulls:   n.config.MaxParallelImagePulls, RequestTimeout: n.config.RuntimeRequestTimeout,
+		ImageVerification: pullmanager.Config{
+			Policy: n.config.ImagePullCredentialsVerificationPolicy, Allowlist: n.config.PreloadedImagesVerificationAllowlist,
+		},
 		CgroupDriver: n.config.CgroupDriver, SingleProcessOOMKill: n.config.SingleProcessOOMKill,
 		Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/heraldnode/herald/cri/pullmanager"
 )
 
 // Values of Config.Runtime.
@@ -65,6 +67,11 @@ type Config struct {
 	RuntimeRequestTimeout time.Duration
 	// MaxParallelImagePulls limits concurrent image pulls. Zero means no limit.
 	MaxParallelImagePulls int
+	// ImagePullCredentialsVerificationPolicy decides which images of the node a pod may use whatever its credentials, see
+	// pullmanager.Policy. PreloadedImagesVerificationAllowlist are the patterns of NeverVerifyAllowlistedImages. They default
+	// to NeverVerifyPreloadedImages and none.
+	ImagePullCredentialsVerificationPolicy pullmanager.Policy
+	PreloadedImagesVerificationAllowlist   []string
 	// SeccompDefault gives containers without a seccomp profile the runtime's default profile.
 	SeccompDefault bool
 	// AllowedUnsafeSysctls lists sysctls beyond the safe ones that pods may set; a trailing * matches any suffix.

@@ -134,13 +134,17 @@ var Layout = []Package{
 	},
 	{
 		Path: "cri", Layer: Components, Modules: []string{"k8s.io/cri-api"},
-		MayImport: []string{"cgroup/host", "cri/criconfig", "internal/nodeaddress", "internal/permission"},
+		MayImport: []string{"cgroup/host", "cri/criconfig", "cri/pullmanager", "internal/nodeaddress", "internal/permission"},
 		Purpose:   "CRI client: images, sandboxes, containers, logs, exec",
 	},
 	{
 		Path: "cri/criconfig", Layer: Decisions, Modules: []string{"k8s.io/cri-api"},
 		MayImport: []string{"cgroup", "derive", "plan", "provision/resolve", "internal/restart"},
 		Purpose:   "translates a pod spec into CRI sandbox and container configurations",
+	},
+	{
+		Path: "cri/pullmanager", Layer: Components, MayImport: []string{"internal/image"},
+		Purpose: "records image pulls and decides whether a pod may use an image that the node has",
 	},
 	{
 		Path: "cgroup/host", Layer: Components, MayImport: []string{"cgroup"},
@@ -164,7 +168,7 @@ var Layout = []Package{
 
 	{
 		Path: "cmd/herald", Layer: Commands, Modules: []string{"github.com/spf13/cobra"},
-		MayImport: []string{"process", "source", "source/manifest", "checkpoint", "internal/permission"},
+		MayImport: []string{"process", "source", "source/manifest", "checkpoint", "cri/pullmanager", "internal/permission"},
 		Purpose:   "the herald command: run, get, check, config, demo",
 	},
 	{

@@ -6,6 +6,7 @@ import (
 	_ "crypto/sha256"
 	_ "crypto/sha512"
 	"fmt"
+	"strings"
 
 	"github.com/distribution/reference"
 )
@@ -37,6 +38,21 @@ func Parse(original string) (Name, error) {
 		name.Digest = digested.Digest().String()
 	}
 	return name, nil
+}
+
+// String returns the name as written in the pod spec.
+func (n Name) String() string { return n.original }
+
+// Untagged returns the original name without tag and digest.
+func (n Name) Untagged() string {
+	name := n.original
+	if n.Digest != "" {
+		name = strings.TrimSuffix(name, "@"+n.Digest)
+	}
+	if n.Tag != "" {
+		name = strings.TrimSuffix(name, ":"+n.Tag)
+	}
+	return name
 }
 
 // IsLatest reports whether the name has the tag latest, explicitly or by default.

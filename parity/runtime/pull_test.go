@@ -15,8 +15,11 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/random"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/parity/containerd"
@@ -180,4 +183,69 @@ func TestRuntime_PullImage(t *testing.T) {
 			events.drain()
 		})
 	}
+}
+
+// Pods of two tenants and one private image on one node.
+func TestIMG8_PrivateImage(t *testing.T) {
+	c := containerd.ForTest(t)
+	locked := newRegistry(t, "hush")
+	r, config := newRuntime(t, c, func(config *cri.Config) {
+		config.Secrets = pullSecrets{"good": newPullSecret(locked.host, "hush"), "bad": newPullSecret(locked.host, "guess")}
+	})
+	private := locked.push(t, "team/private")
+	attempt := func(r *cri.Runtime, image string, policy v1.PullPolicy, secrets ...string) string {
+		t.Helper()
+		pod := newPod("pause")
+		for _, name := range secrets {
+			pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, v1.LocalObjectReference{Name: name})
+		}
+		reason := waitingReason(startWithImage(t, r, pod, image, policy))
+		remove(t, r, pod)
+		return reason
+	}
+	const pulled = "RunContainerError" // the image has no program
+	if reason := attempt(r, private, v1.PullIfNotPresent, "good"); reason != pulled {
+		t.Fatalf("first pull: got %s", reason)
+	}
+	images := imageService(t, c)
+	status, err := images.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: private}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, id := status.Image.RepoDigests[0], status.Image.Id
+	restarted, err := cri.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = restarted.Close() })
+	for name, agent := range map[string]*cri.Runtime{"same agent": r, "restarted agent": restarted} {
+		for _, test := range []struct {
+			image   string
+			policy  v1.PullPolicy
+			secrets []string
+			want    string
+		}{
+			{private, v1.PullIfNotPresent, nil, "ErrImagePull"},
+			{private, v1.PullIfNotPresent, []string{"bad"}, "ErrImagePull"},
+			{private, v1.PullNever, nil, "ErrImageNeverPull"},
+			{digest, v1.PullNever, nil, "ErrImageNeverPull"},
+			{id, v1.PullNever, nil, "ErrImageNeverPull"},
+			{private, v1.PullNever, []string{"good"}, pulled},
+			{digest, v1.PullNever, []string{"good"}, pulled},
+		} {
+			if reason := attempt(agent, test.image, test.policy, test.secrets...); reason != test.want {
+				t.Errorf("%s: image %s, policy %s, secrets %v: got %s, want %s", name, test.image, test.policy, test.secrets, reason, test.want)
+			}
+		}
+	}
+}
+
+func imageService(t *testing.T, c *containerd.Containerd) runtimeapi.ImageServiceClient {
+	t.Helper()
+	connection, err := grpc.NewClient(c.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close() })
+	return runtimeapi.NewImageServiceClient(connection)
 }

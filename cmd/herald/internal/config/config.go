@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/heraldnode/herald/cri/pullmanager"
 	"github.com/heraldnode/herald/nodeagent"
 )
 
@@ -82,6 +83,13 @@ type Config struct {
 	RuntimeRequestTimeout time.Duration `yaml:"runtimeRequestTimeout"`
 	// Maximum number of concurrent image pulls. 0 means no limit.
 	MaxParallelImagePulls int `yaml:"maxParallelImagePulls"`
+	// Which images of this node a pod may use without the credentials they were pulled with: `NeverVerify` all,
+	// `NeverVerifyPreloadedImages` those that the agent did not pull, `NeverVerifyAllowlistedImages` those of
+	// preloadedImagesVerificationAllowlist, `AlwaysVerify` none. Other images are pulled again with the pod's own credentials.
+	ImagePullCredentialsVerificationPolicy string `yaml:"imagePullCredentialsVerificationPolicy"`
+	// Images of the policy `NeverVerifyAllowlistedImages`: names without a tag, or prefixes like `registry.example.com/team/*`.
+	// Default: none.
+	PreloadedImagesVerificationAllowlist []string `yaml:"preloadedImagesVerificationAllowlist"`
 	// Uses the runtime's default seccomp profile, instead of none, for containers that do not specify one.
 	SeccompDefault bool `yaml:"seccompDefault"`
 	// Unsafe sysctls that pods may set: names like `net.core.somaxconn` or prefixes like `net.core.*`. Default: none.
@@ -184,29 +192,30 @@ func Default() Config {
 		hostname = "" // validation then requires nodeName
 	}
 	return Config{
-		NodeName:                  strings.ToLower(strings.TrimSpace(hostname)),
-		DataDir:                   defaultDataDir,
-		FileCheckFrequency:        20 * time.Second,
-		HTTPCheckFrequency:        20 * time.Second,
-		SyncFrequency:             time.Minute,
-		Runtime:                   nodeagent.RuntimeCRI,
-		RuntimeRequestTimeout:     2 * time.Minute,
-		ContainerLogMaxSize:       "10Mi",
-		ContainerLogMaxFiles:      5,
-		CgroupsPerQOS:             true,
-		EnforceNodeAllocatable:    []string{"pods"},
-		PodPidsLimit:              -1,
-		ResolvConf:                "/etc/resolv.conf",
-		RegisterNode:              true,
-		MaxPods:                   110,
-		NodeStatusUpdateFrequency: 10 * time.Second,
-		NodeStatusReportFrequency: 5 * time.Minute,
-		NodeLeaseDurationSeconds:  40,
-		KubeAPIQPS:                50,
-		KubeAPIBurst:              100,
-		EventRecordQPS:            50,
-		EventBurst:                100,
-		Logging:                   Logging{Format: "text"},
+		NodeName:                               strings.ToLower(strings.TrimSpace(hostname)),
+		DataDir:                                defaultDataDir,
+		FileCheckFrequency:                     20 * time.Second,
+		HTTPCheckFrequency:                     20 * time.Second,
+		SyncFrequency:                          time.Minute,
+		Runtime:                                nodeagent.RuntimeCRI,
+		RuntimeRequestTimeout:                  2 * time.Minute,
+		ContainerLogMaxSize:                    "10Mi",
+		ContainerLogMaxFiles:                   5,
+		CgroupsPerQOS:                          true,
+		ImagePullCredentialsVerificationPolicy: string(pullmanager.NeverVerifyPreloadedImages),
+		EnforceNodeAllocatable:                 []string{"pods"},
+		PodPidsLimit:                           -1,
+		ResolvConf:                             "/etc/resolv.conf",
+		RegisterNode:                           true,
+		MaxPods:                                110,
+		NodeStatusUpdateFrequency:              10 * time.Second,
+		NodeStatusReportFrequency:              5 * time.Minute,
+		NodeLeaseDurationSeconds:               40,
+		KubeAPIQPS:                             50,
+		KubeAPIBurst:                           100,
+		EventRecordQPS:                         50,
+		EventBurst:                             100,
+		Logging:                                Logging{Format: "text"},
 	}
 }
 
@@ -232,7 +241,9 @@ func (c *Config) NodeAgentConfig() (nodeagent.Config, error) {
 		FileCheckFrequency: c.FileCheckFrequency, HTTPCheckFrequency: c.HTTPCheckFrequency, SyncFrequency: c.SyncFrequency,
 		Runtime: c.Runtime, ContainerRuntimeEndpoint: c.ContainerRuntimeEndpoint, ImageServiceEndpoint: c.ImageServiceEndpoint,
 		AllowAPIPods: c.AllowAPIPods, RuntimeRequestTimeout: c.RuntimeRequestTimeout, MaxParallelImagePulls: c.MaxParallelImagePulls,
-		SeccompDefault: c.SeccompDefault, AllowedUnsafeSysctls: c.AllowedUnsafeSysctls,
+		ImagePullCredentialsVerificationPolicy: pullmanager.Policy(c.ImagePullCredentialsVerificationPolicy),
+		PreloadedImagesVerificationAllowlist:   c.PreloadedImagesVerificationAllowlist,
+		SeccompDefault:                         c.SeccompDefault, AllowedUnsafeSysctls: c.AllowedUnsafeSysctls,
 		AllowProbesToNodeAddresses: c.AllowProbesToNodeAddresses,
 		PodLogsDir:                 c.PodLogsDir, ContainerLogMaxSize: logMaxSize.Value(), ContainerLogMaxFiles: c.ContainerLogMaxFiles,
 		CgroupRoot: c.CgroupRoot, CgroupDriver: c.CgroupDriver, NoCgroupsPerQOS: !c.CgroupsPerQOS, PodPidsLimit: int64(c.PodPidsLimit),

@@ -94,6 +94,9 @@ func TestLoad_Errors(t *testing.T) {
 		"zero syncFrequency":        {identity + "syncFrequency: 0s\n", "c.yaml:3: syncFrequency: invalid value 0s: must be greater than 0s"},
 		"zero runtime timeout":      {identity + "runtimeRequestTimeout: 0s\n", "c.yaml:3: runtimeRequestTimeout: invalid value 0s: must be greater than 0s"},
 		"negative image pulls":      {identity + "maxParallelImagePulls: -1\n", "c.yaml:3: maxParallelImagePulls: invalid value -1: must be greater than 0, or 0 for no limit"},
+		"unknown image policy":      {identity + "imagePullCredentialsVerificationPolicy: Sometimes\n", `c.yaml:3: imagePullCredentialsVerificationPolicy: invalid value "Sometimes": must be one of [NeverVerify`},
+		"allowlist without policy":  {identity + "preloadedImagesVerificationAllowlist: [app]\n", "preloadedImagesVerificationAllowlist: must not be set with imagePullCredentialsVerificationPolicy: NeverVerifyPreloadedImages"},
+		"allowlist with tag":        {identity + "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [app:1]\n", `preloadedImagesVerificationAllowlist[0]: invalid value "app:1": must be an image name without a tag`},
 		"invalid log size":          {identity + "containerLogMaxSize: 10MB\n", `c.yaml:3: containerLogMaxSize: invalid value "10MB": must be a number of bytes, like 10Mi`},
 		"log size as int":           {identity + "containerLogMaxSize: 1000\n", `c.yaml:3: containerLogMaxSize: invalid value 1000: must be a string: write "1000"`},
 		"fractional log size":       {identity + "containerLogMaxSize: 10m\n", `c.yaml:3: containerLogMaxSize: invalid value "10m": must be a number of bytes, like 10Mi`},
@@ -241,6 +244,8 @@ staticPodPath: /m
 syncFrequency: 2m
 runtimeRequestTimeout: 3m
 maxParallelImagePulls: 4
+imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages
+preloadedImagesVerificationAllowlist: [reg.io/team/*]
 seccompDefault: true
 allowedUnsafeSysctls: [net.core.*, kernel.msgmax]
 allowProbesToNodeAddresses: true
@@ -276,6 +281,8 @@ eventBurst: 11
 		t.Fatal(err)
 	}
 	want.SyncFrequency, want.RuntimeRequestTimeout, want.MaxParallelImagePulls = 2*time.Minute, 3*time.Minute, 4
+	want.ImagePullCredentialsVerificationPolicy = "NeverVerifyAllowlistedImages"
+	want.PreloadedImagesVerificationAllowlist = []string{"reg.io/team/*"}
 	want.SeccompDefault, want.AllowedUnsafeSysctls = true, []string{"net.core.*", "kernel.msgmax"}
 	want.AllowProbesToNodeAddresses = true
 	want.ContainerLogMaxSize, want.ContainerLogMaxFiles = 5<<20, 6

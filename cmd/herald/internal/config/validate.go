@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/heraldnode/herald/cri/pullmanager"
 	"github.com/heraldnode/herald/internal/unixsocket"
 	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/server"
@@ -199,6 +200,7 @@ func (c *Config) validateContainers(v *validator) {
 	v.mustBePositive("runtimeRequestTimeout", c.RuntimeRequestTimeout)
 	v.rejectIf(c.MaxParallelImagePulls < 0, "maxParallelImagePulls",
 		"invalid value %d: must be greater than 0, or 0 for no limit", c.MaxParallelImagePulls)
+	c.validateImages(v)
 	size, err := resource.ParseQuantity(c.ContainerLogMaxSize)
 	v.rejectIf(err != nil || size.IsZero() || !size.RoundUp(0), "containerLogMaxSize",
 		"invalid value %q: must be a number of bytes, like 10Mi", c.ContainerLogMaxSize)
@@ -215,6 +217,18 @@ func (c *Config) validateContainers(v *validator) {
 	for i, pattern := range c.AllowedUnsafeSysctls {
 		v.rejectIf(!sysctlPattern.MatchString(pattern), fmt.Sprintf("allowedUnsafeSysctls[%d]", i),
 			"invalid value %q: must be a sysctl, like net.core.somaxconn, or a prefix, like net.core.*", pattern)
+	}
+}
+
+func (c *Config) validateImages(v *validator) {
+	policy := pullmanager.Policy(c.ImagePullCredentialsVerificationPolicy)
+	v.rejectIf(!slices.Contains(pullmanager.Policies(), policy), "imagePullCredentialsVerificationPolicy",
+		"invalid value %q: must be one of %v", policy, pullmanager.Policies())
+	v.rejectIf(len(c.PreloadedImagesVerificationAllowlist) > 0 && policy != pullmanager.NeverVerifyAllowlistedImages,
+		"preloadedImagesVerificationAllowlist", "must not be set with imagePullCredentialsVerificationPolicy: %s", policy)
+	for i, pattern := range c.PreloadedImagesVerificationAllowlist {
+		v.rejectIf(!pullmanager.IsPattern(pattern), fmt.Sprintf("preloadedImagesVerificationAllowlist[%d]", i),
+			"invalid value %q: must be an image name without a tag, or a prefix like registry.example.com/team/*", pattern)
 	}
 }
 
