@@ -26,6 +26,25 @@ func requireQuantities(t *testing.T, got, want v1.ResourceList) {
 	}
 }
 
+// An API server that has stored what another agent sent stores it again.
+func TestPH39_PodResourcesKept(t *testing.T) {
+	pod := newPod(always, newContainer("a"))
+	pod.Spec.Containers[0].Resources.Requests = newResourceList("cpu", "50m", "memory", "1Mi")
+	pod.Status.Phase = v1.PodRunning
+	published := &v1.PodStatus{Phase: v1.PodRunning, Resources: &v1.ResourceRequirements{
+		Requests: newResourceList("cpu", "50m", "memory", "1Mi"), Limits: newResourceList("memory", "7Mi"),
+	}, AllocatedResources: newResourceList("cpu", "50m", "memory", "1Mi")}
+	in := derive.Input{Pod: pod, Observed: newRuntimePod(newInstance("a", 1, observed.Running)), Previous: published}
+	status := computeStatus(in)
+	requireQuantities(t, status.AllocatedResources, published.AllocatedResources)
+	requireQuantities(t, status.Resources.Requests, published.Resources.Requests)
+	requireQuantities(t, status.Resources.Limits, published.Resources.Limits)
+	in.Previous = &v1.PodStatus{Phase: v1.PodRunning}
+	if status := computeStatus(in); status.Resources != nil || status.AllocatedResources != nil {
+		t.Errorf("nothing published: got %v, %v", status.Resources, status.AllocatedResources)
+	}
+}
+
 func TestPH39_ContainerResources(t *testing.T) {
 	type resources = v1.ResourceRequirements
 	whole := resources{Requests: newResourceList("cpu", "100m", "memory", "1Mi"), Limits: newResourceList("cpu", "200m", "memory", "2Mi")}

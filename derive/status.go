@@ -60,7 +60,8 @@ type NodeInfo struct {
 	// RecursiveReadOnly reports that the runtime supports recursive read-only mounts.
 	RecursiveReadOnly bool
 	// PodResources enables the pod-level status.resources and status.allocatedResources. API servers before v1.36 drop
-	// them, and a status that is not stored as it was sent would be sent forever.
+	// them, and a status that is not stored as it was sent would be sent forever. A status that has them already keeps them:
+	// the API server has stored what another agent sent.
 	PodResources bool
 }
 
@@ -105,7 +106,7 @@ func Status(in Input) v1.PodStatus {
 	d.setPhase(&status)
 	status.Conditions = d.conditions(&status)
 	d.setAddresses(&status)
-	if d.Node.PodResources {
+	if d.Node.PodResources || d.previous.Resources != nil || d.previous.AllocatedResources != nil {
 		status.Resources = d.podResources()
 		status.AllocatedResources = podRequests(d.Pod)
 	}

@@ -54,7 +54,7 @@ func expectedStatus(c statusCase) (theirs v1.PodStatus, ok bool) {
 		return theirs, false // PH-4: the kubelet has removed the records of what it stopped
 	}
 	keepRunningPhase(c, &input, &theirs)
-	if !c.PodResources {
+	if previous := input.Cached; !c.PodResources && previous.Resources == nil && previous.AllocatedResources == nil {
 		theirs.Resources, theirs.AllocatedResources = nil, nil
 	}
 	return kubelet.NormalizeStatus(c.Pod, &theirs), true

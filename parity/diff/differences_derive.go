@@ -82,7 +82,7 @@ var derived = []Difference{
 	{
 		Rule:    "PH-39",
 		Kubelet: "always writes the pod-level resources and allocatedResources",
-		Herald:  "writes them only if configured that the API server stores them",
+		Herald:  "writes them only if the status has them already, or if configured that the API server stores them",
 		Why:     "API servers before v1.36 drop them, and the status would be resent forever",
 		Shown:   "TestPH39_PodResources",
 	},
