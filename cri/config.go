@@ -69,6 +69,8 @@ type Config struct {
 
 	// Root is the directory of the pods' directories: Root/<uid> holds the hosts file and the termination messages. Required.
 	Root string
+	// FormerRoot is the directory of pods that were started with another Root, where their files stay. Default: none.
+	FormerRoot string
 	// LogDir is the directory of container logs, LogDir/<namespace>_<pod>_<uid>/<container>/<n>.log. Defaults to
 	// /var/log/pods.
 	LogDir string

@@ -165,11 +165,11 @@ func (r *Runtime) removeInstanceFiles(container garbageContainer) error {
 	}
 	logDir := pod.Name.Namespace + "_" + pod.Name.Name + "_" + string(pod.UID)
 	log := filepath.Join(logDir, criconfig.ContainerLogPath(container.Name, container.RestartCount))
-	message := filepath.Join(string(pod.UID), messagesDirName, container.Name, strconv.Itoa(container.RestartCount))
+	message := filepath.Join(messagesDirName, container.Name, strconv.Itoa(container.RestartCount))
 	if !filepath.IsLocal(log) || !filepath.IsLocal(message) { // labels may hold anything
 		return fmt.Errorf("container %s has labels that are no file names: %q, %q", container.ID, log, message)
 	}
-	err := os.Remove(filepath.Join(r.config.Root, message))
+	err := os.Remove(filepath.Join(r.podDir(pod.UID), message))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
@@ -281,7 +281,15 @@ const (
 // trimPodFiles limits the disk usage of all hosts files and termination messages. Between two calls a container can exceed it,
 // as it can in its own layer.
 func (r *Runtime) trimPodFiles() error {
-	root, err := os.OpenRoot(r.config.Root)
+	var errs []error
+	for _, dir := range r.dirs().All() {
+		errs = append(errs, trimPodFiles(dir))
+	}
+	return errors.Join(errs...)
+}
+
+func trimPodFiles(dir string) error {
+	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -59,7 +59,7 @@ func (r *Runtime) InspectPod(ctx context.Context, uid podid.UID) (*observed.Pod,
 		return nil, err
 	}
 	for _, listed := range groupByPod(runtimeName, sandboxes, containers) {
-		pod.Name, pod.Source = listed.Name, listed.Source
+		pod.Name, pod.Source, pod.SeenAt = listed.Name, listed.Source, listed.SeenAt
 		for _, sandbox := range listed.Sandboxes {
 			if err := r.inspectSandbox(ctx, pod, sandbox); err != nil {
 				return nil, err
@@ -162,6 +162,9 @@ func groupByPod(runtimeName string, sandboxes []*runtimeapi.PodSandbox, containe
 	for _, sandbox := range sandboxes {
 		if pod := podOf(sandbox.Labels); pod != nil {
 			pod.Source = podid.Source(sandbox.Annotations[podid.SourceAnnotation])
+			if at, err := time.Parse(time.RFC3339Nano, sandbox.Annotations[podid.SeenAnnotation]); err == nil && at.After(pod.SeenAt) {
+				pod.SeenAt = at
+			}
 			pod.Sandboxes = append(pod.Sandboxes, listedSandbox(sandbox))
 		}
 	}

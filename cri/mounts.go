@@ -13,22 +13,29 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/cri/criconfig"
+	"github.com/heraldnode/herald/internal/poddir"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
 )
 
 // Files of this package in Root/<uid>:
 //
-//	etc-hosts                       the pod's hosts file
-//	containers/<name>/<n>           the termination message of an instance
-//	volume-subpaths/<name>/<i>      a bind mount of a subPath, while an instance starts
+//	etc-hosts                            the pod's hosts file
+//	containers/<name>/<n>                the termination message of an instance
+//	volume-subpaths/<volume>/<name>/<i>  a bind mount of a subPath, while an instance starts
+//
+// The kubelet has the same files. It keeps the bind mounts until the volume is unmounted.
 const (
 	hostsFileName   = "etc-hosts"
 	messagesDirName = "containers"
 	subPathsDirName = "volume-subpaths"
 )
 
-func (r *Runtime) podDir(uid podid.UID) string { return filepath.Join(r.config.Root, string(uid)) }
+func (r *Runtime) dirs() poddir.Roots {
+	return poddir.Roots{Root: r.config.Root, Former: r.config.FormerRoot}
+}
+
+func (r *Runtime) podDir(uid podid.UID) string { return r.dirs().Of(uid) }
 
 func (r *Runtime) messagesDir(uid podid.UID, container string) string {
 	return filepath.Join(r.podDir(uid), messagesDirName, container)
@@ -57,14 +64,14 @@ func (r *Runtime) mountVolumes(ctx context.Context, pod *v1.Pod, container *v1.C
 	if err != nil {
 		return nil, unmount, err
 	}
-	targetDir := filepath.Join(r.podDir(podid.UID(pod.UID)), subPathsDirName, container.Name)
+	targetDir := filepath.Join(r.podDir(podid.UID(pod.UID)), subPathsDirName)
 	for i, volumeMount := range volumeMounts {
 		hostPath, err := r.config.Provisioner.Path(pod, volumeMount.Volume)
 		if err != nil {
 			return nil, unmount, fmt.Errorf("volume %s: %w", volumeMount.Volume, err)
 		}
 		if volumeMount.SubPath != "" {
-			target := filepath.Join(targetDir, strconv.Itoa(i))
+			target := filepath.Join(targetDir, volumeMount.Volume, container.Name, strconv.Itoa(i))
 			if err := bindSubPath(hostPath, volumeMount.SubPath, target); err != nil {
 				return nil, unmount, fmt.Errorf("volumeMounts[%d] of container %s: %w", i, container.Name, err)
 			}

@@ -153,20 +153,32 @@ func unmountSubPath(target string) error {
 	return nil
 }
 
-// unmountSubPaths undoes every bind mount below dir, <container>/<i>, and removes dir.
+// unmountSubPaths undoes every bind mount below dir, at any depth, and removes dir. It does not look into what is mounted.
 func unmountSubPaths(dir string) error {
-	containers, err := os.ReadDir(dir)
+	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	errs := []error{err}
-	for _, container := range containers {
-		targets, err := os.ReadDir(filepath.Join(dir, container.Name()))
-		errs = append(errs, err)
-		for _, target := range targets {
-			errs = append(errs, unmountSubPath(filepath.Join(dir, container.Name(), target.Name())))
+	for _, entry := range entries {
+		path := filepath.Join(dir, entry.Name())
+		isMounted, err := isMountPoint(path)
+		switch {
+		case err != nil:
+		case entry.IsDir() && !isMounted:
+			err = unmountSubPaths(path)
+		default:
+			err = unmountSubPath(path)
 		}
-		errs = append(errs, os.Remove(filepath.Join(dir, container.Name())))
+		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, os.Remove(dir))...)
+}
+
+func isMountPoint(path string) (bool, error) {
+	var stat unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE, &stat); err != nil {
+		return false, &fs.PathError{Op: "statx", Path: path, Err: err}
+	}
+	return stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
 }

@@ -128,7 +128,7 @@ func TestSubPath_UnmountSparesVolume(t *testing.T) {
 			mountAt("data/sub/before/nested")
 			var bound bool
 			h.fake.inject("CreateContainer", func(_ context.Context, execute func() (any, error)) (any, error) {
-				_, err := os.Stat(filepath.Join(root, "pods/uid-1/volume-subpaths/web/0/before"))
+				_, err := os.Stat(filepath.Join(root, "pods/uid-1/volume-subpaths/data/web/0/before"))
 				bound = err == nil
 				mountAt("data/sub/during")
 				mountAt("data/sub/during/nested")
@@ -138,6 +138,42 @@ func TestSubPath_UnmountSparesVolume(t *testing.T) {
 			want := []string{"", "/data/sub/before", "/data/sub/before/nested", "/data/sub/during", "/data/sub/during/nested"}
 			if diff := cmp.Diff(want, mountsBelow(t, root)); diff != "" || !bound {
 				t.Errorf("bound %t, mounts (-want +got):\n%s", bound, diff)
+			}
+		})
+	})
+}
+
+// The kubelet keeps its bind mounts until the pod is removed, one level deeper than earlier versions of this package.
+func TestRemovePod_KubeletSubPaths(t *testing.T) {
+	heraldtest.InMountNamespace(t, func() {
+		inBubble(t, func(h *harness) {
+			volume, subPaths := filepath.Join(h.root, "data"), filepath.Join(h.root, "pods/uid-1/volume-subpaths")
+			h.mkdir(volume + "/dir/below")
+			if err := os.WriteFile(volume+"/file", []byte("kept"), 0o600); err != nil {
+				h.Fatal(err)
+			}
+			bind := func(source, target string) {
+				if err := unix.Mount(filepath.Join(volume, source), filepath.Join(subPaths, target), "", unix.MS_BIND, ""); err != nil {
+					h.Fatal(err)
+				}
+			}
+			h.mkdir(subPaths + "/data/web/0")
+			h.mkdir(subPaths + "/old/0")
+			if err := os.WriteFile(subPaths+"/data/web/1", nil, 0o600); err != nil {
+				h.Fatal(err)
+			}
+			bind("dir", "data/web/0")
+			bind("file", "data/web/1")
+			bind("dir", "old/0")
+			if err := h.RemovePod(h.Context(), "uid-1"); err != nil {
+				h.Fatal(err)
+			}
+			if mounts := mountsBelow(h.T, h.root); len(mounts) > 0 {
+				h.Errorf("got remaining mounts %v", mounts)
+			}
+			if files := listFiles(h.T, h.root); !slices.Contains(files, "data/dir/below") || !slices.Contains(files, "data/file") ||
+				slices.Contains(files, "pods/uid-1") {
+				h.Errorf("got files %v", files)
 			}
 		})
 	})

@@ -49,7 +49,7 @@ func callRuntime(ctx context.Context, config Config) error {
 	}
 	_ = connection.Close()
 	runtime, err := cri.New(cri.Config{
-		Endpoint: config.ContainerRuntimeEndpoint, Root: filepath.Join(config.DataDir, "pods"),
+		Endpoint: config.ContainerRuntimeEndpoint, Root: filepath.Join(config.RootDir, "pods"),
 		Provisioner: new(provision.Provisioner), // unused: no container is created
 	})
 	if err != nil {

@@ -30,12 +30,27 @@ func (n *NodeAgent) path(parts ...string) string {
 	return filepath.Join(append([]string{n.config.DataDir}, parts...)...)
 }
 
-func (n *NodeAgent) openDataDir() (err error) {
-	if err := os.MkdirAll(n.path("pods"), 0o700); err != nil {
-		return fmt.Errorf("create data directory: %w", err)
+// podsDir returns the directory of the pods' directories.
+func (n *NodeAgent) podsDir() string { return filepath.Join(n.config.RootDir, "pods") }
+
+// formerPodsDir returns the directory of the directories of pods that were started without RootDir, or "".
+func (n *NodeAgent) formerPodsDir() string {
+	if n.config.RootDir == n.config.DataDir {
+		return ""
 	}
-	if err := permission.New("modify the agent's state and the volumes of pods").CheckFile(n.config.DataDir); err != nil {
-		return fmt.Errorf("data directory %w, or choose another directory", err)
+	return n.path("pods")
+}
+
+func (n *NodeAgent) openDataDir() (err error) {
+	for _, dir := range []string{n.config.DataDir, n.podsDir()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("create data directory: %w", err)
+		}
+	}
+	for _, dir := range []string{n.config.DataDir, n.config.RootDir} {
+		if err := permission.New("modify the agent's state and the volumes of pods").CheckFile(dir); err != nil {
+			return fmt.Errorf("data directory %w, or choose another directory", err)
+		}
 	}
 	n.state, err = checkpoint.Open(n.path("state"), checkpoint.Options{})
 	return err
@@ -76,7 +91,7 @@ func (n *NodeAgent) newEvents() (err error) {
 // newNode gives the Node object and its lease a separate client, so that a flood of statuses does not delay heartbeats.
 func (n *NodeAgent) newNode() error {
 	machineConfig := machine.Config{
-		DataDir: n.config.DataDir, LogDir: n.config.PodLogsDir, Version: n.config.Version,
+		DataDir: n.config.RootDir, LogDir: n.config.PodLogsDir, Version: n.config.Version,
 		Addresses: n.config.NodeIPs, Hostname: n.config.NodeName, // one name for the node, as with the kubelet's --hostname-override
 	}
 	host, err := machine.New(machineConfig)
@@ -124,7 +139,7 @@ func (n *NodeAgent) imageFileSystems(ctx context.Context) ([]report.FileSystem, 
 
 func (n *NodeAgent) newVolumes() (err error) {
 	config := provision.Config{
-		Root: n.path("pods"), Events: n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
+		Root: n.podsDir(), FormerRoot: n.formerPodsDir(), Events: n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
 		NodeInfo: func() provision.NodeInfo {
 			return provision.NodeInfo{HostIPs: n.Node.HostIPs(), Allocatable: n.Node.Allocatable()}
 		},
@@ -143,7 +158,7 @@ func (n *NodeAgent) newProcessServer() (err error) {
 	socket := n.path("process.sock")
 	n.config.ContainerRuntimeEndpoint = "unix://" + socket
 	n.server, err = process.New(process.Config{
-		Root: n.path("process"), Socket: socket, Shim: n.config.Shim, PodsRoot: n.path("pods"), Logger: n.config.Logger,
+		Root: n.path("process"), Socket: socket, Shim: n.config.Shim, PodsRoot: n.podsDir(), Logger: n.config.Logger,
 	})
 	return err
 }
@@ -151,7 +166,8 @@ func (n *NodeAgent) newProcessServer() (err error) {
 func (n *NodeAgent) newRuntime() (err error) {
 	config := cri.Config{
 		Endpoint: n.config.ContainerRuntimeEndpoint, ImageEndpoint: n.config.ImageServiceEndpoint,
-		Provisioner: n.volumes, Events: n.Events, Root: n.path("pods"), LogDir: n.config.PodLogsDir, ContainerLogDir: n.config.ContainerLogsDir,
+		Provisioner: n.volumes, Events: n.Events, Root: n.podsDir(), FormerRoot: n.formerPodsDir(),
+		LogDir: n.config.PodLogsDir, ContainerLogDir: n.config.ContainerLogsDir,
 		ClusterDNS: n.config.ClusterDNS, ClusterDomain: n.config.ClusterDomain, NodeIPs: n.Node.HostIPs, IPv6First: n.config.isIPv6First(),
 		ContainerLogMaxSize: n.config.ContainerLogMaxSize, ContainerLogMaxFiles: n.config.ContainerLogMaxFiles,
 		ResolvConf: n.config.ResolvConf, SeccompDefault: n.config.SeccompDefault, AllowedUnsafeSysctls: n.config.AllowedUnsafeSysctls,
@@ -201,8 +217,13 @@ func (n *NodeAgent) nodeInfo() derive.NodeInfo {
 func (n *NodeAgent) sources() ([]source.Source, error) {
 	var sources []source.Source
 	if n.config.StaticPodPath != "" {
+		decode, err := n.staticPodDecoder()
+		if err != nil {
+			return nil, err
+		}
 		files, err := source.NewFile(source.FileConfig{
-			Path: n.config.StaticPodPath, NodeName: n.config.NodeName, Period: n.config.FileCheckFrequency, Logger: n.config.Logger,
+			Path: n.config.StaticPodPath, NodeName: n.config.NodeName, Period: n.config.FileCheckFrequency, Decode: decode,
+			Logger: n.config.Logger,
 		})
 		if err != nil {
 			return nil, err

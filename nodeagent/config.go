@@ -31,6 +31,10 @@ type Config struct {
 	// DataDir is the absolute path of the directory for all persistent state. It is created with mode 0700; a directory that
 	// others can write to is rejected.
 	DataDir string
+	// RootDir is the absolute path of the directory whose subdirectory pods contains the pods' volumes and files, with the
+	// kubelet's layout: the root directory of a kubelet lets the agent take over its pods. Pods that were started before
+	// RootDir was set keep their directories in DataDir. Defaults to DataDir.
+	RootDir string
 
 	// API configures the connections to the API server. Its limits apply separately to statuses, to mirror pods, to the objects
 	// that pods refer to, and to the node, unless it has a RateLimiter. Nil runs the node without a cluster.
@@ -146,6 +150,10 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if !filepath.IsAbs(c.DataDir) {
 		fail("DataDir must be an absolute path, not %q", c.DataDir)
+	}
+	c.RootDir = cmp.Or(c.RootDir, c.DataDir)
+	if !filepath.IsAbs(c.RootDir) {
+		fail("RootDir must be an absolute path, not %q", c.RootDir)
 	}
 	if c.StaticPodPath == "" && c.StaticPodURL == "" && c.API == nil {
 		fail("StaticPodPath, StaticPodURL or API is required as a source of pods")

@@ -26,8 +26,9 @@ type NodeAgent struct {
 	Events *broadcaster.Broadcaster
 	Node   *node.Node
 
-	config  Config
-	started chan struct{} // closed when the agent starts
+	config   Config
+	started  chan struct{} // closed when the agent starts
+	stopping chan struct{} // closed when Run is to end
 	// statusClient sends statuses and watches pods, mirrorClient writes mirror pods, objectClient reads what pods refer to.
 	// They are nil without a cluster.
 	statusClient, mirrorClient, objectClient *kubeapi.Client
@@ -45,7 +46,7 @@ func New(config Config) (_ *NodeAgent, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &NodeAgent{config: config, started: make(chan struct{})}
+	n := &NodeAgent{config: config, started: make(chan struct{}), stopping: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.Close())
@@ -83,6 +84,7 @@ func (n *NodeAgent) Run(ctx context.Context) error {
 	defer stopServing()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	context.AfterFunc(ctx, func() { close(n.stopping) })
 	var servers sync.WaitGroup
 	var serverErr error
 	if n.server != nil {

@@ -20,6 +20,8 @@ type Pod struct {
 	Name podid.FullName
 	// Source is where the pod came from when its sandbox was created. Empty if the runtime does not say.
 	Source podid.Source
+	// SeenAt is when the agent that created the newest sandbox had first seen the pod. Zero if the runtime does not say.
+	SeenAt time.Time
 	// Sandboxes are sorted by attempt, newest first.
 	Sandboxes []Sandbox
 	// Containers of every sandbox and every attempt. Those of one name are sorted by restart count, newest first.

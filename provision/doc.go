@@ -17,9 +17,8 @@
 //   - fsGroup applies to every volume except hostPath. fsGroupChangePolicy applies to volumes with persistent content,
 //     which are not supported; for the supported kinds the kubelet ignores it too.
 //   - An fsGroup that the process may not set is an error. The kubelet continues without it.
-//   - Secrets and projected volumes are in memory if the process may mount, else in a directory with access for its user
-//     only.
-//   - downwardAPI volumes are on disk: they contain no secrets.
+//   - Secrets, projected and downwardAPI volumes are in memory if the process may mount, else on disk; a volume that may
+//     contain secrets is then accessible to the process's user only.
 //   - clusterTrustBundle and podCertificate projections, huge pages and fileKeyRef are rejected, with the field's name.
 //   - Variables have a fixed order. A name that no environment can hold, or a value with a NUL byte, is omitted from envFrom
 //     with the event InvalidEnvironmentVariableNames, and is an error in env.

@@ -94,8 +94,9 @@ func writeFiles(pod *v1.Pod, volume *v1.Volume, dir string, files resolve.Files)
 	return (&atomicWriter{root: root, group: group, nested: resolve.NestedMounts(pod, volume.Name)}).write(files)
 }
 
-// createFilesDir creates the volume's directory and returns its mode. Volumes that may contain secrets are kept in memory if
-// possible, else in a directory that only this process's user and the pod's group can enter.
+// createFilesDir creates the volume's directory and returns its mode. As in the kubelet, all volumes but those of config maps
+// are in memory if possible: a kubelet that takes over mounts a tmpfs over files on disk. A volume on disk that may contain
+// secrets has a directory that only this process's user and the pod's group can enter.
 func createFilesDir(volume *v1.Volume, dir string, group *int64) (os.FileMode, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
 		return 0, err
@@ -106,7 +107,7 @@ func createFilesDir(volume *v1.Volume, dir string, group *int64) (os.FileMode, e
 	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
 		return 0, fmt.Errorf("%s is not a directory", dir)
 	}
-	if volume.Secret == nil && volume.Projected == nil {
+	if volume.ConfigMap != nil {
 		return 0o755, nil
 	}
 	isMounted, err := isTmpfs(dir)
@@ -122,7 +123,7 @@ func createFilesDir(volume *v1.Volume, dir string, group *int64) (os.FileMode, e
 		isMounted = err == nil
 	}
 	switch {
-	case isMounted:
+	case isMounted || volume.DownwardAPI != nil:
 		return 0o755, nil
 	case group != nil:
 		return 0o750, nil
@@ -144,17 +145,41 @@ func (p *Provisioner) createEmptyDir(pod *v1.Pod, volume *v1.Volume) error {
 	}
 	switch medium := volume.EmptyDir.Medium; medium {
 	case v1.StorageMediumDefault:
-		created, err := createEmptyDirOnDisk(dir, resolve.FSGroup(pod))
-		if created {
+		created := false
+		if created, err = createEmptyDirOnDisk(dir, resolve.FSGroup(pod)); created {
 			p.reportSizeLimit(pod, volume)
 		}
-		return err
 	case v1.StorageMediumMemory:
 		size := resolve.EmptyDirMemorySize(pod, volume.EmptyDir, p.config.NodeInfo().Allocatable)
-		return createEmptyDirInMemory(dir, tmpfsOptions{mode: emptyDirMode, group: resolve.FSGroup(pod), size: size})
+		err = createEmptyDirInMemory(dir, tmpfsOptions{mode: emptyDirMode, group: resolve.FSGroup(pod), size: size})
 	default:
-		return fmt.Errorf(`emptyDir.medium: %q is not supported, use "" or Memory`, medium)
+		err = fmt.Errorf(`emptyDir.medium: %q is not supported, use "" or Memory`, medium)
 	}
+	if err != nil {
+		return err
+	}
+	return markReady(p.dirs.Of(podid.UID(pod.UID)), volume.Name)
+}
+
+// The kubelet marks a complete emptyDir by the file <pod>/plugins/kubernetes.io~empty-dir/<volume>/ready.
+const (
+	pluginsDir     = "plugins"
+	emptyDirPlugin = "kubernetes.io~empty-dir"
+	readyFile      = "ready"
+)
+
+// markReady marks the volume as complete for a kubelet that takes over the node. Without the mark, the kubelet resets the mode
+// and the group that containers may have changed.
+func markReady(podDir, volume string) error {
+	dir := filepath.Join(podDir, pluginsDir, emptyDirPlugin, volume)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(filepath.Join(dir, readyFile), os.O_CREATE|os.O_RDONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("mark emptyDir as ready: %w", err)
+	}
+	return file.Close()
 }
 
 // reportSizeLimit reports a limit that nothing enforces on disk, once per volume.

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/heraldnode/herald/event"
+	"github.com/heraldnode/herald/internal/poddir"
 	"github.com/heraldnode/herald/podid"
 )
 
@@ -50,6 +51,8 @@ type NodeInfo struct {
 type Config struct {
 	// Root is the absolute path of the directory that contains the pods' directories. Required.
 	Root string
+	// FormerRoot is the directory of pods that were started with another Root. They keep their volumes there. Defaults to none.
+	FormerRoot string
 	// API is the API server. Defaults to none: references to it are errors.
 	API API
 	// NodeInfo returns the current node information. It must not block. Defaults to a zero NodeInfo.
@@ -94,6 +97,7 @@ func (c Config) withDefaults() (Config, error) {
 // but calls of Mount and Unmount for the same pod must not overlap.
 type Provisioner struct {
 	config     Config
+	dirs       poddir.Roots
 	configMaps *objectCache[*v1.ConfigMap]
 	secrets    *objectCache[*v1.Secret]
 	services   *objectCache[[]v1.Service]
@@ -124,7 +128,10 @@ func New(config Config) (*Provisioner, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provisioner{config: config, requests: newBackground(), metrics: metrics, pods: map[podid.UID]*podState{}}
+	p := &Provisioner{
+		config: config, dirs: poddir.Roots{Root: config.Root, Former: config.FormerRoot},
+		requests: newBackground(), metrics: metrics, pods: map[podid.UID]*podState{},
+	}
 	if config.API != nil {
 		p.configMaps = newObjectCache(config, p.requests, retryForbidden(config.API.GetConfigMap))
 		p.configMaps.isImmutable = func(c *v1.ConfigMap) bool { return ptr.Deref(c.Immutable, false) }
@@ -172,13 +179,25 @@ const volumesDir = "volumes"
 
 // Pods lists the pods for which Unmount has something to remove.
 func (p *Provisioner) Pods() ([]podid.UID, error) {
-	dirs, err := os.ReadDir(p.config.Root)
+	var uids []podid.UID
+	for _, root := range p.dirs.All() {
+		found, err := podsWithVolumes(root)
+		if err != nil {
+			return nil, fmt.Errorf("list pods with volumes: %w", err)
+		}
+		uids = append(uids, found...)
+	}
+	return uids, nil
+}
+
+func podsWithVolumes(root string) ([]podid.UID, error) {
+	dirs, err := os.ReadDir(root)
 	if err != nil && !os.IsNotExist(err) {
-		return nil, fmt.Errorf("list pods with volumes: %w", err)
+		return nil, err
 	}
 	var uids []podid.UID
 	for _, dir := range dirs {
-		entries, err := os.ReadDir(filepath.Join(p.config.Root, dir.Name()))
+		entries, err := os.ReadDir(filepath.Join(root, dir.Name()))
 		if err != nil || !dir.IsDir() {
 			continue // not a pod's, or removed meanwhile
 		}
@@ -214,7 +233,7 @@ func (p *Provisioner) volumeDir(pod *v1.Pod, volume *v1.Volume) (string, error) 
 			return "", fmt.Errorf("%s: %q is not a valid directory name", field, name)
 		}
 	}
-	return filepath.Join(p.config.Root, string(pod.UID), volumesDir, "kubernetes.io~"+plugin, volume.Name), nil
+	return filepath.Join(p.dirs.Of(podid.UID(pod.UID)), volumesDir, "kubernetes.io~"+plugin, volume.Name), nil
 }
 
 func isFileName(name string) bool {

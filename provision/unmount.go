@@ -27,7 +27,7 @@ func (p *Provisioner) Unmount(ctx context.Context, uid podid.UID) error {
 }
 
 func (p *Provisioner) removeVolumes(ctx context.Context, uid string) error {
-	root, err := os.Open(p.config.Root)
+	root, err := os.Open(p.dirs.RootOf(podid.UID(uid)))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -44,7 +44,21 @@ func (p *Provisioner) removeVolumes(ctx context.Context, uid string) error {
 	}
 	return errors.Join(
 		removeIfEmpty(root, filepath.Join(uid, volumesDir)),
+		removeMarkers(root, uid),
 		removeIfEmpty(root, uid)) // it may contain other entries
+}
+
+// removeMarkers removes the files of markReady and of the kubelet. The directories of other plugins are theirs.
+func removeMarkers(root *os.File, uid string) error {
+	plugins, err := openBeneath(root, filepath.Join(uid, pluginsDir), unix.O_RDONLY)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer plugins.Close()
+	return errors.Join(removeTree(plugins, emptyDirPlugin, neverCancelled), removeIfEmpty(root, filepath.Join(uid, pluginsDir)))
 }
 
 func removeIfEmpty(parent *os.File, name string) error {

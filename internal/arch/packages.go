@@ -86,6 +86,7 @@ var Layout = []Package{
 	{Path: "status/patch", Layer: Decisions, Purpose: "builds the pod status patch"},
 
 	{Path: "internal/nodeaddress", Layer: Components, Purpose: "rejects probe and hook targets on the node and metadata services"},
+	{Path: "internal/poddir", Layer: Components, Purpose: "locates the directories of pods"},
 	{Path: "internal/permission", Layer: Components, Purpose: "checks that only trusted users can modify a file"},
 	{
 		Path: "source", Layer: Components, MayImport: []string{"source/manifest", "internal/permission"},
@@ -129,13 +130,15 @@ var Layout = []Package{
 	},
 
 	{
-		Path: "provision", Layer: Components, MayImport: []string{"provision/resolve"},
+		Path: "provision", Layer: Components, MayImport: []string{"provision/resolve", "internal/poddir"},
 		Purpose: "prepares volumes and container environment",
 	},
 	{
 		Path: "cri", Layer: Components, Modules: []string{"k8s.io/cri-api"},
-		MayImport: []string{"cgroup/host", "cri/criconfig", "cri/pullmanager", "internal/nodeaddress", "internal/permission"},
-		Purpose:   "CRI client: images, sandboxes, containers, logs, exec",
+		MayImport: []string{
+			"cgroup/host", "cri/criconfig", "cri/pullmanager", "internal/nodeaddress", "internal/permission", "internal/poddir",
+		},
+		Purpose: "CRI client: images, sandboxes, containers, logs, exec",
 	},
 	{
 		Path: "cri/criconfig", Layer: Decisions, Modules: []string{"k8s.io/cri-api"},

@@ -3,6 +3,7 @@ package manifest
 import (
 	"fmt"
 	"regexp"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +12,17 @@ import (
 
 	"github.com/heraldnode/herald/podid"
 )
+
+// SetUID gives a static pod the UID under which another agent has started it. It reports whether that is possible: the manifest
+// must not have a UID itself, and the UID must be one that a manifest could have.
+func SetUID(pod *v1.Pod, uid types.UID) bool {
+	if !strings.HasPrefix(string(pod.UID), hashVersion+"-") || !safeUID.MatchString(string(uid)) {
+		return false
+	}
+	pod.UID = uid
+	pod.Annotations[podid.HashAnnotation] = string(uid)
+	return true
+}
 
 // makeStatic turns a defaulted pod into a static pod of the origin's node. The uid is used if the manifest has none.
 func makeStatic(pod *v1.Pod, uid types.UID, origin Origin) {

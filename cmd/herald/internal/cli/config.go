@@ -22,7 +22,7 @@ func (f *configFlags) bind(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.dir, "config-dir", "", "directory of *.conf files that override the configuration file, in lexical order")
 	f.fields = config.Bind(cmd.Flags())
 	completeFlag(cmd, "runtime", nodeagent.RuntimeCRI+"\tcontainerd or CRI-O", nodeagent.RuntimeProcess+"\thost processes, no isolation")
-	for _, flag := range []string{"data-dir", "manifests", "config-dir"} {
+	for _, flag := range []string{"data-dir", "root-dir", "manifests", "config-dir"} {
 		_ = cmd.MarkFlagDirname(flag)
 	}
 }

@@ -44,6 +44,10 @@ type Config struct {
 	// Directory for state that must survive a restart of the agent. It is created with mode 0700 and rejected if other users can
 	// write to it. Only one agent can use it at a time.
 	DataDir string `yaml:"dataDir" flag:"data-dir" format:"path"`
+	// Directory whose subdirectory `pods` has the volumes and files of pods, in the kubelet's layout. `/var/lib/kubelet` lets
+	// Herald take over the pods of a kubelet, see [handover.md](handover.md). It is rejected if other users can write to it.
+	// Default: dataDir.
+	RootDir string `yaml:"rootDir" flag:"root-dir" format:"path"`
 	// Address of the local server: `unix:///path`, or a loopback address like `127.0.0.1:10255`. There is no authentication:
 	// any local process that can reach the port can read all pods; a socket is accessible only to its owner. Default:
 	// `unix:///run/herald/herald.sock`, or `herald.sock` in dataDir if dataDir is set.
@@ -235,7 +239,7 @@ func (c *Config) ListenAddress() string {
 func (c *Config) NodeAgentConfig() (nodeagent.Config, error) {
 	logMaxSize := resource.MustParse(c.ContainerLogMaxSize)
 	node := nodeagent.Config{
-		NodeName: c.NodeName, DataDir: c.DataDir,
+		NodeName: c.NodeName, DataDir: c.DataDir, RootDir: c.RootDir,
 		StaticPodPath: c.StaticPodPath, StaticPodURL: c.StaticPodURL, StaticPodURLHeader: http.Header(c.StaticPodURLHeader),
 		StaticPodURLCAFile: c.StaticPodURLCAFile, StaticPodURLCertFile: c.StaticPodURLCertFile, StaticPodURLKeyFile: c.StaticPodURLKeyFile,
 		FileCheckFrequency: c.FileCheckFrequency, HTTPCheckFrequency: c.HTTPCheckFrequency, SyncFrequency: c.SyncFrequency,

@@ -32,6 +32,7 @@ func Bind(set *pflag.FlagSet) *Flags {
 	set.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; without it the node runs without a cluster")
 	set.BoolVar(&c.AllowInsecureAPI, "allow-insecure-api", false, "allow an API server with http, or without verifying its certificate")
 	set.StringVar(&c.DataDir, "data-dir", c.DataDir, "directory for state that must survive a restart of the agent")
+	set.StringVar(&c.RootDir, "root-dir", "", "directory of the pods' volumes and files, like the kubelet's (default --data-dir)")
 	set.StringVar(&c.Listen, "listen", "", "address of the local server: unix:///path or 127.0.0.1:port (default "+
 		DefaultListen+", or herald.sock in --data-dir if that is set)")
 	set.StringVar(&c.StaticPodPath, "manifests", "", "directory of static pod manifests, or a single manifest file")
