@@ -57,8 +57,8 @@ type syncState struct {
 	retryAt time.Time
 	// stopDeadline is the end of the grace period of an interrupted stop. Zero if there is none.
 	stopDeadline time.Time
-	// interruptedStops holds the instances whose stop was interrupted: their preStop hook does not run again.
-	interruptedStops map[observed.ContainerID]bool
+	// preStopsRun holds the instances that may still run although their preStop hook has: it does not run again.
+	preStopsRun map[observed.ContainerID]bool
 	// reportedBackoffs holds the end of the crash-loop backoff that was last reported for each container.
 	reportedBackoffs map[string]time.Time
 	// startMeasured reports that the start duration was observed (BUG-34).

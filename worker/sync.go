@@ -191,7 +191,11 @@ func (w *Workers) executeActions(ctx context.Context, iter *iteration, snap *sna
 		if len(snap.runtimePod.Sandboxes) > 0 {
 			w.config.Events.Event(pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 		}
-		if err := w.stopPod(ctx, iter, snap.runtimePod, plan.GracePeriod(pod)); err != nil {
+		err := w.stopPod(ctx, iter, snap.runtimePod, plan.GracePeriod(pod))
+		if err == nil && snap.runtimePod.Running() {
+			_, err = w.verifyStopped(ctx, iter)
+		}
+		if err != nil {
 			w.recordWarning(ctx, iter, "FailedKillPod", "error killing pod: "+err.Error())
 			return w.retry(iter, err)
 		}

@@ -314,6 +314,24 @@ func TestSync_SandboxReplaced(t *testing.T) {
 	})
 }
 
+// A runtime may report a stop before it has noticed the end of the container. The harness fails the test if two instances run at
+// once.
+func TestF26_ShimKilled(t *testing.T) {
+	run(t, func(h *harness) {
+		h.runtime.SetScript("app", fakeruntime.Script{PreStopDuration: time.Millisecond})
+		web := newAPIPod("web")
+		h.create(web)
+		h.runtime.KillShim(podid.UID(web.UID), 2*time.Second)
+		h.advance(time.Minute)
+		h.wantPhase(web, v1.PodRunning)
+		h.wantTranscript("sandbox web_shop #0", "start web_shop/app #0", "kill shim web_shop", "preStop web_shop/app",
+			"sandbox web_shop #1", "start web_shop/app #1")
+		if last := h.status(web).ContainerStatuses[0].LastTerminationState.Terminated; last == nil || last.ExitCode != 137 {
+			h.Errorf("got last termination %+v, want exit code 137", last)
+		}
+	})
+}
+
 func TestSync_DeadlineExceeded(t *testing.T) {
 	run(t, func(h *harness) {
 		limit := int64(30)

@@ -75,15 +75,26 @@ func (w *Workers) stopForGood(ctx context.Context, iter *iteration, snap *snapsh
 	err := w.stopPod(ctx, iter, snap.runtimePod, max(0, time.Until(iter.state.stopDeadline)))
 	iter.state.minObserved = time.Now()
 	if err == nil {
-		snap.runtimePod, err = w.observe(ctx, iter)
-	}
-	if err == nil && snap.runtimePod.Running() {
-		err = fmt.Errorf("stop pod %s: %w", iter.identity(), errStillRunning)
+		snap.runtimePod, err = w.verifyStopped(ctx, iter)
 	}
 	if ctx.Err() == nil {
 		iter.state.stopDeadline = time.Time{}
 	}
 	return err
+}
+
+// verifyStopped observes the pod again and returns an error if a container still runs. A runtime may report a stop too early:
+// containerd 2 does, until it has noticed that a container ended with its shim (F26). The preStop hooks have run then.
+func (w *Workers) verifyStopped(ctx context.Context, iter *iteration) (*observed.Pod, error) {
+	iter.state.minObserved = time.Now()
+	runtimePod, err := w.observe(ctx, iter)
+	if err != nil || !runtimePod.Running() {
+		return runtimePod, err
+	}
+	for _, container := range runtimePod.Containers {
+		iter.state.skipPreStop(container.ID)
+	}
+	return runtimePod, fmt.Errorf("stop pod %s: %w", iter.identity(), errStillRunning)
 }
 
 // stopPod stops all containers of the pod in their termination order, then all sandboxes. It is bounded by the grace period
@@ -114,7 +125,7 @@ func (w *Workers) stopInOrder(ctx context.Context, iter *iteration, stops []plan
 	var running sync.WaitGroup
 	for i, ordered := range stops {
 		stop := ordered.Stop
-		stop.SkipPreStop = iter.state.interruptedStops[stop.ID]
+		stop.SkipPreStop = iter.state.preStopsRun[stop.ID]
 		if len(ordered.After) > 0 {
 			turn := make(chan struct{})
 			stop.Turn = turn
@@ -142,13 +153,18 @@ func (w *Workers) stopInOrder(ctx context.Context, iter *iteration, stops []plan
 // runs its hook again: the hook may not have run.
 func (s *syncState) recordInterruptedStops(errs map[observed.ContainerID]error, interrupted bool) {
 	for id := range errs {
-		if interrupted && s.interruptedStops == nil {
-			s.interruptedStops = map[observed.ContainerID]bool{}
-		}
 		if interrupted {
-			s.interruptedStops[id] = true
+			s.skipPreStop(id)
 		}
 	}
+}
+
+// skipPreStop prevents that the preStop hook of an instance runs again.
+func (s *syncState) skipPreStop(id observed.ContainerID) {
+	if s.preStopsRun == nil {
+		s.preStopsRun = map[observed.ContainerID]bool{}
+	}
+	s.preStopsRun[id] = true
 }
 
 // stopContainer stops one instance. It runs in its own goroutine, so it recovers from panics itself.

@@ -47,6 +47,7 @@ type container struct {
 	exited     chan struct{} // closed when it exits
 	runTimer   *time.Timer   // ends it after RunDuration; nil if it runs until it is stopped
 	terminated bool          // SIGTERM was sent
+	shimKilled bool          // its end is not noticed yet
 }
 
 // StartSandbox creates a sandbox and returns its ID. The ID follows from pod and attempt: if the sandbox exists already,
@@ -178,6 +179,10 @@ func (r *Runtime) StopContainer(ctx context.Context, pod *v1.Pod, stop plan.Stop
 		}
 		grace := stop.AfterWaiting(time.Since(started)).Grace
 		r.mu.Lock()
+		if container.shimKilled {
+			r.mu.Unlock()
+			return nil
+		}
 		r.recordLocked("stop %s/%s", container.pod.name, container.observed.Name)
 		r.terminateLocked(container)
 		r.mu.Unlock()

@@ -114,6 +114,26 @@ func (r *Runtime) Reboot() {
 	}
 }
 
+// KillShim kills the process that holds the pod's containers. As with containerd 2, the sandboxes are not ready at once, the
+// containers exit after the delay, and until then stops report success and have no effect.
+func (r *Runtime) KillShim(uid podid.UID, delay time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pod, found := r.pods[uid]
+	if !found {
+		return
+	}
+	r.recordLocked("kill shim %s", pod.name)
+	for _, sandbox := range pod.sandboxes {
+		sandbox.Ready = false
+	}
+	for _, container := range pod.containers {
+		container.shimKilled = true
+		time.AfterFunc(delay, func() { r.exit(container, exitKilled) })
+	}
+	r.notifyLocked(uid)
+}
+
 // Ready reports whether the runtime and its network are ready. Both are, unless a fault fails the call.
 func (r *Runtime) Ready(ctx context.Context) (runtime, network error) {
 	err := r.call(ctx, Call{Method: "Ready"}, func() error { return nil })

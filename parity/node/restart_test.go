@@ -299,7 +299,7 @@ func TestF26_ShimKilled(t *testing.T) {
 		return isReady(p) && containerStatus(p, "main").RestartCount == 1
 	})
 	if last := containerStatus(restarted, "main").LastTerminationState.Terminated; last == nil || last.ExitCode == 0 {
-		t.Errorf("got last termination %+v, want a failure", last)
+		t.Errorf("got last termination %+v, want a failure; history:\n%s", last, h.History("shim"))
 	}
 	h.awaitWorkLog("main", "main started", "main started")
 }
