@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"iter"
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,18 +32,19 @@ type Config struct {
 // Every method may be called from any goroutine. Setters of allocations and resize statuses wait for the disk; readers
 // never do. Create one with New.
 type Manager struct {
-	store  *checkpoint.Store[checkpointData] // nil: memory only
-	saveMu sync.Mutex                        // serializes writes of the checkpoint; taken before mu, the only lock held across I/O
+	log    *checkpoint.Log[entries] // nil: memory only
+	saveMu sync.Mutex               // serializes writes of the checkpoint; taken before mu, the only lock held across I/O
 
 	mu      sync.Mutex // guards all below
-	data    checkpointData
-	pending []*update // changes that the next write of the checkpoint includes
+	data    entries
+	pending []*update          // changes that the next write of the checkpoint includes
+	removed map[podid.UID]bool // pods that the checkpoint still has
 	resizes map[podid.UID]derive.Resize
 }
 
 // update is a change of the data. done and err are set by the write that includes it, under Manager.saveMu.
 type update struct {
-	change func(*checkpointData)
+	change entries
 	done   bool
 	err    error
 }
@@ -51,16 +53,38 @@ type update struct {
 // conditions.
 type ResizeStatus = v1.PodResizeStatus //nolint:staticcheck // SM-84 is about the releases that had it
 
-// checkpointData is the content of the checkpoint (SM-85).
-type checkpointData struct {
-	Allocations    map[podid.UID]podAllocation `json:"allocationEntries"`
-	ResizeStatuses map[podid.UID]ResizeStatus  `json:"resizeStatusEntries"`
+// entries are the content of the checkpoint, or a change of it (SM-85).
+type entries struct {
+	Allocations map[podid.UID]podAllocation `json:"allocationEntries,omitempty"`
+	// ResizeStatuses has an empty status for one that is removed.
+	ResizeStatuses map[podid.UID]ResizeStatus `json:"resizeStatusEntries,omitempty"`
+	// Removed pods lose everything before the rest of the change applies.
+	Removed []podid.UID `json:"removed,omitempty"`
+}
+
+func newEntries() entries {
+	return entries{Allocations: map[podid.UID]podAllocation{}, ResizeStatuses: map[podid.UID]ResizeStatus{}}
+}
+
+func (e *entries) apply(change entries) {
+	for _, uid := range change.Removed {
+		delete(e.Allocations, uid)
+		delete(e.ResizeStatuses, uid)
+	}
+	maps.Copy(e.Allocations, change.Allocations)
+	for uid, status := range change.ResizeStatuses {
+		if status == "" {
+			delete(e.ResizeStatuses, uid)
+		} else {
+			e.ResizeStatuses[uid] = status
+		}
+	}
 }
 
 // New returns a Manager with the allocations that an earlier process left in Config.State. An unreadable checkpoint is an
 // error: an agent that does not know its allocations must not run (SM-81).
 func New(config Config) (*Manager, error) {
-	m := &Manager{resizes: map[podid.UID]derive.Resize{}}
+	m := &Manager{data: newEntries(), removed: map[podid.UID]bool{}, resizes: map[podid.UID]derive.Resize{}}
 	if err := m.load(config.State); err != nil {
 		return nil, err
 	}
@@ -72,20 +96,22 @@ func New(config Config) (*Manager, error) {
 	return m, nil
 }
 
+// checkpointVersion is 2 because version 1 had no changes, and its readers would find the file damaged.
+const checkpointVersion = 2
+
 func (m *Manager) load(dir *checkpoint.Dir) (err error) {
-	if dir != nil {
-		if m.store, err = checkpoint.NewStore[checkpointData](dir, "pod-allocations", 1); err != nil {
-			return fmt.Errorf("open pod allocations: %w", err)
-		}
-		if m.data, err = m.store.Load(); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("read pod allocations: %w; drain the node before starting without them", err)
-		}
+	if dir == nil {
+		return nil
 	}
-	if m.data.Allocations == nil {
-		m.data.Allocations = map[podid.UID]podAllocation{}
+	if m.log, err = checkpoint.NewLog[entries](dir, "pod-allocations", checkpointVersion); err != nil {
+		return fmt.Errorf("open pod allocations: %w", err)
 	}
-	if m.data.ResizeStatuses == nil {
-		m.data.ResizeStatuses = map[podid.UID]ResizeStatus{}
+	changes, err := m.log.Load()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read pod allocations: %w; drain the node before starting without them", err)
+	}
+	for _, change := range changes {
+		m.data.apply(change)
 	}
 	return nil
 }
@@ -94,7 +120,7 @@ func (m *Manager) load(dir *checkpoint.Dir) (err error) {
 // none if the checkpoint cannot be written (SM-83).
 func (m *Manager) SetPodAllocation(pod *v1.Pod) error {
 	allocated := newPodAllocation(&pod.Spec)
-	return m.update(func(data *checkpointData) { data.Allocations[podid.UID(pod.UID)] = allocated })
+	return m.update(entries{Allocations: map[podid.UID]podAllocation{podid.UID(pod.UID): allocated}})
 }
 
 // AllocatedPod returns the pod with its allocated resources in place of the requested ones. It returns the argument itself
@@ -117,13 +143,7 @@ func (m *Manager) GetContainerResourceAllocation(uid podid.UID, container string
 
 // SetPodResizeStatus records the decision about the pod's resize. An empty status removes it (SM-84).
 func (m *Manager) SetPodResizeStatus(uid podid.UID, status ResizeStatus) error {
-	return m.update(func(data *checkpointData) {
-		if status == "" {
-			delete(data.ResizeStatuses, uid)
-		} else {
-			data.ResizeStatuses[uid] = status
-		}
-	})
+	return m.update(entries{ResizeStatuses: map[podid.UID]ResizeStatus{uid: status}})
 }
 
 // GetPodResizeStatus returns the last decision about the pod's resize (SM-84).
@@ -138,8 +158,7 @@ func (m *Manager) GetPodResizeStatus(uid podid.UID) (ResizeStatus, bool) {
 func (m *Manager) RemovePod(uid podid.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.data.Allocations, uid)
-	delete(m.data.ResizeStatuses, uid)
+	m.removeLocked(uid)
 	delete(m.resizes, uid)
 }
 
@@ -147,18 +166,34 @@ func (m *Manager) RemovePod(uid podid.UID) {
 func (m *Manager) RemoveOrphanedPods(remaining map[types.UID]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	removeOrphans(m.data.Allocations, remaining)
-	removeOrphans(m.data.ResizeStatuses, remaining)
-	removeOrphans(m.resizes, remaining)
+	for uid := range m.data.Allocations {
+		if !remaining[types.UID(uid)] {
+			m.removeLocked(uid)
+		}
+	}
+	for uid := range m.data.ResizeStatuses {
+		if !remaining[types.UID(uid)] {
+			m.removeLocked(uid)
+		}
+	}
+	maps.DeleteFunc(m.resizes, func(uid podid.UID, _ derive.Resize) bool { return !remaining[types.UID(uid)] })
 }
 
-func removeOrphans[T any](pods map[podid.UID]T, remaining map[types.UID]bool) {
-	maps.DeleteFunc(pods, func(uid podid.UID, _ T) bool { return !remaining[types.UID(uid)] })
+func (m *Manager) removeLocked(uid podid.UID) {
+	_, hasAllocation := m.data.Allocations[uid]
+	_, hasStatus := m.data.ResizeStatuses[uid]
+	if !hasAllocation && !hasStatus {
+		return
+	}
+	m.data.apply(entries{Removed: []podid.UID{uid}})
+	if m.log != nil {
+		m.removed[uid] = true
+	}
 }
 
-// update applies the change after it was written to the checkpoint. If the write fails, nothing changes. Concurrent updates
-// are batched: a burst of new pods costs a few writes of the file, not one for each pod.
-func (m *Manager) update(change func(*checkpointData)) error {
+// update applies the change after it was written to the checkpoint. If the write fails, nothing changes. A write is as large
+// as the change, however many pods there are, and concurrent updates share one.
+func (m *Manager) update(change entries) error {
 	own := &update{change: change}
 	m.mu.Lock()
 	m.pending = append(m.pending, own)
@@ -174,31 +209,44 @@ func (m *Manager) update(change func(*checkpointData)) error {
 // saveBatch writes and applies the pending changes. The caller holds saveMu.
 func (m *Manager) saveBatch() {
 	m.mu.Lock()
-	batch := m.pending
-	m.pending = nil
-	updated := checkpointData{Allocations: maps.Clone(m.data.Allocations), ResizeStatuses: maps.Clone(m.data.ResizeStatuses)}
+	batch, removed := m.pending, m.removed
+	m.pending, m.removed = nil, map[podid.UID]bool{}
 	m.mu.Unlock()
-	var err error
-	if m.store != nil {
-		applyAll(batch, &updated)
-		if err = m.store.Save(updated); err != nil {
-			err = fmt.Errorf("save pod allocations: %w", err)
-		}
+	change := newEntries()
+	for _, update := range batch {
+		maps.Copy(change.Allocations, update.change.Allocations)
+		maps.Copy(change.ResizeStatuses, update.change.ResizeStatuses)
 	}
+	err := m.save(change, removed)
+	m.mu.Lock()
 	if err == nil {
-		m.mu.Lock()
-		applyAll(batch, &m.data)
-		m.mu.Unlock()
+		m.data.apply(change)
+		m.data.apply(entries{Removed: slices.Collect(maps.Keys(m.removed))}) // during the write
+	} else {
+		maps.Copy(m.removed, removed)
 	}
+	m.mu.Unlock()
 	for _, update := range batch {
 		update.done, update.err = true, err
 	}
 }
 
-func applyAll(batch []*update, data *checkpointData) {
-	for _, update := range batch {
-		update.change(data)
+func (m *Manager) save(change entries, removed map[podid.UID]bool) error {
+	if m.log == nil {
+		return nil
 	}
+	change.Removed = slices.Sorted(maps.Keys(removed))
+	snapshot := func() entries {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		all := entries{Allocations: maps.Clone(m.data.Allocations), ResizeStatuses: maps.Clone(m.data.ResizeStatuses)}
+		all.apply(change)
+		return all
+	}
+	if err := m.log.Append(change, snapshot); err != nil {
+		return fmt.Errorf("save pod allocations: %w", err)
+	}
+	return nil
 }
 
 func (m *Manager) podAllocation(uid podid.UID) podAllocation {

@@ -19,4 +19,10 @@
 //
 // A Save that changes a file costs two fsyncs, whatever its size. Store the state of many pods in one checkpoint, not in one
 // each.
+//
+// A Log appends changes to a checkpoint, for a value that is large and must be on disk after each of many small changes. A
+// change is a line like the header and a payload, and costs one fsync:
+//
+//	{"change":1,"length":7,"crc32c":"aea83219"}
+//	{"b":2}
 package checkpoint

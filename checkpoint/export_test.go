@@ -1,10 +1,13 @@
 package checkpoint
 
-import "io/fs"
+import (
+	"io/fs"
+	"os"
+)
 
 // Step is a file operation.
 type Step struct {
-	Op   string // lstat, open, create, read, write, sync, close, rename, remove, sync dir
+	Op   string // lstat, open, create, append, read, write, sync, close, rename, remove, sync dir
 	Name string
 }
 
@@ -38,7 +41,10 @@ func (s tracedFileSystem) Lstat(name string) (fs.FileInfo, error) {
 
 func (s tracedFileSystem) OpenFile(name string, flag int, mode fs.FileMode) (file, error) {
 	op := "open"
-	if flag != 0 {
+	switch {
+	case flag&os.O_APPEND != 0:
+		op = "append"
+	case flag != 0:
 		op = "create"
 	}
 	if err := s.trace(Step{op, name}); err != nil {
