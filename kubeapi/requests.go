@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -137,6 +139,35 @@ func (c *Client) GetConfigMap(ctx context.Context, namespace, name string) (*v1.
 func (c *Client) GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
 	request := c.rest.Get().Namespace(namespace).Resource("secrets").Name(name)
 	return do[v1.Secret](ctx, request, "get secret", key{namespace, name})
+}
+
+// WatchConfigMap sends the changes of a config map after the version, or its state and then the changes if there is no
+// version. A node may watch those that its pods refer to.
+func (c *Client) WatchConfigMap(ctx context.Context, namespace, name, resourceVersion string) (watch.Interface, error) {
+	return c.watchObject(ctx, "configmaps", key{namespace, name}, resourceVersion)
+}
+
+// WatchSecret sends the changes of a secret like WatchConfigMap.
+func (c *Client) WatchSecret(ctx context.Context, namespace, name, resourceVersion string) (watch.Interface, error) {
+	return c.watchObject(ctx, "secrets", key{namespace, name}, resourceVersion)
+}
+
+// minWatchTimeout is the least duration of a watch of one object. The server ends it within twice that time.
+const minWatchTimeout = time.Hour
+
+// watchObject watches one object. The Node authorizer recognizes it by the field selector.
+func (c *Client) watchObject(ctx context.Context, resource string, object key, resourceVersion string) (watch.Interface, error) {
+	timeout := int64((minWatchTimeout + rand.N(minWatchTimeout)).Seconds()) //nolint:gosec // spreads load, not security-relevant
+	options := &metav1.ListOptions{
+		Watch: true, ResourceVersion: resourceVersion, TimeoutSeconds: &timeout,
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, object.name).String(),
+	}
+	request := c.rest.Get().Namespace(object.namespace).Resource(resource).VersionedParams(options, metav1.ParameterCodec)
+	stream, err := request.MaxRetries(0).Watch(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("watch %s %s/%s: %w", resource, object.namespace, object.name, err)
+	}
+	return stream, nil
 }
 
 // ListServices lists the services of a namespace, whose addresses are part of a container's environment.

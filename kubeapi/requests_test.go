@@ -13,7 +13,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/heraldnode/herald/heraldtest"
@@ -332,6 +334,35 @@ func TestF12_VersionZero(t *testing.T) {
 		want := []podsRequest{{Verb: "list", Selector: "spec.nodeName=n1"}, {Verb: "watch", Selector: "spec.nodeName=n1"}}
 		if diff := cmp.Diff(want, podsRequests(server)); diff != "" {
 			t.Errorf("requests (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestClient_WatchObject(t *testing.T) {
+	forEachFormat(t, func(t *testing.T, server *heraldtest.APIServer, client *kubeapi.Client) {
+		named := metav1.ObjectMeta{Namespace: "shop", Name: "web"}
+		server.Put(&v1.ConfigMap{ObjectMeta: named})
+		server.Put(&v1.Secret{ObjectMeta: named})
+		for resource, open := range map[string]func(context.Context, string, string, string) (watch.Interface, error){
+			"configmaps": client.WatchConfigMap, "secrets": client.WatchSecret,
+		} {
+			stream, err := open(t.Context(), "shop", "web", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			event := <-stream.ResultChan()
+			stream.Stop()
+			if object, err := meta.Accessor(event.Object); event.Type != watch.Added || err != nil || object.GetName() != "web" {
+				t.Errorf("%s: got %s %v, error %v, want the current state", resource, event.Type, event.Object, err)
+			}
+			requests := server.Requests("watch")
+			last := requests[len(requests)-1]
+			if selector := last.Query.Get("fieldSelector"); last.Resource != resource || selector != "metadata.name=web" {
+				t.Errorf("%s: got a watch of %s with selector %q", resource, last.Resource, selector)
+			}
+			if _, err := open(t.Context(), "shop", "web", "x"); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), resource+" shop/web") {
+				t.Errorf("%s: got %v for an invalid version, want BadRequest with the object's name", resource, err)
+			}
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package nodeagent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -58,18 +59,29 @@ func (n *NodeAgent) openDataDir() (err error) {
 
 // newClients creates a client for each kind of request. Clients share neither connections nor limits, so that a flood of one
 // kind does not delay another: statuses are sent in the order of their priority, and nothing else waits in front of them.
-func (n *NodeAgent) newClients() error {
+// Watches have a client of their own because they fill connections: an API server allows 100 requests at a time on each.
+func (n *NodeAgent) newClients() (err error) {
 	if n.config.API == nil {
 		return nil
 	}
-	for _, client := range []**kubeapi.Client{&n.statusClient, &n.mirrorClient, &n.objectClient} {
-		created, err := kubeapi.New(n.config.API)
-		if err != nil {
+	if n.statusClient, err = kubeapi.New(n.config.API); err != nil {
+		return err
+	}
+	for _, client := range []**kubeapi.Client{&n.mirrorClient, &n.objectClient, &n.watchClient} {
+		if *client, err = kubeapi.New(n.config.separateLimits()); err != nil {
 			return err
 		}
-		*client = created
 	}
 	return nil
+}
+
+// separateLimits returns the configuration of a client that must not wait for others. A RateLimiter would be shared with them.
+func (c Config) separateLimits() *rest.Config {
+	config := rest.CopyConfig(c.API)
+	if config.RateLimiter != nil {
+		config.RateLimiter, config.QPS, config.Burst = nil, cmp.Or(config.QPS, 50), cmp.Or(config.Burst, 100)
+	}
+	return config
 }
 
 // newEvents gives events a separate client with separate limits, so that a flood of events does not delay statuses.
@@ -111,7 +123,7 @@ func (n *NodeAgent) newNode() error {
 		Events:           n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
 	if n.config.API != nil {
-		client, err := kubeapi.New(n.config.API)
+		client, err := kubeapi.New(n.config.separateLimits())
 		if err != nil {
 			return err
 		}
@@ -145,7 +157,7 @@ func (n *NodeAgent) newVolumes() (err error) {
 		},
 	}
 	if n.objectClient != nil {
-		config.API = n.objectClient
+		config.API, config.Watcher = n.objectClient, n.watchClient
 	}
 	n.volumes, err = provision.New(config)
 	return err

@@ -37,7 +37,8 @@ type Config struct {
 	RootDir string
 
 	// API configures the connections to the API server. Its limits apply separately to statuses, to mirror pods, to the objects
-	// that pods refer to, and to the node, unless it has a RateLimiter. Nil runs the node without a cluster.
+	// that pods refer to, to their watches, and to the node. A RateLimiter applies to statuses only: the others have QPS and
+	// Burst, which default to 50 and 100 then. Nil runs the node without a cluster.
 	API *rest.Config
 	// EventQPS and EventBurst limit the events sent to the API server, separately from the limits of API. They default to 50
 	// and 100; a negative EventQPS disables the limit.

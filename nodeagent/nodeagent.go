@@ -29,9 +29,9 @@ type NodeAgent struct {
 	config   Config
 	started  chan struct{} // closed when the agent starts
 	stopping chan struct{} // closed when Run is to end
-	// statusClient sends statuses and watches pods, mirrorClient writes mirror pods, objectClient reads what pods refer to.
-	// They are nil without a cluster.
-	statusClient, mirrorClient, objectClient *kubeapi.Client
+	// statusClient sends statuses and watches pods, mirrorClient writes mirror pods, objectClient reads what pods refer to,
+	// and watchClient watches it. They are nil without a cluster.
+	statusClient, mirrorClient, objectClient, watchClient *kubeapi.Client
 
 	state   *checkpoint.Dir
 	server  *process.Server // nil with a container runtime

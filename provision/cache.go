@@ -29,7 +29,7 @@ type readFunc[T any] func(ctx context.Context, namespace, name string) (T, error
 
 // objectCache caches objects of the API server, so that many pods that refer to one object share requests. There is at most
 // one request for an object at a time. It continues in the background if its readers give up. Objects are dropped when no pod
-// on the node refers to them any more.
+// on the node refers to them any more. Those that are in use for longer are watched, so that pods at rest cost no requests.
 //
 // While the server is unreachable or slow, the last response is used.
 type objectCache[T any] struct {
@@ -37,16 +37,18 @@ type objectCache[T any] struct {
 	ttl      time.Duration
 	logger   *slog.Logger
 	requests *background
-	// isImmutable reports that an object cannot change. May be nil.
-	isImmutable func(T) bool
+	kind     *objectKind[T] // nil for objects that are not watched
 
 	mu      sync.Mutex // guards entries and their fields
 	entries map[types.NamespacedName]*cacheEntry[T]
 }
 
 type cacheEntry[T any] struct {
-	readers  map[podid.UID]struct{}
-	inFlight *fetch[T] // the current request, or nil
+	readers   map[podid.UID]struct{}
+	firstRead time.Time
+	lastRead  time.Time
+	inFlight  *fetch[T]    // the current request, or nil
+	watch     *objectWatch // nil if the object is not watched
 
 	success *response[T] // the last successful one, or nil
 	failure *response[T] // the failure since, or nil
@@ -78,9 +80,9 @@ type reader struct {
 // errNoPromptResponse is returned to a reader that does not need the object.
 var errNoPromptResponse = errors.New("the API server did not respond in time")
 
-func newObjectCache[T any](config Config, requests *background, read readFunc[T]) *objectCache[T] {
+func newObjectCache[T any](config Config, requests *background, read readFunc[T], kind *objectKind[T]) *objectCache[T] {
 	return &objectCache[T]{
-		read: read, ttl: config.CacheTTL, logger: config.Logger, requests: requests,
+		read: read, ttl: config.CacheTTL, logger: config.Logger, requests: requests, kind: kind,
 		entries: map[types.NamespacedName]*cacheEntry[T]{},
 	}
 }
@@ -97,7 +99,7 @@ func (c *objectCache[T]) get(ctx context.Context, namespace, name string, by rea
 		}
 		request := c.fetchLocked(key, entry)
 		fallback := entry.fallbackLocked(by)
-		patience := entry.patienceLocked(by, fallback)
+		timeout := entry.timeoutLocked(by, fallback)
 		c.mu.Unlock()
 		select {
 		case <-request.done:
@@ -105,7 +107,7 @@ func (c *objectCache[T]) get(ctx context.Context, namespace, name string, by rea
 				chosen := c.choose(entry, &request.response, by)
 				return chosen.value, chosen.err
 			}
-		case <-patience:
+		case <-timeout:
 			if fallback == nil {
 				fallback = &response[T]{err: errNoPromptResponse}
 			}
@@ -130,9 +132,10 @@ func (c *objectCache[T]) prefetch(namespace, name string, by reader) {
 func (c *objectCache[T]) entryLocked(key types.NamespacedName, pod podid.UID) *cacheEntry[T] {
 	entry := c.entries[key]
 	if entry == nil {
-		entry = &cacheEntry[T]{readers: map[podid.UID]struct{}{}}
+		entry = &cacheEntry[T]{readers: map[podid.UID]struct{}{}, firstRead: time.Now()}
 		c.entries[key] = entry
 	}
+	entry.lastRead = time.Now()
 	entry.readers[pod] = struct{}{}
 	return entry
 }
@@ -140,12 +143,14 @@ func (c *objectCache[T]) entryLocked(key types.NamespacedName, pod podid.UID) *c
 // cachedLocked returns a response that is fresh enough for the reader, or nil.
 func (c *objectCache[T]) cachedLocked(entry *cacheEntry[T], by reader) *response[T] {
 	if success := entry.success; success != nil && !success.sent.Before(by.notBefore) {
-		if time.Since(success.completed) < c.ttl || c.isImmutable != nil && c.isImmutable(success.value) {
+		if time.Since(success.completed) < c.ttl || entry.watch.isCurrent() || c.isImmutable(success.value) {
 			return success
 		}
 	}
-	if failure := entry.failure; failure != nil && !failure.sent.Before(by.notBefore) && time.Since(failure.completed) < failureTTL {
-		return cmp.Or(entry.fallbackLocked(by), failure)
+	if failure := entry.failure; failure != nil && !failure.sent.Before(by.notBefore) {
+		if time.Since(failure.completed) < failureTTL || entry.watch.isCurrent() && apierrors.IsNotFound(failure.err) {
+			return cmp.Or(entry.fallbackLocked(by), failure)
+		}
 	}
 	return nil
 }
@@ -159,9 +164,9 @@ func (e *cacheEntry[T]) fallbackLocked(by reader) *response[T] {
 	return e.success
 }
 
-// patienceLocked returns a channel that ends the reader's wait for the current request, or nil if it must wait. A reader does
+// timeoutLocked returns a channel that ends the reader's wait for the current request, or nil if it must wait. A reader does
 // not wait for a server that has just failed.
-func (e *cacheEntry[T]) patienceLocked(by reader, fallback *response[T]) <-chan time.Time {
+func (e *cacheEntry[T]) timeoutLocked(by reader, fallback *response[T]) <-chan time.Time {
 	if fallback == nil && !by.needsNone {
 		return nil
 	}
@@ -180,7 +185,7 @@ func (c *objectCache[T]) fetchLocked(key types.NamespacedName, entry *cacheEntry
 	entry.inFlight = request
 	c.requests.start(func(ctx context.Context) {
 		value, err := c.read(ctx, key.Namespace, key.Name)
-		c.store(entry, value, err)
+		c.store(key, entry, value, err)
 		if err != nil && c.choose(entry, &request.response, reader{}).err == nil {
 			c.logger.Warn("Failed to read object, using the cached one", "object", key.String(), "err", err)
 		}
@@ -189,10 +194,13 @@ func (c *objectCache[T]) fetchLocked(key types.NamespacedName, entry *cacheEntry
 }
 
 // store caches the response of the current request.
-func (c *objectCache[T]) store(entry *cacheEntry[T], value T, err error) {
+func (c *objectCache[T]) store(key types.NamespacedName, entry *cacheEntry[T], value T, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	request := entry.inFlight
+	if err == nil && entry.watch.isCurrent() && entry.success != nil && c.kind.isOlder(value, entry.success.value) {
+		value = entry.success.value // the watch was faster
+	}
 	request.value, request.err, request.completed = value, err, time.Now()
 	entry.inFlight, entry.failure = nil, nil
 	if err == nil {
@@ -201,6 +209,7 @@ func (c *objectCache[T]) store(entry *cacheEntry[T], value T, err error) {
 		entry.failure = &request.response
 	}
 	close(request.done)
+	c.startWatchLocked(key, entry)
 }
 
 // choose returns the response that the reader uses after a request.
@@ -220,6 +229,7 @@ func (c *objectCache[T]) removeReader(pod podid.UID) {
 	for key, entry := range c.entries {
 		delete(entry.readers, pod)
 		if len(entry.readers) == 0 {
+			entry.stopWatchLocked()
 			delete(c.entries, key)
 		}
 	}
@@ -252,8 +262,10 @@ func retryForbidden[T any](read readFunc[T]) readFunc[T] {
 
 // background runs requests that outlive their callers.
 type background struct {
-	start func(send func(context.Context)) // runs send in a goroutine
-	close func()                           // cancels all requests and waits for them
+	start func(send func(context.Context)) // runs send in a goroutine, for at most fetchTimeout
+	close func()                           // cancels everything and waits for it
+	// watch runs run in a goroutine until stop is called.
+	watch func(run func(context.Context)) (stop context.CancelFunc)
 }
 
 func newBackground() *background {
@@ -266,6 +278,14 @@ func newBackground() *background {
 				defer cancel()
 				send(ctx)
 			})
+		},
+		watch: func(run func(context.Context)) context.CancelFunc {
+			ctx, cancel := context.WithCancel(ctx)
+			running.Go(func() {
+				defer cancel()
+				run(ctx)
+			})
+			return cancel
 		},
 		close: func() {
 			cancel()

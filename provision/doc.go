@@ -8,6 +8,10 @@
 // Mount is called repeatedly, and each call updates the files. If they cannot be updated, the files on disk are kept and an
 // event is recorded, but Mount does not fail. It fails only for volumes that have never been mounted.
 //
+// Objects of the API server are cached: pods share one request for an object, and get none that is older than they are.
+// Objects that pods use for longer than Config.CacheTTL are watched, so that pods at rest cost no requests. A pod that reads
+// an object for the first time still requests it, because a watch may lag behind the pod's creation.
+//
 // Whatever containers put into their volumes, nothing outside the volumes is written, removed or unmounted. The kernel
 // enforces it (openat2, statx), which requires Linux 5.8 or newer.
 //

@@ -33,6 +33,7 @@ type harness struct {
 	t      *testing.T
 	server *heraldtest.APIServer
 	config provision.Config
+	seen   int // requests that wantReads has checked
 
 	mu     sync.Mutex // guards events
 	events []string

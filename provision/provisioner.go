@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
 	"github.com/heraldnode/herald/event"
@@ -37,6 +38,14 @@ type API interface {
 	// CreateToken issues a token of a service account.
 	CreateToken(ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest) (
 		*authenticationv1.TokenRequest, error)
+}
+
+// Watcher watches single objects, as a node may: those that its pods refer to.
+type Watcher interface {
+	// WatchConfigMap sends the changes of a config map after the version. Without a version it sends the current state first.
+	WatchConfigMap(ctx context.Context, namespace, name, resourceVersion string) (watch.Interface, error)
+	// WatchSecret does so for a secret.
+	WatchSecret(ctx context.Context, namespace, name, resourceVersion string) (watch.Interface, error)
 }
 
 // NodeInfo describes the node to its containers.
@@ -60,6 +69,11 @@ type Config struct {
 	// Events records files that could not be updated, variables that were omitted and size limits that are not enforced.
 	// Defaults to event.Discard.
 	Events event.Recorder
+	// Watcher watches the objects that pods use for longer than CacheTTL. It should not share its limits and connections with
+	// API. Defaults to none: objects are polled.
+	Watcher Watcher
+	// MaxWatches limits the watches. Objects beyond it are polled. Defaults to 2000.
+	MaxWatches int
 	// CacheTTL is how long a response of the API server is reused. A pod never gets a response that is older than its own
 	// arrival. Defaults to 1m, as in the kubelet without watches.
 	CacheTTL time.Duration
@@ -77,10 +91,11 @@ func (c Config) withDefaults() (Config, error) {
 	case !filepath.IsAbs(c.Root):
 		errs = append(errs, fmt.Errorf("provision.Config: Root must be an absolute path, got %q", c.Root))
 	}
-	if c.CacheTTL < 0 {
-		errs = append(errs, errors.New("provision.Config: CacheTTL must not be negative"))
+	if c.CacheTTL < 0 || c.MaxWatches < 0 {
+		errs = append(errs, errors.New("provision.Config: CacheTTL and MaxWatches must not be negative"))
 	}
 	c.CacheTTL = cmp.Or(c.CacheTTL, time.Minute)
+	c.MaxWatches = cmp.Or(c.MaxWatches, 2000)
 	if c.NodeInfo == nil {
 		c.NodeInfo = func() NodeInfo { return NodeInfo{} }
 	}
@@ -133,15 +148,31 @@ func New(config Config) (*Provisioner, error) {
 		requests: newBackground(), metrics: metrics, pods: map[podid.UID]*podState{},
 	}
 	if config.API != nil {
-		p.configMaps = newObjectCache(config, p.requests, retryForbidden(config.API.GetConfigMap))
-		p.configMaps.isImmutable = func(c *v1.ConfigMap) bool { return ptr.Deref(c.Immutable, false) }
-		p.secrets = newObjectCache(config, p.requests, retryForbidden(config.API.GetSecret))
-		p.secrets.isImmutable = func(s *v1.Secret) bool { return ptr.Deref(s.Immutable, false) }
-		p.services = newObjectCache(config, p.requests, func(ctx context.Context, namespace, _ string) ([]v1.Service, error) {
-			return config.API.ListServices(ctx, namespace)
-		})
+		p.createCaches()
 	}
 	return p, nil
+}
+
+func (p *Provisioner) createCaches() {
+	slots := make(chan struct{}, p.config.MaxWatches)
+	configMaps := &objectKind[*v1.ConfigMap]{
+		resource: v1.Resource("configmaps"), slots: slots,
+		isImmutable: func(c *v1.ConfigMap) bool { return ptr.Deref(c.Immutable, false) },
+	}
+	secrets := &objectKind[*v1.Secret]{
+		resource: v1.Resource("secrets"), slots: slots,
+		isImmutable: func(s *v1.Secret) bool { return ptr.Deref(s.Immutable, false) },
+	}
+	if watcher := p.config.Watcher; watcher != nil {
+		configMaps.watch, secrets.watch = watcher.WatchConfigMap, watcher.WatchSecret
+	}
+	api := p.config.API
+	p.configMaps = newObjectCache(p.config, p.requests, retryForbidden(api.GetConfigMap), configMaps)
+	p.secrets = newObjectCache(p.config, p.requests, retryForbidden(api.GetSecret), secrets)
+	listServices := func(ctx context.Context, namespace, _ string) ([]v1.Service, error) {
+		return api.ListServices(ctx, namespace)
+	}
+	p.services = newObjectCache(p.config, p.requests, listServices, nil)
 }
 
 // Close cancels the requests that are still under way and waits for them. No other method may be called any more.
