@@ -9,8 +9,9 @@ import (
 	"github.com/heraldnode/herald/event"
 )
 
-// Event reasons, as the kubelet reports them.
+// Event reasons, as the kubelet reports them, except for StorageLimitNotEnforced: the kubelet evicts the pod.
 const (
+	eventStorageLimit        = "StorageLimitNotEnforced"
 	eventCreated             = "Created"
 	eventStarted             = "Started"
 	eventFailed              = "Failed"

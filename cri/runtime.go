@@ -140,10 +140,6 @@ func conditionError(conditions []*runtimeapi.RuntimeCondition, conditionType str
 // criconfig.Unsupported by the fields that Config does not allow.
 func (r *Runtime) Unsupported(pod *v1.Pod) error { return r.generator.Unsupported(pod) }
 
-// Rejected returns an error that lists the fields for which the pod must be rejected, or nil. The start of a pod with any
-// other unsupported field fails and can be retried.
-func (r *Runtime) Rejected(pod *v1.Pod) error { return r.generator.Rejected(pod) }
-
 // name returns the runtime's name, the scheme of container IDs. It is cached after the first successful call.
 func (r *Runtime) name(ctx context.Context) (string, error) {
 	r.mu.Lock()

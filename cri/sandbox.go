@@ -63,6 +63,9 @@ func (r *Runtime) startSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 	request := &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: r.generator.RuntimeHandler(pod)}
 	id, err = r.runSandbox(ctx, request)
 	if err == nil {
+		for _, warning := range criconfig.Unenforced(pod) {
+			r.warnPod(pod, eventStorageLimit, "%s", warning)
+		}
 		return id, nil
 	}
 	// The response may be lost, or an earlier call may have created the sandbox meanwhile.
@@ -107,11 +110,20 @@ func (r *Runtime) checkGroupsPolicy(ctx context.Context, pod *v1.Pod) error {
 		*security.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyMerge {
 		return nil
 	}
-	response, err := r.runtime.Status(ctx, &runtimeapi.StatusRequest{})
-	if err == nil && !response.GetFeatures().GetSupplementalGroupsPolicy() {
+	supported, err := r.SupportsGroupsPolicy(ctx)
+	if err == nil && !supported {
 		err = errors.New("spec.securityContext.supplementalGroupsPolicy: the runtime only supports Merge")
 	}
 	return err
+}
+
+// SupportsGroupsPolicy reports whether the runtime supports every supplementalGroupsPolicy.
+func (r *Runtime) SupportsGroupsPolicy(ctx context.Context) (bool, error) {
+	response, err := r.runtime.Status(ctx, &runtimeapi.StatusRequest{})
+	if err != nil {
+		return false, fmt.Errorf("cri: get runtime status: %w", err)
+	}
+	return response.GetFeatures().GetSupplementalGroupsPolicy(), nil
 }
 
 // findSandbox returns the ready sandbox of the attempt, or "".

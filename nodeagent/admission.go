@@ -1,30 +1,22 @@
 package nodeagent
 
 import (
+	"context"
 	"fmt"
+	"maps"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/heraldnode/herald/admission"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
 )
 
-// rejection is an admission error with the reason for the pod status.
-type rejection struct {
-	reason string
-	err    error
-}
-
-func (r *rejection) Error() string           { return r.err.Error() }
-func (r *rejection) Unwrap() error           { return r.err }
-func (r *rejection) RejectionReason() string { return r.reason }
-
-// Reasons of rejections. OutOfpods is the kubelet's.
+// Reasons of rejections that the kubelet does not have.
 const (
-	reasonTooMany     = "OutOfpods"
-	reasonUnsupported = "UnsupportedField"
-	reasonForbidden   = "ForbiddenSource"
-	reasonTooLarge    = "TooManyContainers"
+	reasonForbidden = "ForbiddenSource"
+	reasonTooLarge  = "TooManyContainers"
 )
 
 // maxContainers bounds the init and regular containers of a pod. An object has room for thousands, each with three probes
@@ -34,26 +26,69 @@ const maxContainers = 100
 // admit returns an error if the node does not run the pod.
 func (n *NodeAgent) admit(pod *v1.Pod) error {
 	if n.config.Runtime == RuntimeProcess && !n.config.AllowAPIPods && !podid.IsStatic(pod) {
-		return &rejection{reasonForbidden, fmt.Errorf("the %s runtime does not isolate pods, so it runs static pods only; "+
-			"--allow-api-pods allows pods of the API server", RuntimeProcess)}
-	}
-	if containers := len(pod.Spec.InitContainers) + len(pod.Spec.Containers); containers > maxContainers {
-		return &rejection{
-			reasonTooLarge, fmt.Errorf("pod has %d containers, at most %d are allowed", containers, maxContainers),
+		return &admission.Rejection{
+			Reason: reasonForbidden, Message: fmt.Sprintf("the %s runtime does not isolate pods, so it runs static pods only", RuntimeProcess),
+			Field: "spec.nodeName", Remedy: "use another node, or allow pods of the API server with --allow-api-pods",
 		}
 	}
-	if err := n.runtime.Rejected(pod); err != nil {
-		return &rejection{reasonUnsupported, err}
+	if containers := len(pod.Spec.InitContainers) + len(pod.Spec.Containers); containers > maxContainers {
+		return &admission.Rejection{
+			Reason: reasonTooLarge, Message: fmt.Sprintf("pod has %d containers", containers),
+			Field: "spec.containers", Remedy: fmt.Sprintf("use at most %d, including init containers", maxContainers),
+		}
 	}
-	if others := n.otherPods(podid.UID(pod.UID)); others >= n.config.MaxPods {
-		return &rejection{reasonTooMany, fmt.Errorf("node has %d pods, at most %d are allowed", others, n.config.MaxPods)}
+	node, others := n.admissionNode(pod), n.otherPods(podid.UID(pod.UID))
+	rejection := admission.Check(pod, node, others)
+	if rejection != nil && rejection.IsNodeAffinity() {
+		node.Object = n.currentNode(node.Object)
+		rejection = admission.Check(pod, node, others)
+	}
+	if rejection != nil {
+		return rejection
 	}
 	return nil
 }
 
-// otherPods counts the pods that occupy a place on the node, except the given one: admitted pods, and pods that have been
-// running since before a restart and are not admitted yet.
-func (n *NodeAgent) otherPods(uid podid.UID) int {
+// admissionNode returns what the admission of the pod depends on.
+func (n *NodeAgent) admissionNode(pod *v1.Pod) admission.Node {
+	node := admission.Node{
+		Object: n.Node.Object(), Allocatable: v1.ResourceList{}, AllowedUnsafeSysctls: n.config.AllowedUnsafeSysctls,
+		AppArmor: n.host.AppArmorEnabled(), SupplementalGroupsPolicy: true,
+	}
+	if node.Object != nil { // it may have extended resources
+		maps.Copy(node.Allocatable, node.Object.Status.Allocatable)
+	}
+	maps.Copy(node.Allocatable, n.Node.Allocatable())
+	if security := pod.Spec.SecurityContext; security != nil && security.SupplementalGroupsPolicy != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), admissionTimeout)
+		defer cancel()
+		supported, err := n.runtime.SupportsGroupsPolicy(ctx)
+		node.SupplementalGroupsPolicy = supported || err != nil // checked again before the sandbox is started
+	}
+	return node
+}
+
+// admissionTimeout bounds each request that an admission waits for.
+const admissionTimeout = 2 * time.Second
+
+// currentNode returns the API server's Node, whose labels may have changed since the last report (ADM-11).
+func (n *NodeAgent) currentNode(known *v1.Node) *v1.Node {
+	if n.objectClient == nil {
+		return known
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), admissionTimeout)
+	defer cancel()
+	current, err := n.objectClient.GetNode(ctx, n.config.NodeName)
+	if err != nil {
+		n.config.Logger.Warn("Failed to get node for admission, using the last known", "node", n.config.NodeName, "err", err)
+		return known
+	}
+	return current
+}
+
+// otherPods returns the pods that occupy a place on the node, except the given one: admitted pods, and pods that have been
+// running since before a restart and are not admitted yet. A pod that no source has is empty.
+func (n *NodeAgent) otherPods(uid podid.UID) []*v1.Pod {
 	placed := map[podid.UID]bool{}
 	listed, _ := n.Agent.PLEG.Pods()
 	for _, pod := range listed {
@@ -66,11 +101,17 @@ func (n *NodeAgent) otherPods(uid podid.UID) int {
 		placed[state.UID] = state.Stage < plan.Terminated && (state.Admitted || placed[state.UID])
 	}
 	placed[uid] = false
-	others := 0
-	for _, has := range placed {
-		if has {
-			others++
+	var others []*v1.Pod
+	for other, has := range placed {
+		if !has {
+			continue
 		}
+		pod, found := n.Agent.Pods.GetPodByUID(other)
+		if !found {
+			pod = &v1.Pod{}
+		}
+		pod, _ = n.Agent.Allocations.AllocatedPod(pod)
+		others = append(others, pod)
 	}
 	return others
 }

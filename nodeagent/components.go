@@ -106,12 +106,12 @@ func (n *NodeAgent) newNode() error {
 		DataDir: n.config.RootDir, LogDir: n.config.PodLogsDir, Version: n.config.Version,
 		Addresses: n.config.NodeIPs, Hostname: n.config.NodeName, // one name for the node, as with the kubelet's --hostname-override
 	}
-	host, err := machine.New(machineConfig)
-	if err != nil {
+	var err error
+	if n.host, err = machine.New(machineConfig); err != nil {
 		return err
 	}
 	config := node.Config{
-		NodeName: n.config.NodeName, MachineInfo: host.Info, MaxPods: int64(n.config.MaxPods),
+		NodeName: n.config.NodeName, MachineInfo: n.host.Info, MaxPods: int64(n.config.MaxPods),
 		Labels: n.config.NodeLabels, Taints: n.config.RegisterWithTaints, NoRegistration: n.config.NoRegistration,
 		ProviderID: n.config.ProviderID, Reserved: n.config.Reserved, UpdateFrequency: n.config.NodeStatusUpdateFrequency,
 		ReportFrequency: n.config.NodeStatusReportFrequency, LeaseDuration: n.config.NodeLeaseDuration,

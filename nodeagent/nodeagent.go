@@ -15,6 +15,7 @@ import (
 	"github.com/heraldnode/herald/event/broadcaster"
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/node"
+	"github.com/heraldnode/herald/node/machine"
 	"github.com/heraldnode/herald/process"
 	"github.com/heraldnode/herald/provision"
 )
@@ -33,6 +34,7 @@ type NodeAgent struct {
 	// and watchClient watches it. They are nil without a cluster.
 	statusClient, mirrorClient, objectClient, watchClient *kubeapi.Client
 
+	host    *machine.Machine
 	state   *checkpoint.Dir
 	server  *process.Server // nil with a container runtime
 	runtime *cri.Runtime

@@ -299,7 +299,7 @@ func TestNodeAgent_Rejections(t *testing.T) {
 		})
 		eventually(t, "rejection that names the unsupported field", func() bool {
 			for _, p := range n.Agent.LocalPods() {
-				if p.Status.Reason == "UnsupportedField" && strings.Contains(p.Status.Message, "spec.securityContext.sysctls[0]") {
+				if p.Status.Reason == "SysctlForbidden" && strings.Contains(p.Status.Message, "spec.securityContext.sysctls[0]") {
 					return true
 				}
 			}
@@ -344,6 +344,15 @@ func TestNodeAgent_UnsupportedFieldsWait(t *testing.T) {
 					}
 					return false
 				})
+				messages := map[string]bool{}
+				for _, event := range server.Events() {
+					if event.Reason == test.reason {
+						messages[event.Message] = true
+					}
+				}
+				if len(messages) != 1 {
+					t.Errorf("got %d messages for one failure: %v", len(messages), messages)
+				}
 				if phase := server.Pod(podid.FullName{Namespace: "shop", Name: "web"}).Status.Phase; phase != v1.PodPending {
 					t.Errorf("phase: got %s, want Pending", phase)
 				}

@@ -24,7 +24,8 @@ import (
 // cause is plan.ErrInterrupted, a start may first complete the step that it has begun.
 type Runtime interface {
 	// StartSandbox creates the environment for the pod's containers and returns its ID. It is idempotent for one attempt:
-	// called again after a lost response, it returns the same sandbox.
+	// called again after a lost response, it returns the same sandbox. Like StartContainer, it records the event of a
+	// failure itself, because it knows the cause.
 	StartSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (string, error)
 	// StartContainer pulls the image as its policy requires, creates and starts the container, and runs its postStart hook.
 	StartContainer(ctx context.Context, pod *v1.Pod, sandboxID string, start plan.Start) error

@@ -202,7 +202,6 @@ func (w *Workers) executeActions(ctx context.Context, iter *iteration, snap *sna
 	}
 	sandboxID, err := w.ensureSandbox(ctx, iter, snap.runtimePod, actions.Sandbox)
 	if err != nil {
-		w.recordWarning(ctx, iter, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
 		return w.retry(iter, err)
 	}
 	failedStops, err := w.stopContainers(ctx, iter, snap.runtimePod, actions.Stop)

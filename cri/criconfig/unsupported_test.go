@@ -1,7 +1,6 @@
 package criconfig_test
 
 import (
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,7 +19,7 @@ var fieldSupport = map[reflect.Type]map[string][]string{
 		"honoured": {
 			"volumes", "initContainers", "containers", "ephemeralContainers", "terminationGracePeriodSeconds", "dnsPolicy",
 			"hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "securityContext", "imagePullSecrets", "hostname",
-			"subdomain", "hostAliases", "priority", "dnsConfig", "overhead", "setHostnameAsFQDN", "hostnameOverride",
+			"subdomain", "hostAliases", "priority", "dnsConfig", "overhead", "setHostnameAsFQDN", "hostnameOverride", "resources",
 		},
 		"elsewhere": {
 			"restartPolicy", "activeDeadlineSeconds", "enableServiceLinks", "readinessGates", "serviceAccountName", "serviceAccount",
@@ -30,7 +29,7 @@ var fieldSupport = map[reflect.Type]map[string][]string{
 			"nodeSelector", "nodeName", "affinity", "schedulerName", "tolerations", "priorityClassName", "preemptionPolicy",
 			"topologySpreadConstraints", "schedulingGates", "schedulingGroup",
 		},
-		"rejected": {"runtimeClassName", "os", "hostUsers", "resourceClaims", "resources"},
+		"rejected": {"runtimeClassName", "os", "hostUsers", "resourceClaims"},
 	},
 	reflect.TypeFor[v1.Container](): {
 		"honoured": {
@@ -48,14 +47,15 @@ var fieldSupport = map[reflect.Type]map[string][]string{
 			"seccompProfile", "appArmorProfile",
 		},
 		"elsewhere": {"fsGroupChangePolicy", "seLinuxChangePolicy"}, // about volumes
-		"rejected":  {"windowsOptions", "sysctls"},
+		"rejected":  {"sysctls"},
+		"harmless":  {"windowsOptions"},
 	},
 	reflect.TypeFor[v1.SecurityContext](): {
 		"honoured": {
 			"capabilities", "privileged", "seLinuxOptions", "runAsUser", "runAsGroup", "runAsNonRoot", "readOnlyRootFilesystem",
 			"allowPrivilegeEscalation", "procMount", "seccompProfile", "appArmorProfile",
 		},
-		"rejected": {"windowsOptions"},
+		"harmless": {"windowsOptions"},
 	},
 	reflect.TypeFor[v1.VolumeSource](): {
 		"elsewhere": {"hostPath", "emptyDir", "secret", "configMap", "downwardAPI", "projected"},
@@ -68,7 +68,7 @@ var fieldSupport = map[reflect.Type]map[string][]string{
 	reflect.TypeFor[v1.VolumeMount](): {
 		"honoured": {"name", "readOnly", "recursiveReadOnly", "mountPath", "subPath", "mountPropagation", "subPathExpr"},
 	},
-	reflect.TypeFor[v1.ResourceRequirements](): {"honoured": {"requests"}, "rejected": {"limits", "claims"}},
+	reflect.TypeFor[v1.ResourceRequirements](): {"honoured": {"requests", "limits"}, "rejected": {"claims"}},
 	reflect.TypeFor[v1.Lifecycle]():            {"honoured": {"postStart", "preStop", "stopSignal"}},
 	reflect.TypeFor[v1.LifecycleHandler]():     {"honoured": {"exec", "httpGet", "sleep"}, "rejected": {"tcpSocket"}},
 	reflect.TypeFor[v1.EphemeralContainer]():   {"honoured": {"", "targetContainerName"}},
@@ -99,22 +99,12 @@ func TestUnsupported_EveryFieldClassified(t *testing.T) {
 
 // rejectedPods has a pod for each rejected field, by the path that the error must name.
 var rejectedPods = map[string]func(*v1.Pod){
-	"spec.os.name":        func(pod *v1.Pod) { pod.Spec.OS = &v1.PodOS{Name: v1.Windows} },
-	"spec.hostUsers":      func(pod *v1.Pod) { pod.Spec.HostUsers = new(false) },
-	"spec.resourceClaims": func(pod *v1.Pod) { pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu"}} },
-	"spec.resources":      func(pod *v1.Pod) { pod.Spec.Resources = &v1.ResourceRequirements{} },
-	"spec.securityContext.windowsOptions": func(pod *v1.Pod) {
-		pod.Spec.SecurityContext = &v1.PodSecurityContext{WindowsOptions: &v1.WindowsSecurityContextOptions{}}
-	},
-	"spec.containers[0].securityContext.windowsOptions": func(pod *v1.Pod) {
-		pod.Spec.Containers[0].SecurityContext = &v1.SecurityContext{WindowsOptions: &v1.WindowsSecurityContextOptions{}}
-	},
+	"spec.os.name":                     func(pod *v1.Pod) { pod.Spec.OS = &v1.PodOS{Name: v1.Windows} },
+	"spec.hostUsers":                   func(pod *v1.Pod) { pod.Spec.HostUsers = new(false) },
+	"spec.resourceClaims":              func(pod *v1.Pod) { pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu"}} },
 	"spec.containers[0].volumeDevices": func(pod *v1.Pod) { pod.Spec.Containers[0].VolumeDevices = []v1.VolumeDevice{{Name: "disk"}} },
 	"spec.containers[0].resources.claims": func(pod *v1.Pod) {
 		pod.Spec.Containers[0].Resources.Claims = []v1.ResourceClaim{{Name: "gpu"}}
-	},
-	"spec.containers[0].resources.limits[hugepages-2Mi]": func(pod *v1.Pod) {
-		pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}
 	},
 	"spec.initContainers[0].lifecycle.preStop.tcpSocket": func(pod *v1.Pod) {
 		pod.Spec.InitContainers = []v1.Container{{Lifecycle: &v1.Lifecycle{PreStop: &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{}}}}}
@@ -140,58 +130,39 @@ func TestUnsupported_NamesField(t *testing.T) {
 	}
 }
 
-// What the kubelet rejects at admission is rejected; with anything else the pod waits.
-func TestUnsupported_RejectedOrWaiting(t *testing.T) {
-	rejected := []string{
-		"spec.os.name",                        // PodOSNotSupported
-		"spec.securityContext.windowsOptions", // never on linux
-		"spec.containers[0].securityContext.windowsOptions",
-		"spec.containers[0].resources.limits[hugepages-2Mi]", // OutOfhugepages-2Mi
-		"spec.securityContext.sysctls[0]",                    // SysctlForbidden
-	}
-	waiting := []string{
-		"spec.hostUsers",                            // FailedCreatePodSandBox
-		"spec.resourceClaims",                       // FailedPrepareDynamicResources
-		"spec.resources",                            // honoured by the kubelet
-		"spec.runtimeClassName",                     // FailedCreatePodSandBox
-		"spec.volumes[0].emptyDir.medium",           // FailedMount
-		"spec.volumes[0].persistentVolumeClaim",     // FailedMount
-		"spec.containers[0].volumeDevices",          // FailedMapVolume
-		"spec.ephemeralContainers[0].volumeDevices", // FailedMapVolume
-		"spec.containers[0].resources.claims",
-		"spec.containers[0].resources.limits[example.com/gpu]", // the scheduler's business
-		"spec.initContainers[0].lifecycle.preStop.tcpSocket",   // FailedPreStopHook
-	}
-	pods := maps.Clone(rejectedPods)
-	pods["spec.securityContext.sysctls[0]"] = func(pod *v1.Pod) {
-		pod.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "kernel.panic"}}}
-	}
-	pods["spec.runtimeClassName"] = func(pod *v1.Pod) { pod.Spec.RuntimeClassName = new("fast") }
-	pods["spec.volumes[0].persistentVolumeClaim"] = func(pod *v1.Pod) {
-		pod.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}}
-	}
-	pods["spec.containers[0].resources.limits[example.com/gpu]"] = func(pod *v1.Pod) {
-		pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{"example.com/gpu": resource.MustParse("1")}
-	}
-	listed := slices.Concat(rejected, waiting)
-	if got, want := slices.Sorted(maps.Keys(pods)), slices.Sorted(slices.Values(listed)); !slices.Equal(got, want) {
-		t.Errorf("got pods for %v, listed are %v", got, want)
-	}
-	for path, mutate := range pods {
-		err := newGenerator().Rejected(newPod(mutate))
-		if got, want := err != nil, slices.Contains(rejected, path); got != want {
-			t.Errorf("%s: got rejection %v, want %v", path, err, want)
-		}
-		if err := newGenerator().Unsupported(newPod(mutate)); err == nil || !strings.Contains(err.Error(), path+": ") {
-			t.Errorf("%s: got error %v", path, err)
+// Fields that are honoured, or that mean nothing on Linux.
+func TestUnsupported_Accepted(t *testing.T) {
+	for name, mutate := range map[string]func(*v1.Pod){
+		"limits": func(pod *v1.Pod) {
+			pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{
+				v1.ResourceEphemeralStorage: resource.MustParse("1Gi"), "hugepages-2Mi": resource.MustParse("4Mi"),
+				"example.com/licence": resource.MustParse("1"),
+			}
+		},
+		"pod-level resources": func(pod *v1.Pod) { pod.Spec.Resources = &v1.ResourceRequirements{} },
+		"windowsOptions": func(pod *v1.Pod) {
+			pod.Spec.SecurityContext = &v1.PodSecurityContext{WindowsOptions: &v1.WindowsSecurityContextOptions{}}
+			pod.Spec.Containers[0].SecurityContext = &v1.SecurityContext{WindowsOptions: &v1.WindowsSecurityContextOptions{}}
+		},
+	} {
+		if err := newGenerator().Unsupported(newPod(mutate)); err != nil {
+			t.Errorf("%s: got error %v", name, err)
 		}
 	}
-	accepted := newPod(func(pod *v1.Pod) {
-		storage := v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Gi")}
-		pod.Spec.Containers[0].Resources = v1.ResourceRequirements{Limits: storage, Requests: storage}
+}
+
+func TestUnenforced(t *testing.T) {
+	pod := newPod(func(pod *v1.Pod) {
+		pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{
+			v1.ResourceEphemeralStorage: resource.MustParse("1Gi"), v1.ResourceMemory: resource.MustParse("1Gi"),
+		}
 	})
-	if err := newGenerator().Unsupported(accepted); err != nil {
-		t.Errorf("ephemeral-storage: got error %v", err)
+	want := []string{"spec.containers[0].resources.limits[ephemeral-storage]: 1Gi is not enforced; the container may fill the disk"}
+	if got := criconfig.Unenforced(pod); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := criconfig.Unenforced(newPod()); got != nil {
+		t.Errorf("plain pod: got %q", got)
 	}
 }
 
@@ -253,10 +224,10 @@ func TestUnsupported_HostNamespaceSysctls(t *testing.T) {
 		want                 string
 	}{
 		"own namespaces":        {"net.core.somaxconn", false, false, ""},
-		"host network":          {"net.core.somaxconn", true, false, "net.core.somaxconn not allowed with host Net enabled"},
+		"host network":          {"net.core.somaxconn", true, false, `"net.core.somaxconn" not allowed with host Net enabled`},
 		"host network, slashes": {"net/ipv4/conf/eth0.1/forwarding", true, false, "not allowed with host Net enabled"},
 		"safe, host network":    {"net.ipv4.tcp_syncookies", true, false, "not allowed with host Net enabled"},
-		"host IPC":              {"kernel.shm_rmid_forced", false, true, "kernel.shm_rmid_forced not allowed with host IPC enabled"},
+		"host IPC":              {"kernel.shm_rmid_forced", false, true, `"kernel.shm_rmid_forced" not allowed with host IPC enabled`},
 		"message queues":        {"fs.mqueue.msg_max", false, true, "not allowed with host IPC enabled"},
 		"other host namespace":  {"kernel.msgmax", true, false, ""},
 	} {

@@ -56,6 +56,10 @@ var Layout = []Package{
 		Purpose: "computes v1.PodStatus from spec, runtime state, probe results and the previous status",
 	},
 	{
+		Path: "admission", Layer: Decisions, MayImport: []string{"internal/restart"},
+		Purpose: "decides whether a node runs a pod: resources, ports, labels, taints, sysctls, AppArmor",
+	},
+	{
 		Path: "cgroup", Layer: Decisions, MayImport: []string{"derive"},
 		Purpose: "names and values of the cgroups of pods, QoS classes and all pods",
 	},
@@ -142,7 +146,7 @@ var Layout = []Package{
 	},
 	{
 		Path: "cri/criconfig", Layer: Decisions, Modules: []string{"k8s.io/cri-api"},
-		MayImport: []string{"cgroup", "derive", "plan", "provision/resolve", "internal/restart"},
+		MayImport: []string{"admission", "cgroup", "derive", "plan", "provision/resolve", "internal/restart"},
 		Purpose:   "translates a pod spec into CRI sandbox and container configurations",
 	},
 	{

@@ -74,6 +74,7 @@ func (m *Machine) Info() (report.MachineInfo, error) {
 	info.Addresses, errs[3] = m.addresses()
 	info.Logs = m.logs()
 	info.PIDs = m.pids()
+	info.HugePages = m.hugePages()
 	if err := errors.Join(errs[:]...); err != nil {
 		return report.MachineInfo{}, fmt.Errorf("read machine information: %w", err)
 	}
@@ -132,6 +133,26 @@ func (m *Machine) readInt(name string) int64 {
 		return 0
 	}
 	return value
+}
+
+// hugePages returns the bytes in huge pages by page size. Each size has a directory such as hugepages-2048kB.
+func (m *Machine) hugePages() map[int64]int64 {
+	const dir = "sys/kernel/mm/hugepages"
+	entries, _ := os.ReadDir(m.path(dir)) // a kernel without huge pages has no directory
+	pages := map[int64]int64{}
+	for _, entry := range entries {
+		var kilobytes int64
+		if _, err := fmt.Sscanf(entry.Name(), "hugepages-%dkB", &kilobytes); err == nil {
+			pages[kilobytes<<10] = m.readInt(filepath.Join(dir, entry.Name(), "nr_hugepages")) * kilobytes << 10
+		}
+	}
+	return pages
+}
+
+// AppArmorEnabled reports whether the kernel enforces AppArmor profiles.
+func (m *Machine) AppArmorEnabled() bool {
+	_, err := os.Stat(m.path("sys/kernel/security/apparmor"))
+	return err == nil && strings.HasPrefix(m.readFirst("sys/module/apparmor/parameters/enabled"), "Y")
 }
 
 func (m *Machine) path(name string) string { return filepath.Join(m.config.Root, name) }

@@ -24,6 +24,8 @@ type MachineInfo struct {
 	CPUs   int64
 	// Memory and Storage are in bytes, PIDs in processes and threads.
 	Memory, Storage, Inodes, PIDs Amount
+	// HugePages are the bytes in preallocated huge pages, by page size.
+	HugePages map[int64]int64
 	// Logs is the file system of container logs. It is zero if it is not known.
 	Logs FileSystem
 	// Images are the file systems of images and of the containers' own layers.
@@ -179,13 +181,18 @@ func capacity(machine MachineInfo, maxPods int64) v1.ResourceList {
 		v1.ResourceMemory: *resource.NewQuantity(machine.Memory.Total, resource.BinarySI),
 		v1.ResourcePods:   *resource.NewQuantity(maxPods, resource.DecimalSI),
 	}
+	for size, total := range machine.HugePages {
+		name := v1.ResourceHugePagesPrefix + resource.NewQuantity(size, resource.BinarySI).String()
+		list[v1.ResourceName(name)] = *resource.NewQuantity(total, resource.BinarySI)
+	}
 	if machine.Storage.Total > 0 {
 		list[v1.ResourceEphemeralStorage] = *resource.NewQuantity(machine.Storage.Total, resource.BinarySI)
 	}
 	return list
 }
 
-// allocatable returns the capacity without what is reserved and without what is left when a pressure begins.
+// allocatable returns the capacity without what is reserved and without what is left when a pressure begins. Memory in huge
+// pages cannot be used otherwise.
 func allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
 	list := v1.ResourceList{}
 	for name, total := range capacity {
@@ -193,7 +200,7 @@ func allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
 		left.Sub(reserved[name])
 		switch name {
 		case v1.ResourceMemory:
-			left.Sub(*resource.NewQuantity(memoryThreshold, resource.BinarySI))
+			left.Sub(*resource.NewQuantity(memoryThreshold+hugePages(capacity), resource.BinarySI))
 		case v1.ResourceEphemeralStorage:
 			left.Sub(*resource.NewQuantity(total.Value()/100*storageThresholdPercent, resource.BinarySI))
 		}
@@ -203,6 +210,16 @@ func allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
 		list[name] = left
 	}
 	return list
+}
+
+// hugePages returns the memory in huge pages of all sizes.
+func hugePages(list v1.ResourceList) (total int64) {
+	for name, quantity := range list {
+		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+			total += quantity.Value()
+		}
+	}
+	return total
 }
 
 // ResetExtendedResources sets the extended resources of the previous status to zero in the desired status, unless it has them.

@@ -1,0 +1,132 @@
+package admission
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Reasons of rejections, the kubelet's. OutOf is followed by the name of the resource.
+const (
+	reasonSysctlForbidden = "SysctlForbidden"
+	reasonOSLabel         = "PodOSSelectorNodeLabelDoesNotMatch"
+	reasonOS              = "PodOSNotSupported"
+	reasonGroupsPolicy    = "SupplementalGroupsPolicyNotSupported"
+	reasonAppArmor        = "AppArmor"
+	reasonOutOf           = "OutOf"
+	reasonNodeAffinity    = "NodeAffinity"
+	reasonNodeName        = "NodeName"
+	reasonNodePorts       = "NodePorts"
+	reasonTaintToleration = "TaintToleration"
+)
+
+// Rejection is why the node does not run a pod.
+type Rejection struct {
+	Reason string
+	// Message is the kubelet's.
+	Message string
+	// Field is the path of the field that caused the rejection, and Remedy what to do about it.
+	Field, Remedy string
+}
+
+// Error returns the kubelet's message, followed by field and remedy.
+func (r *Rejection) Error() string { return fmt.Sprintf("%s; %s: %s", r.Message, r.Field, r.Remedy) }
+
+// RejectionReason returns the reason for the pod's status and event.
+func (r *Rejection) RejectionReason() string { return r.Reason }
+
+// IsNodeAffinity reports whether the labels of the node caused the rejection. They may have changed recently (ADM-11).
+func (r *Rejection) IsNodeAffinity() bool { return r.Reason == reasonNodeAffinity }
+
+// Node is what the decision depends on, apart from the pods.
+type Node struct {
+	// Object is the latest known Node. Without one, labels and taints are not checked.
+	Object *v1.Node
+	// Allocatable are the resources that the node offers to pods together.
+	Allocatable v1.ResourceList
+	// AllowedUnsafeSysctls lists sysctls beyond the safe ones that pods may set; a trailing * matches any suffix.
+	AllowedUnsafeSysctls []string
+	// SupplementalGroupsPolicy reports whether the runtime supports the policy Strict.
+	SupplementalGroupsPolicy bool
+	// AppArmor reports whether AppArmor is enabled.
+	AppArmor bool
+}
+
+// Check returns why the node does not run the pod beside the others, or nil. The order is the kubelet's: the first reason is
+// returned (ADM-2, ADM-16).
+func Check(pod *v1.Pod, node Node, others []*v1.Pod) *Rejection {
+	if rejection := CheckSpec(pod, node.AllowedUnsafeSysctls); rejection != nil {
+		return rejection
+	}
+	if security := pod.Spec.SecurityContext; security != nil && security.SupplementalGroupsPolicy != nil &&
+		*security.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict && !node.SupplementalGroupsPolicy {
+		return &Rejection{
+			Reason: reasonGroupsPolicy, Message: "SupplementalGroupsPolicy=Strict is not supported in this node",
+			Field: "spec.securityContext.supplementalGroupsPolicy", Remedy: "use Merge, or a newer container runtime",
+		}
+	}
+	for _, check := range []func(*v1.Pod, Node, []*v1.Pod) *Rejection{
+		checkResources, checkAffinity, checkName, checkPorts, checkTaints,
+	} {
+		if rejection := check(pod, node, others); rejection != nil {
+			return rejection
+		}
+	}
+	return checkAppArmor(pod, node)
+}
+
+// CheckSpec returns why no Linux node that allows these sysctls runs the pod, or nil.
+func CheckSpec(pod *v1.Pod, allowedUnsafeSysctls []string) *Rejection {
+	if rejection := checkSysctls(pod, allowedUnsafeSysctls); rejection != nil {
+		return rejection
+	}
+	if os, found := pod.Labels[v1.LabelOSStable]; found && os != string(v1.Linux) { // ADM-17
+		return &Rejection{
+			Reason: reasonOSLabel, Message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+			Field: "metadata.labels[kubernetes.io/os]", Remedy: "use linux or remove the label",
+		}
+	}
+	if os := pod.Spec.OS; os != nil && os.Name != v1.Linux {
+		return &Rejection{
+			Reason: reasonOS, Message: "Failed to admit pod as the OS field doesn't match node OS",
+			Field: "spec.os.name", Remedy: "use linux or another node",
+		}
+	}
+	return nil
+}
+
+// checkAppArmor rejects a pod with a profile that nothing would enforce (ADM-21). A pod that has been started before keeps
+// running.
+func checkAppArmor(pod *v1.Pod, node Node) *Rejection {
+	if node.AppArmor || pod.Status.Phase != "" && pod.Status.Phase != v1.PodPending {
+		return nil
+	}
+	at := appArmorField(pod)
+	if at == nil {
+		return nil
+	}
+	return &Rejection{
+		Reason: reasonAppArmor, Message: "Cannot enforce AppArmor: AppArmor is not enabled on the host",
+		Field: at.String(), Remedy: "use Unconfined, or a node with AppArmor",
+	}
+}
+
+// appArmorField returns the first profile that confines a container, or nil.
+func appArmorField(pod *v1.Pod) *field.Path {
+	confines := func(profile *v1.AppArmorProfile) bool {
+		return profile != nil && profile.Type != v1.AppArmorProfileTypeUnconfined
+	}
+	spec := field.NewPath("spec")
+	if security := pod.Spec.SecurityContext; security != nil && confines(security.AppArmorProfile) {
+		return spec.Child("securityContext", "appArmorProfile")
+	}
+	for name, containers := range map[string][]v1.Container{"initContainers": pod.Spec.InitContainers, "containers": pod.Spec.Containers} {
+		for i := range containers {
+			if security := containers[i].SecurityContext; security != nil && confines(security.AppArmorProfile) {
+				return spec.Child(name).Index(i).Child("securityContext", "appArmorProfile")
+			}
+		}
+	}
+	return nil
+}
