@@ -3,6 +3,7 @@ package agents
 import (
 	_ "embed"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"text/template"
+
+	"golang.org/x/sys/unix"
 )
 
 // settings is the data of the configuration templates.
@@ -61,11 +64,26 @@ func kubeletCommand(binary string, s *settings) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := shareMounts(s.Dir + "/root"); err != nil {
+		return nil, fmt.Errorf("share the mounts of volumes with containerd: %w", err)
+	}
 	return []string{
-		"unshare", "--mount", "/bin/sh", "-c", mountNamespaceScript, "mount-namespace", s.Dir,
+		"unshare", "--mount", "--propagation", "unchanged", "/bin/sh", "-c", mountNamespaceScript, "mount-namespace", s.Dir,
 		binary, "--config", file, "--kubeconfig", s.Kubeconfig, "--hostname-override", s.NodeName, "--root-dir", s.Dir + "/root",
 		"--cert-dir", s.Dir + "/certificates", "--containerd", strings.TrimPrefix(s.Endpoint, "unix://"),
 	}, createCgroup(s.CgroupRoot) // which must exist when the kubelet starts
+}
+
+// shareMounts creates a directory whose mounts in the agent's mount namespace appear in this one too, where containerd needs
+// them. They are removed with containerd's directory.
+func shareMounts(dir string) error {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	return unix.Mount("", dir, "", unix.MS_SHARED, "")
 }
 
 // write renders a configuration and returns its path.

@@ -1,6 +1,6 @@
 # Runs "$2"... in a mount namespace where the kubelet can write to the paths that it cannot be configured to avoid,
 # without changing the machine: /var becomes an overlay, and the kernel settings that it sets become private copies.
-# All writes go to the directory $1.
+# All writes go to the directory $1. Mounts are private to the namespace, except those below $1/root.
 set -e
 dir=$1
 shift

@@ -62,6 +62,30 @@ var intendedDifferences = []intendedDifference{
 		replacement: "no directory",
 	},
 	{
+		description: "Herald names the field and the remedy of a rejection",
+		herald:      regexp.MustCompile(`(^(?:event: Warning [\w-]+|status\.message|.*Pod was rejected): .*); (?:spec|metadata)\.[^:]+: .*`),
+		replacement: "$1",
+	},
+	{
+		description: "Herald does not support volumes that need a driver, whether or not there is one",
+		kubelet: regexp.MustCompile(`Unable to attach or mount volumes: .* persistentvolumeclaims "absent" not found|` +
+			`MountVolume.SetUp failed for volume "data" : kubernetes.io/csi: .* not found in the list of registered CSI drivers`),
+		herald: regexp.MustCompile(
+			`MountVolume.SetUp failed for volume "data" : (persistentVolumeClaim|csi): volumes that need a driver are not supported; use .*`),
+		replacement: "no driver",
+	},
+	{
+		description: "Herald names the field that the runtime cannot honour",
+		kubelet: regexp.MustCompile("rpc error: code = Unknown desc = failed to get sandbox runtime: no runtime for \"absent\" is configured|" +
+			"can't set `spec.hostUsers: false`, runtime does not support user namespaces"),
+		herald:      regexp.MustCompile(`spec\.(runtimeClassName|hostUsers): Forbidden: .*`),
+		replacement: "not supported",
+	},
+	{
+		description: "Herald reports limits that it does not enforce",
+		herald:      regexp.MustCompile(`^event: Warning StorageLimitNotEnforced: .*`),
+	},
+	{
 		description: "Herald reads registry secrets when it pulls, not before",
 		kubelet:     regexp.MustCompile(`^event: Warning FailedToRetrieveImagePullSecret: .*`),
 	},

@@ -28,6 +28,8 @@ type scenario struct {
 	slow bool
 	// static runs the pod from a manifest.
 	static bool
+	// after names the scenario whose pod must be ready before this one is created.
+	after string
 	// actWhen says when act runs.
 	actWhen condition
 	act     action
@@ -75,6 +77,11 @@ func (sc *scenario) run(ctx context.Context, name string, n *testNode) error {
 	p, err := sc.pod(name, n)
 	if err != nil {
 		return err
+	}
+	if sc.after != "" {
+		if _, err := n.waitFor(ctx, sc.after, ready); err != nil {
+			return err
+		}
 	}
 	if err := sc.createPod(ctx, p, n); err != nil {
 		return err

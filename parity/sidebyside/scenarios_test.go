@@ -1,6 +1,7 @@
 package sidebyside_test
 
 import (
+	"maps"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,8 +15,19 @@ const delayedProbe = `{exec: {command: [/testpod, exit, "0"]}, timeoutSeconds: 1
 // longMessage exceeds the limits of termination messages and of logs used in their place.
 var longMessage = strings.Repeat("0123456789", 1000)
 
-// scenarios are what users do with pods.
-var scenarios = map[string]scenario{
+// scenarios are all pods.
+var scenarios = mergeScenarios(podScenarios, nodeScenarios)
+
+func mergeScenarios(groups ...map[string]scenario) map[string]scenario {
+	merged := map[string]scenario{}
+	for _, group := range groups {
+		maps.Copy(merged, group)
+	}
+	return merged
+}
+
+// podScenarios are what users do with pods.
+var podScenarios = map[string]scenario{
 	"plain": {settled: ready, spec: `
 containers: [{name: main, args: [pause]}]`},
 

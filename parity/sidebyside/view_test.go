@@ -124,6 +124,7 @@ var volatilePatterns = []struct {
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UID"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "ID"},
 	{regexp.MustCompile(`\b[0-9a-f]{32}\b`), "UID"},
+	{regexp.MustCompile(`, used: \d+,`), ", used: AMOUNT,"}, // by the pods that are on the node at this time
 	{regexp.MustCompile(`\b10\.231\.\d+\.\d+\b`), "POD-IP"},
 }
 

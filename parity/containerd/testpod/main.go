@@ -4,12 +4,15 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -19,8 +22,10 @@ const usage = `usage: testpod COMMAND
 
   pause                                    wait for SIGTERM
   sleep DURATION [--ignore-term]           wait, or until SIGTERM
-  exit CODE [--after D] [--message TEXT] [--print TEXT]
+  exit CODE [--after D] [--message TEXT] [--print TEXT] [--print-file FILE]
                                            exit with CODE; write TEXT to /dev/termination-log or standard output
+  await FILE                               ignore SIGTERM and wait until FILE exists
+  exhaust MEBIBYTES                        fill memory in a child process; exit with 3 if the child is killed
   work FILE NAME [--exit CODE] [--after D] [--on-term D] [--ignore-term]
                                            append "NAME started" and "NAME ended" to FILE; exit after D, or D after SIGTERM
   note FILE TEXT                           append TEXT to FILE
@@ -42,15 +47,18 @@ func main() {
 // run returns the exit code: 2 for an invalid command line, 1 for other errors.
 func run(args []string) (int, error) {
 	commands := map[string]func(args []string) (int, error){
-		"pause": pause,
-		"sleep": sleep,
-		"exit":  exit,
-		"serve": serve,
-		"cat":   cat,
-		"env":   env,
-		"work":  work,
-		"note":  note,
-		"flip":  flip,
+		"pause":   pause,
+		"sleep":   sleep,
+		"exit":    exit,
+		"await":   await,
+		"exhaust": exhaust,
+		"fill":    fill,
+		"serve":   serve,
+		"cat":     cat,
+		"env":     env,
+		"work":    work,
+		"note":    note,
+		"flip":    flip,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
 		return 2, fmt.Errorf("unknown command\n%s", usage)
@@ -107,6 +115,7 @@ func exit(args []string) (int, error) {
 	after := flags.Duration("after", 0, "run time before the exit")
 	message := flags.String("message", "", "text to write to /dev/termination-log")
 	output := flags.String("print", "", "text to print")
+	outputFile := flags.String("print-file", "", "file to print")
 	if err := flags.Parse(args[1:]); err != nil {
 		return 2, err
 	}
@@ -114,12 +123,59 @@ func exit(args []string) (int, error) {
 	if *output != "" {
 		fmt.Println(*output)
 	}
+	if *outputFile != "" {
+		if code, err := cat([]string{*outputFile}); err != nil {
+			return code, err
+		}
+	}
 	if *message != "" {
 		if err := os.WriteFile("/dev/termination-log", []byte(*message), 0o644); err != nil {
 			return 1, err
 		}
 	}
 	return code, nil
+}
+
+func await(args []string) (int, error) {
+	if len(args) != 1 {
+		return 2, fmt.Errorf("await takes one file")
+	}
+	signal.Ignore(syscall.SIGTERM)
+	fmt.Println("waiting")
+	for {
+		if _, err := os.Stat(args[0]); err == nil {
+			return 0, nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// exhaust lets the kernel kill a child for its memory while the first process of the container survives.
+func exhaust(args []string) (int, error) {
+	child := exec.Command("/proc/self/exe", "fill", first(args))
+	child.Stdout, child.Stderr = os.Stdout, os.Stderr
+	var killed *exec.ExitError
+	if err := child.Run(); errors.As(err, &killed) && !killed.Exited() {
+		return 3, nil
+	} else if err != nil {
+		return 1, err
+	}
+	return 0, nil
+}
+
+// fill allocates and writes memory, one mebibyte after the other.
+func fill(args []string) (int, error) {
+	size, err := strconv.Atoi(first(args))
+	if err != nil {
+		return 2, fmt.Errorf("parse number of mebibytes: %w", err)
+	}
+	blocks := make([][]byte, size)
+	for i := range blocks {
+		blocks[i] = bytes.Repeat([]byte{1}, 1<<20)
+	}
+	fmt.Printf("filled %d MiB\n", len(blocks))
+	runtime.KeepAlive(blocks)
+	return 0, nil
 }
 
 func first(args []string) string {
