@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/event"
+	"github.com/heraldnode/herald/internal/wakeup"
 	"github.com/heraldnode/herald/node/report"
 )
 
@@ -159,7 +161,8 @@ type Node struct {
 	mu      sync.Mutex // guards all below
 	machine report.MachineInfo
 	// object is the latest known Node: the API server's, or without a cluster, what would be reported.
-	object *v1.Node
+	object   *v1.Node
+	watchers map[wakeup.Signal]struct{}
 }
 
 // New returns a Node. It reads the machine's information, so that the addresses are known before Run.
@@ -241,6 +244,31 @@ func (n *Node) Object() *v1.Node {
 	return n.object.DeepCopy()
 }
 
+// Watch yields what Object returns, and again whenever it changes, until ctx ends. A slow reader misses versions in between.
+func (n *Node) Watch(ctx context.Context) iter.Seq[*v1.Node] {
+	return func(yield func(*v1.Node) bool) {
+		changed := wakeup.New()
+		n.mu.Lock()
+		if n.watchers == nil {
+			n.watchers = map[wakeup.Signal]struct{}{}
+		}
+		n.watchers[changed] = struct{}{}
+		n.mu.Unlock()
+		defer func() {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			delete(n.watchers, changed)
+		}()
+		for yield(n.Object()) {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
 func (n *Node) setMachine(machine report.MachineInfo) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -253,6 +281,9 @@ func (n *Node) setObject(object *v1.Node) *v1.Node {
 	defer n.mu.Unlock()
 	previous := n.object
 	n.object = object
+	for watcher := range n.watchers {
+		watcher.Set()
+	}
 	return previous
 }
 

@@ -13,6 +13,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"iter"
@@ -89,16 +90,26 @@ const (
 
 // Serve serves the listener until ctx ends, and closes it.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	return Serve(ctx, listener, nil, s, s.config.Logger)
+}
+
+// Serve serves the listener with the handler until ctx ends, and closes it. Connections use TLS if it is configured. Their
+// number and the times of requests are bounded; a handler that streams must extend the write deadline.
+func Serve(ctx context.Context, listener net.Listener, tlsConfig *tls.Config, handler http.Handler, logger *slog.Logger) error {
+	listener = netutil.LimitListener(listener, maxConnections)
+	if tlsConfig != nil {
+		listener = tls.NewListener(listener, tlsConfig) // outermost: http.Server looks for it to speak HTTP/2
+	}
 	requests, cancelRequests := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelRequests()
 	server := &http.Server{
-		Handler: s, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout,
+		Handler: handler, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout,
 		MaxHeaderBytes: 64 << 10,
 		BaseContext:    func(net.Listener) context.Context { return requests },
-		ErrorLog:       slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug),
+		ErrorLog:       slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(netutil.LimitListener(listener, maxConnections)) }()
+	go func() { served <- server.Serve(listener) }()
 	select {
 	case err := <-served:
 		return err

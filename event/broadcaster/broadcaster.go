@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"strings"
 	"sync"
@@ -85,6 +86,7 @@ type Broadcaster struct {
 
 	mu        sync.Mutex // guards all below
 	history   history
+	watchers  map[wakeup.Signal]struct{}
 	queue     []*pendingEvent // waits for the API server, oldest first
 	timestamp int64           // of the newest event, in nanoseconds; strictly increasing, so that event names are unique
 }
@@ -130,6 +132,9 @@ func (b *Broadcaster) Event(object runtime.Object, eventType, reason, message st
 	b.history.add(event)
 	if b.config.API != nil {
 		b.enqueueLocked(&pendingEvent{event: event})
+	}
+	for watcher := range b.watchers {
+		watcher.Set()
 	}
 	b.mu.Unlock()
 	b.wake.Set()
@@ -181,15 +186,57 @@ func (b *Broadcaster) count(result string) { b.total.WithLabelValues(result).Inc
 func (b *Broadcaster) Recent() []v1.Event {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.history.list()
+	return b.history.after(0)
+}
+
+// Watch yields the recent events, ordered by their last occurrence, and then every event that occurs, until ctx ends. A slow
+// reader gets only the last occurrence of each.
+func (b *Broadcaster) Watch(ctx context.Context) iter.Seq[v1.Event] {
+	return func(yield func(v1.Event) bool) {
+		occurred := wakeup.New()
+		b.mu.Lock()
+		if b.watchers == nil {
+			b.watchers = map[wakeup.Signal]struct{}{}
+		}
+		b.watchers[occurred] = struct{}{}
+		b.mu.Unlock()
+		defer func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			delete(b.watchers, occurred)
+		}()
+		for last := int64(0); ; {
+			b.mu.Lock()
+			events := b.history.after(last)
+			last = b.history.sequence
+			b.mu.Unlock()
+			for _, event := range events {
+				if !yield(event) {
+					return
+				}
+			}
+			select {
+			case <-occurred:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
 }
 
 // history holds the most recent events. An event that occurs again increments a count, so that a crash loop does not evict all
 // other events. The zero value with a limit is empty.
 type history struct {
 	limit  int
-	events list.List // of *v1.Event, ordered by last occurrence
+	events list.List // of *historyEntry, ordered by last occurrence
 	byKey  map[historyKey]*list.Element
+	// sequence is the number of occurrences so far.
+	sequence int64
+}
+
+type historyEntry struct {
+	event    *v1.Event
+	sequence int64 // of the last occurrence
 }
 
 // historyKey identifies occurrences of the same event.
@@ -206,27 +253,37 @@ func historyKeyOf(event *v1.Event) historyKey {
 
 func (h *history) add(event *v1.Event) {
 	key := historyKeyOf(event)
+	h.sequence++
 	if element, found := h.byKey[key]; found {
-		stored := element.Value.(*v1.Event)
-		stored.Count++
-		stored.LastTimestamp = event.LastTimestamp
+		entry := element.Value.(*historyEntry)
+		entry.event.Count++
+		entry.event.LastTimestamp = event.LastTimestamp
+		entry.sequence = h.sequence
 		h.events.MoveToBack(element)
 		return
 	}
 	if h.byKey == nil {
 		h.byKey = map[historyKey]*list.Element{}
 	}
-	h.byKey[key] = h.events.PushBack(event.DeepCopy())
+	h.byKey[key] = h.events.PushBack(&historyEntry{event: event.DeepCopy(), sequence: h.sequence})
 	if h.events.Len() > h.limit {
-		oldest := h.events.Remove(h.events.Front()).(*v1.Event)
-		delete(h.byKey, historyKeyOf(oldest))
+		oldest := h.events.Remove(h.events.Front()).(*historyEntry)
+		delete(h.byKey, historyKeyOf(oldest.event))
 	}
 }
 
-func (h *history) list() []v1.Event {
-	events := make([]v1.Event, 0, h.events.Len())
-	for element := h.events.Front(); element != nil; element = element.Next() {
-		events = append(events, *element.Value.(*v1.Event).DeepCopy())
+// after returns copies of the events that occurred after the one with the sequence number.
+func (h *history) after(sequence int64) []v1.Event {
+	first := h.events.Back()
+	for first != nil && first.Prev() != nil && first.Prev().Value.(*historyEntry).sequence > sequence {
+		first = first.Prev()
+	}
+	if first == nil || first.Value.(*historyEntry).sequence <= sequence {
+		return []v1.Event{}
+	}
+	var events []v1.Event
+	for element := first; element != nil; element = element.Next() {
+		events = append(events, *element.Value.(*historyEntry).event.DeepCopy())
 	}
 	return events
 }

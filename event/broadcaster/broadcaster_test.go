@@ -285,3 +285,30 @@ func TestEvent_SanitizesMessage(t *testing.T) {
 		t.Errorf("got %d bytes, %.50q", len(got), got)
 	}
 }
+
+func TestWatch_RecentThenNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroadcaster(t, nil)
+		b.Event(heraldtest.NewPod("web"), v1.EventTypeNormal, "Pulled", "one")
+		b.Event(heraldtest.NewPod("web"), v1.EventTypeNormal, "Started", "two")
+		ctx, cancel := context.WithCancel(t.Context())
+		var seen []v1.Event
+		var watching sync.WaitGroup
+		watching.Go(func() {
+			for event := range b.Watch(ctx) {
+				seen = append(seen, event)
+			}
+		})
+		synctest.Wait()
+		b.Event(heraldtest.NewPod("web"), v1.EventTypeNormal, "Pulled", "one")
+		synctest.Wait()
+		b.Event(heraldtest.NewPod("db"), v1.EventTypeNormal, "Pulled", "one")
+		synctest.Wait()
+		cancel()
+		watching.Wait()
+		want := []string{"web Pulled one x1", "web Started two x1", "web Pulled one x2", "db Pulled one x1"}
+		if diff := cmp.Diff(want, summarize(seen)); diff != "" {
+			t.Errorf("watch (-want +got):\n%s", diff)
+		}
+	})
+}

@@ -171,12 +171,16 @@ var Layout = []Package{
 		Purpose: "builds a complete node agent from one flat configuration",
 	},
 	{Path: "server", Layer: Composition, Purpose: "local HTTP API: pods, health, metrics"},
+	{
+		Path: "localapi", Layer: Composition, MayImport: []string{"internal/table"},
+		Purpose: "read-only Kubernetes API of one node, for kubectl and informers without an API server",
+	},
 	{Path: "agent", Layer: Composition, Purpose: "connects the components: the only package where they meet"},
 
 	{
 		Path: "cmd/herald", Layer: Commands, Modules: []string{"github.com/spf13/cobra"},
 		MayImport: []string{"process", "source", "source/manifest", "checkpoint", "cri/pullmanager", "internal/permission"},
-		Purpose:   "the herald command: run, get, check, config, demo",
+		Purpose:   "the herald command: run, get, check, config, kubeconfig, demo",
 	},
 	{
 		Path: "heraldtest", Layer: Commands, MayImport: []string{"kubeapi"},

@@ -109,7 +109,7 @@ It does not need a cluster.`,
 	})
 	root.SuggestionsMinimumDistance = 2
 	root.AddCommand(newDemoCommand(), newRunCommand(), newGetCommand(), newCheckCommand(), newVersionCommand(), newConfigCommand(),
-		newExitTopic())
+		newKubeconfigCommand(), newExitTopic())
 	root.SetHelpCommand(newHelpCommand())
 	return root
 }

@@ -113,7 +113,17 @@ func runNode(ctx context.Context, stderr io.Writer, c *config.Config) error {
 	if err != nil {
 		return errors.Join(err, node.Close())
 	}
-	return serve(ctx, logger, node, registry, listener)
+	kubectl, err := newKubectlServer(ctx, c, node, logger)
+	if err != nil {
+		return errors.Join(err, listener.Close(), node.Close())
+	}
+	localServer, err := server.New(server.Config{
+		Agent: node.Agent, Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}), Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	return serve(ctx, logger, node, func(ctx context.Context) error { return localServer.Serve(ctx, listener) }, kubectl.run)
 }
 
 // addRemedy appends a remedy to errors that have one.
@@ -142,28 +152,24 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// serve runs the node agent and its local server until ctx ends. The server stops after the agent.
+// serve runs the node agent and its local servers until ctx ends. The servers stop after the agent.
 func serve(
-	ctx context.Context, logger *slog.Logger, node *nodeagent.NodeAgent, metrics *prometheus.Registry, listener net.Listener,
+	ctx context.Context, logger *slog.Logger, node *nodeagent.NodeAgent, servers ...func(context.Context) error,
 ) error {
-	localServer, err := server.New(server.Config{
-		Agent: node.Agent, Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics}), Logger: logger,
-	})
-	if err != nil {
-		return err
-	}
 	serverCtx, stopServer := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
-	background.Go(func() {
-		if err := localServer.Serve(serverCtx, listener); err != nil {
-			logger.Error("Local server failed", "err", err)
-		}
-	})
+	for _, run := range servers {
+		background.Go(func() {
+			if err := run(serverCtx); err != nil {
+				logger.Error("Local server failed", "err", err)
+			}
+		})
+	}
 	started := time.Now()
 	notifyCtx, stopNotify := context.WithCancel(ctx)
 	background.Go(func() { notifySystemd(notifyCtx, logger, node.Started()) })
-	logger.Info("Starting node agent", "version", version(), "listen", listener.Addr().String())
-	err = node.Run(ctx)
+	logger.Info("Starting node agent", "version", version())
+	err := node.Run(ctx)
 	stopNotify()
 	stopServer()
 	background.Wait()

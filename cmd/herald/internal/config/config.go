@@ -52,6 +52,9 @@ type Config struct {
 	// any local process that can reach the port can read all pods; a socket is accessible only to its owner. Default:
 	// `unix:///run/herald/herald.sock`, or `herald.sock` in dataDir if dataDir is set.
 	Listen string `yaml:"listen" flag:"listen"`
+	// Loopback address at which kubectl reads this node's pods, events and Node, like `127.0.0.1:10260`. Requests need the
+	// token of the kubeconfig that `herald kubeconfig` prints. Default: none, no port is opened.
+	KubectlListen string `yaml:"kubectlListen" flag:"kubectl-listen"`
 
 	// Directory of static pod manifests, or a single manifest file. Default: none.
 	StaticPodPath string `yaml:"staticPodPath" flag:"manifests" format:"path"`
@@ -234,6 +237,9 @@ func (c *Config) ListenAddress() string {
 		return "unix://" + filepath.Join(c.DataDir, "herald.sock")
 	}
 }
+
+// KubectlDir returns the directory of the credentials for kubectl.
+func (c *Config) KubectlDir() string { return filepath.Join(c.DataDir, "kubectl") }
 
 // NodeAgentConfig converts a valid configuration to that of the node agent. It fails if the kubeconfig cannot be read.
 func (c *Config) NodeAgentConfig() (nodeagent.Config, error) {

@@ -35,6 +35,7 @@ func Bind(set *pflag.FlagSet) *Flags {
 	set.StringVar(&c.RootDir, "root-dir", "", "directory of the pods' volumes and files, like the kubelet's (default --data-dir)")
 	set.StringVar(&c.Listen, "listen", "", "address of the local server: unix:///path or 127.0.0.1:port (default "+
 		DefaultListen+", or herald.sock in --data-dir if that is set)")
+	set.StringVar(&c.KubectlListen, "kubectl-listen", "", "loopback address for kubectl, like 127.0.0.1:10260; see 'herald kubeconfig'")
 	set.StringVar(&c.StaticPodPath, "manifests", "", "directory of static pod manifests, or a single manifest file")
 	set.StringVar(&c.StaticPodURL, "manifest-url", "", "URL of static pod manifests")
 	set.StringVar(&c.Runtime, "runtime", c.Runtime, "cri for containerd or CRI-O, process for host processes without isolation")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -76,6 +77,10 @@ func (c *Config) problems(origins map[string]string) []problem {
 	if err := server.CheckAddress(c.ListenAddress()); err != nil && (c.Listen != "" || c.DataDir != "") {
 		v.rejectIf(true, "listen", "%v", err)
 	}
+	if c.KubectlListen != "" {
+		err := checkKubectlAddress(c.KubectlListen)
+		v.rejectIf(err != nil, "kubectlListen", "%v", err)
+	}
 	v.rejectIf(c.KubeAPIQPS <= 0 && c.KubeAPIQPS != -1, "kubeAPIQPS",
 		"invalid value %d: must be greater than 0, or -1 for no limit", c.KubeAPIQPS)
 	v.rejectIf(c.KubeAPIBurst <= 0, "kubeAPIBurst", "invalid value %d: must be greater than 0", c.KubeAPIBurst)
@@ -85,6 +90,17 @@ func (c *Config) problems(origins map[string]string) []problem {
 		"invalid value %q: must be text or json", c.Logging.Format)
 	v.rejectIf(c.Logging.Verbosity < 0, "logging.verbosity", "invalid value %d: must not be negative", c.Logging.Verbosity)
 	return v.problems
+}
+
+// checkKubectlAddress returns an error unless kubectl can use the address: it does not support sockets.
+func checkKubectlAddress(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	switch {
+	case strings.HasPrefix(address, "unix://") || err != nil || port == "0":
+		return fmt.Errorf("%q: must be a loopback address and a port, like 127.0.0.1:10260", address)
+	default:
+		return server.CheckAddress(address)
+	}
 }
 
 func (c *Config) validateNode(v *validator) {

@@ -1,0 +1,178 @@
+package localapi
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiversion "k8s.io/apimachinery/pkg/version"
+)
+
+var readVerbs = []string{"get", "list", "watch"}
+
+// reviewGroups are the groups whose only resources answer questions of a client about itself.
+var reviewGroups = []reviewGroup{
+	{"authentication.k8s.io", []reviewKind{{"selfsubjectreviews", "SelfSubjectReview"}}},
+	{"authorization.k8s.io", []reviewKind{
+		{"selfsubjectaccessreviews", "SelfSubjectAccessReview"}, {"selfsubjectrulesreviews", "SelfSubjectRulesReview"},
+	}},
+}
+
+type reviewGroup struct {
+	name  string
+	kinds []reviewKind
+}
+
+type reviewKind struct{ resource, name string }
+
+// groupDocument returns the group of a path like apis/authorization.k8s.io/v1, or nil.
+func groupDocument(path string) *reviewGroup {
+	for i := range reviewGroups {
+		if group := "apis/" + reviewGroups[i].name; path == group || path == group+"/v1" {
+			return &reviewGroups[i]
+		}
+	}
+	return nil
+}
+
+const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+// serveDiscovery serves the lists of groups and resources, in one document for clients that accept it (KCT-1).
+func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request, path string) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		writeError(w, apierrors.NewMethodNotSupported(metav1.Unversioned.WithResource(path).GroupResource(), r.Method))
+		return
+	}
+	if (path == "api" || path == "apis") && acceptsAggregated(r) {
+		w.Header().Set("Vary", "Accept")
+		list := coreDiscovery()
+		if path == "apis" {
+			list = groupDiscovery()
+		}
+		writeTyped(w, aggregatedType, list)
+		return
+	}
+	switch path {
+	case "api":
+		writeJSON(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
+	case "apis":
+		groups := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
+		for i := range reviewGroups {
+			groups.Groups = append(groups.Groups, reviewGroups[i].document())
+		}
+		writeJSON(w, http.StatusOK, groups)
+	case "api/v1":
+		writeJSON(w, http.StatusOK, coreResources())
+	default:
+		group := groupDocument(path)
+		if strings.HasSuffix(path, "/v1") {
+			writeJSON(w, http.StatusOK, group.resources())
+			return
+		}
+		document := group.document()
+		document.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
+		writeJSON(w, http.StatusOK, document)
+	}
+}
+
+// acceptsAggregated reports whether the client prefers the aggregated document.
+func acceptsAggregated(r *http.Request) bool {
+	for media := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
+		_, parameters := parseMediaType(media)
+		if parameters["g"] == apidiscovery.GroupName && parameters["v"] == "v2" && parameters["as"] == "APIGroupDiscoveryList" {
+			return true
+		}
+	}
+	return false
+}
+
+func discoveryList(items ...apidiscovery.APIGroupDiscovery) *apidiscovery.APIGroupDiscoveryList {
+	return &apidiscovery.APIGroupDiscoveryList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: apidiscovery.SchemeGroupVersion.String()}, Items: items,
+	}
+}
+
+func coreDiscovery() *apidiscovery.APIGroupDiscoveryList {
+	version := apidiscovery.APIVersionDiscovery{Version: "v1", Freshness: apidiscovery.DiscoveryFreshnessCurrent}
+	for _, k := range orderedKinds {
+		scope := apidiscovery.ScopeCluster
+		if k.namespaced {
+			scope = apidiscovery.ScopeNamespace
+		}
+		version.Resources = append(version.Resources, apidiscovery.APIResourceDiscovery{
+			Resource: k.resource, SingularResource: k.singular, Scope: scope, Verbs: readVerbs, ShortNames: k.shortNames, Categories: k.categories,
+			ResponseKind: &metav1.GroupVersionKind{Version: "v1", Kind: k.name},
+		})
+	}
+	return discoveryList(apidiscovery.APIGroupDiscovery{Versions: []apidiscovery.APIVersionDiscovery{version}})
+}
+
+func groupDiscovery() *apidiscovery.APIGroupDiscoveryList {
+	list := discoveryList()
+	for _, group := range reviewGroups {
+		version := apidiscovery.APIVersionDiscovery{Version: "v1", Freshness: apidiscovery.DiscoveryFreshnessCurrent}
+		for _, k := range group.kinds {
+			version.Resources = append(version.Resources, apidiscovery.APIResourceDiscovery{
+				Resource: k.resource, SingularResource: strings.ToLower(k.name), Scope: apidiscovery.ScopeCluster, Verbs: []string{"create"},
+				ResponseKind: &metav1.GroupVersionKind{Group: group.name, Version: "v1", Kind: k.name},
+			})
+		}
+		list.Items = append(list.Items, apidiscovery.APIGroupDiscovery{
+			ObjectMeta: metav1.ObjectMeta{Name: group.name}, Versions: []apidiscovery.APIVersionDiscovery{version},
+		})
+	}
+	return list
+}
+
+func (g *reviewGroup) document() metav1.APIGroup {
+	version := metav1.GroupVersionForDiscovery{GroupVersion: g.name + "/v1", Version: "v1"}
+	return metav1.APIGroup{Name: g.name, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version}
+}
+
+func (g *reviewGroup) resources() *metav1.APIResourceList {
+	list := newResourceList(g.name + "/v1")
+	for _, k := range g.kinds {
+		list.APIResources = append(list.APIResources, metav1.APIResource{
+			Name: k.resource, SingularName: strings.ToLower(k.name), Kind: k.name, Verbs: []string{"create"},
+		})
+	}
+	return list
+}
+
+func coreResources() *metav1.APIResourceList {
+	list := newResourceList("v1")
+	for _, k := range orderedKinds {
+		list.APIResources = append(list.APIResources, metav1.APIResource{
+			Name: k.resource, SingularName: k.singular, Namespaced: k.namespaced, Kind: k.name, Verbs: readVerbs,
+			ShortNames: k.shortNames, Categories: k.categories,
+		})
+	}
+	return list
+}
+
+func newResourceList(groupVersion string) *metav1.APIResourceList {
+	return &metav1.APIResourceList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: groupVersion,
+	}
+}
+
+// serveVersion serves the Kubernetes version that the Node reports.
+func (s *Server) serveVersion(w http.ResponseWriter) {
+	info := apiversion.Info{GitVersion: "v1.36.3+herald", Platform: "linux"}
+	if nodes, _ := s.store.list(kinds["nodes"]); len(nodes) > 0 {
+		info.GitVersion = cmp.Or(nodes[0].(*v1.Node).Status.NodeInfo.KubeletVersion, info.GitVersion)
+	}
+	if parts := strings.SplitN(strings.TrimPrefix(info.GitVersion, "v"), ".", 3); len(parts) == 3 {
+		info.Major, info.Minor = parts[0], parts[1]
+	}
+	writeJSON(w, http.StatusOK, info)
+}
+
+func writeTyped(w http.ResponseWriter, contentType string, value any) {
+	w.Header().Set("Content-Type", contentType)
+	encode(w, value)
+}

@@ -1,0 +1,216 @@
+// Package localapi serves the pods, events and the Node of one machine in the form of the Kubernetes API, so that an unmodified
+// kubectl and client-go informers work against a node without any API server.
+//
+// Everything is read-only: get, list and watch of pods, nodes, events and namespaces, as objects, tables and metadata, with
+// label and field selectors, discovery and OpenAPI documents. Other requests are answered with an explanation.
+package localapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Agent provides the pods. The server does not modify them.
+type Agent interface {
+	// LocalPods returns the pods with their local status.
+	LocalPods() []*v1.Pod
+	// WatchLocalPods yields the existing pods and then every change until ctx ends.
+	WatchLocalPods(ctx context.Context) iter.Seq[watch.Event]
+}
+
+// Config configures a Server. Agent is required.
+type Config struct {
+	Agent Agent
+	// Node yields the Node, and again whenever it changes; nil means that there is none. Default: no nodes.
+	Node func(ctx context.Context) iter.Seq[*v1.Node]
+	// Events yields recent events and then every event that occurs. Default: no events.
+	Events func(ctx context.Context) iter.Seq[v1.Event]
+	// MaxEvents is the number of events that are kept. Defaults to 1000.
+	MaxEvents int
+	// User is the name that kubectl auth whoami prints. Defaults to herald:owner.
+	User string
+	// Logger receives log messages. Defaults to slog.DiscardHandler.
+	Logger *slog.Logger
+}
+
+// Server is an HTTP handler. It serves only what Run has read: requests before that wait. It does not authenticate.
+type Server struct {
+	config Config
+	store  *store
+	// synced is closed when the existing pods were read.
+	synced chan struct{}
+}
+
+// New returns a Server.
+func New(config Config) (*Server, error) {
+	if config.Agent == nil {
+		return nil, errors.New("localapi.Config: Agent is required")
+	}
+	if config.MaxEvents < 0 {
+		return nil, errors.New("localapi.Config: MaxEvents must not be negative")
+	}
+	config.MaxEvents = cmp.Or(config.MaxEvents, 1000)
+	config.User = cmp.Or(config.User, "herald:owner")
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	// Versions must not fall when the agent restarts: clients resume watches with the versions of the previous process (KCT-20).
+	return &Server{config: config, store: newStore(uint64(time.Now().UnixMicro())), synced: make(chan struct{})}, nil
+}
+
+// Run follows pods, events and the Node until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var following sync.WaitGroup
+	following.Go(func() { s.followPods(ctx) })
+	if s.config.Node != nil {
+		following.Go(func() { s.followNode(ctx) })
+	}
+	if s.config.Events != nil {
+		following.Go(func() { s.followEvents(ctx) })
+	}
+	following.Wait()
+	s.store.close()
+	return nil
+}
+
+// syncTimeout bounds how long a request waits until the pods are known.
+const syncTimeout = 10 * time.Second
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := strings.Trim(r.URL.Path, "/")
+	switch {
+	case path == "version":
+		s.serveVersion(w)
+	case path == "healthz" || path == "livez" || path == "readyz":
+		_, _ = w.Write([]byte("ok"))
+	case path == "api" || path == "apis" || path == "api/v1" || groupDocument(path) != nil:
+		s.serveDiscovery(w, r, path)
+	case path == "openapi/v3" || strings.HasPrefix(path, "openapi/v3/"):
+		serveOpenAPI(w, path)
+	case strings.HasPrefix(path, "apis/"):
+		s.serveReview(w, r, path)
+	case strings.HasPrefix(path, "api/v1/"):
+		s.serveObjects(w, r, strings.Split(path, "/")[2:])
+	default:
+		writeError(w, apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, schema.GroupResource{}, "",
+			"the server could not find the requested resource", 0, true))
+	}
+}
+
+// request is a request for objects.
+type request struct {
+	kind            *kind
+	namespace, name string
+	subresource     string
+}
+
+// parsePath parses what follows /api/v1/. It returns nil for an unknown resource.
+func parsePath(parts []string) *request {
+	r := &request{}
+	if parts[0] == "namespaces" && len(parts) > 2 {
+		r.namespace, parts = parts[1], parts[2:]
+	}
+	if r.kind = kinds[parts[0]]; r.kind == nil || len(parts) > 3 || r.namespace != "" && !r.kind.namespaced {
+		return nil
+	}
+	if len(parts) > 1 {
+		r.name = parts[1]
+	}
+	if len(parts) > 2 {
+		r.subresource = parts[2]
+	}
+	if r.name != "" && r.kind.namespaced && r.namespace == "" {
+		return nil
+	}
+	return r
+}
+
+func (s *Server) serveObjects(w http.ResponseWriter, r *http.Request, parts []string) {
+	req := parsePath(parts)
+	switch {
+	case req == nil:
+		writeError(w, apierrors.NewNotFound(schema.GroupResource{Resource: parts[0]}, ""))
+	case req.subresource == "proxy":
+		writeError(w, apierrors.NewForbidden(req.resource(), req.name, errors.New("this node does not proxy requests")))
+	case req.subresource != "" && (req.subresource != "status" || r.Method != http.MethodGet):
+		writeError(w, apierrors.NewNotFound(schema.GroupResource{Resource: req.kind.resource + "/" + req.subresource}, req.name))
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		writeNotAllowed(w, req, r.Method)
+	default:
+		if !s.waitForSync(r.Context()) {
+			writeError(w, apierrors.NewServiceUnavailable("the pods of this node are not known yet"))
+			return
+		}
+		s.serveRead(w, r, req)
+	}
+}
+
+func (s *Server) waitForSync(ctx context.Context) bool {
+	select {
+	case <-s.synced:
+		return true
+	case <-ctx.Done():
+	case <-time.After(syncTimeout):
+	}
+	return false
+}
+
+func (s *Server) serveRead(w http.ResponseWriter, r *http.Request, req *request) {
+	format, err := negotiate(r)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	if req.name != "" {
+		s.serveObject(w, req, format)
+		return
+	}
+	options, err := parseOptions(r.URL.Query(), req)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	if options.watch {
+		s.serveWatch(w, r, options, format)
+		return
+	}
+	s.serveList(w, options, format)
+}
+
+func (r *request) resource() schema.GroupResource {
+	return schema.GroupResource{Resource: r.kind.resource}
+}
+
+// writeNotAllowed explains where the objects come from (KCT-30).
+func writeNotAllowed(w http.ResponseWriter, req *request, method string) {
+	verbs := map[string]string{
+		http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
+	}
+	err := apierrors.NewMethodNotSupported(req.resource(), cmp.Or(verbs[method], method))
+	err.ErrStatus.Message += ": this node is read-only; " + req.kind.origin
+	w.Header().Set("Allow", "GET, HEAD")
+	writeError(w, err)
+}
+
+// writeError writes the error as a Status (KCT-13).
+func writeError(w http.ResponseWriter, err *apierrors.StatusError) {
+	status := err.Status()
+	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	writeJSON(w, int(status.Code), &status)
+}
