@@ -42,6 +42,8 @@ type Secrets interface {
 type Cgroups interface {
 	// EnsurePod creates the pod's cgroup, or repairs its values.
 	EnsurePod(ctx context.Context, pod *v1.Pod) error
+	// KillContainers kills the processes that are left of exited containers of the pod.
+	KillContainers(ctx context.Context, uid podid.UID, containerIDs []string) error
 	// RemovePod removes the pod's cgroup and kills the processes in it.
 	RemovePod(ctx context.Context, uid podid.UID) error
 }

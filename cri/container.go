@@ -92,9 +92,12 @@ func (s *containerStart) run(ctx context.Context, sandboxID string) error {
 			return s.resume(ctx, existing)
 		}
 		// It never ran, and the pod may have changed since.
-		if err := s.removeContainer(ctx, existing.Id); err != nil {
+		if err := s.removeContainer(ctx, podid.UID(s.pod.UID), existing.Id); err != nil {
 			return err
 		}
+	}
+	if err := s.killExited(ctx, podid.UID(s.pod.UID), containers); err != nil {
+		return err
 	}
 	id, unmount, err := s.create(ctx, containers)
 	defer func() {
@@ -215,7 +218,7 @@ func (s *containerStart) checkStopSignal(ctx context.Context, id string, signal 
 	if err != nil || response.GetStatus().GetStopSignal() == signal {
 		return err
 	}
-	err = s.removeContainer(ctx, id)
+	err = s.removeContainer(ctx, podid.UID(s.pod.UID), id)
 	return newStartError(reasonContainerConfig, errors.Join(errors.New("lifecycle.stopSignal: not supported by the runtime"), err))
 }
 
@@ -241,7 +244,7 @@ func (s *containerStart) startCreated(ctx context.Context, id string) error {
 		s.recordStarted(id)
 		return nil
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		if removeErr := s.removeContainer(ctx, id); removeErr != nil { // the next attempt removes it first
+		if removeErr := s.removeContainer(ctx, podid.UID(s.pod.UID), id); removeErr != nil { // the next attempt removes it first
 			s.logger().Warn("Failed to remove container that did not start", "err", removeErr)
 		}
 	}

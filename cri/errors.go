@@ -69,6 +69,8 @@ func isInterrupted(err error) bool {
 	}
 }
 
+func isFailedPrecondition(err error) bool { return grpcstatus.Code(err) == codes.FailedPrecondition }
+
 // reservedRetryDelay is the retry delay while a name is reserved, usually for a moment only.
 const reservedRetryDelay = time.Second
 

@@ -8,12 +8,16 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -38,6 +42,9 @@ type fake struct {
 	output     string // of commands, followed by "out" and "err"
 
 	ignoresSignals bool
+
+	name         string   // of the runtime
+	deletedTasks []string // "namespace/ID", through containerd's own API
 }
 
 type fakeContainer struct {
@@ -79,6 +86,7 @@ func delays(duration time.Duration) fault {
 
 func newFake() *fake {
 	return &fake{
+		name:      "fake",
 		sandboxes: map[string]*runtimeapi.PodSandboxStatus{}, containers: map[string]*fakeContainer{},
 		images: map[string]*runtimeapi.Image{"web:1": {Id: "sha256:web"}}, faults: map[string][]fault{},
 		status:  &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{}},
@@ -128,7 +136,7 @@ func (f *fake) newLocked(kind string) (string, int64) {
 }
 
 func (f *fake) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
-	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "fake", RuntimeVersion: "v1", RuntimeApiVersion: "v1"}, nil
+	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: f.name, RuntimeVersion: "v1", RuntimeApiVersion: "v1"}, nil
 }
 
 func (f *fake) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
@@ -366,6 +374,23 @@ func (f *fake) ReopenContainerLog(
 		return nil, status.Error(codes.Unknown, "container is not running")
 	}
 	return &runtimeapi.ReopenContainerLogResponse{}, c.reopenLog()
+}
+
+// serveTasks is the part of containerd's own API that package cri uses. Other runtimes do not have it.
+func (f *fake) serveTasks(_ any, stream grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(stream)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if method != "/containerd.services.tasks.v1.Tasks/Delete" || f.name != "containerd" {
+		return status.Error(codes.Unimplemented, "unknown method "+method)
+	}
+	var request wrapperspb.StringValue // has the ID in the same field as DeleteTaskRequest
+	if err := stream.RecvMsg(&request); err != nil {
+		return err
+	}
+	md, _ := metadata.FromIncomingContext(stream.Context())
+	f.deletedTasks = append(f.deletedTasks, strings.Join(md["containerd-namespace"], ",")+"/"+request.Value)
+	return stream.SendMsg(&emptypb.Empty{})
 }
 
 // fakeImages is the image service of the fake.

@@ -148,7 +148,7 @@ func (r *Runtime) removeGarbageContainer(ctx context.Context, container garbageC
 			return err
 		}
 	}
-	if err := r.removeContainer(ctx, container.ID.ID); err != nil {
+	if err := r.removeContainer(ctx, container.pod.UID, container.ID.ID); err != nil {
 		return err
 	}
 	return errors.Join(r.unlinkLogs([]string{container.ID.ID}), r.removeInstanceFiles(container))

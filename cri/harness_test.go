@@ -90,7 +90,8 @@ func (h *harness) dial(ctx context.Context, _ string) (net.Conn, error) {
 
 // up starts the runtime's server with the state of the fake.
 func (h *harness) up() {
-	server, listener := grpc.NewServer(grpc.UnaryInterceptor(h.fake.intercept)), bufconn.Listen(1<<20)
+	server := grpc.NewServer(grpc.UnaryInterceptor(h.fake.intercept), grpc.UnknownServiceHandler(h.fake.serveTasks))
+	listener := bufconn.Listen(1 << 20)
 	runtimeapi.RegisterRuntimeServiceServer(server, h.fake)
 	runtimeapi.RegisterImageServiceServer(server, fakeImages{fake: h.fake})
 	h.mu.Lock()

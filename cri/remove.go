@@ -67,7 +67,7 @@ func (r *Runtime) removeRecords(ctx context.Context, uid podid.UID, containers [
 	var errs []error
 	inUse := map[string]bool{} // sandboxes whose containers could not be removed
 	for _, container := range containers {
-		if err := r.removeContainer(ctx, container.Id); err != nil {
+		if err := r.removeContainer(ctx, uid, container.Id); err != nil {
 			errs = append(errs, err)
 			inUse[container.PodSandboxId] = true
 			continue
@@ -85,8 +85,15 @@ func (r *Runtime) removeRecords(ctx context.Context, uid podid.UID, containers [
 }
 
 // removeContainer removes a container that does not run. It returns nil if the container does not exist.
-func (r *Runtime) removeContainer(ctx context.Context, id string) error {
-	_, err := r.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+func (r *Runtime) removeContainer(ctx context.Context, uid podid.UID, id string) error {
+	request := &runtimeapi.RemoveContainerRequest{ContainerId: id}
+	_, err := r.runtime.RemoveContainer(ctx, request)
+	if isFailedPrecondition(err) {
+		if deleteErr := r.deleteTask(ctx, uid, id); deleteErr != nil {
+			return fmt.Errorf("cri: remove container %s: %w", id, errors.Join(err, deleteErr))
+		}
+		_, err = r.runtime.RemoveContainer(ctx, request)
+	}
 	if err != nil && !isNotFound(err) {
 		return fmt.Errorf("cri: remove container %s: %w", id, err)
 	}

@@ -192,11 +192,12 @@ func (r *Runtime) sandboxInfo(ctx context.Context, pod *v1.Pod, id string) (*san
 	return &sandboxInfo{id: id, config: config, ips: ips}, nil
 }
 
-// StopSandbox stops the sandbox's containers and releases its network. It returns nil if the sandbox does not exist.
+// StopSandbox stops the sandbox's containers and releases its network. It returns nil if the sandbox does not exist. When it
+// returns nil, no process of the containers is left.
 func (r *Runtime) StopSandbox(ctx context.Context, id string) error {
 	_, err := r.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
 	if err != nil && !isNotFound(err) {
 		return fmt.Errorf("cri: stop sandbox %s: %w", id, err)
 	}
-	return nil
+	return r.killExitedInSandbox(ctx, id)
 }

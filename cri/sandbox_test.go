@@ -3,6 +3,7 @@ package cri_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -229,13 +230,18 @@ func TestA1_CgroupDriver(t *testing.T) {
 
 // fakeCgroups records calls and fails if err is set.
 type fakeCgroups struct {
-	calls []string
-	err   error
+	calls        []string
+	err, killErr error
 }
 
 func (c *fakeCgroups) EnsurePod(_ context.Context, pod *v1.Pod) error {
 	c.calls = append(c.calls, "ensure "+string(pod.UID))
 	return c.err
+}
+
+func (c *fakeCgroups) KillContainers(_ context.Context, uid podid.UID, ids []string) error {
+	c.calls = append(c.calls, fmt.Sprintf("kill %s %v", uid, ids))
+	return c.killErr
 }
 
 func (c *fakeCgroups) RemovePod(_ context.Context, uid podid.UID) error {

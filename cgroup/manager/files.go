@@ -158,24 +158,38 @@ func writeFile(path, value string) error {
 // removeTimeout is how long killed processes may take to exit.
 const removeTimeout = 2 * time.Second
 
-// remove removes the cgroup from every hierarchy, also from those that only the runtime uses.
-func (m *Manager) remove(ctx context.Context, driver string, name cgroup.Name) error {
-	path := name.Path(driver)
-	dirs, err := filepath.Glob(filepath.Join(m.config.Mount, "*", path))
-	if err != nil {
-		return err
-	}
+// find returns the cgroup's directories in every hierarchy, also in those that only the runtime uses.
+func (m *Manager) find(path string) []string {
+	dirs, _ := filepath.Glob(filepath.Join(m.config.Mount, "*", path)) // names in path were checked
 	dirs = append(dirs, filepath.Join(m.config.Mount, path))
-	dirs = slices.DeleteFunc(dirs, func(dir string) bool { _, err := os.Stat(dir); return err != nil })
+	return slices.DeleteFunc(dirs, func(dir string) bool { _, err := os.Stat(dir); return err != nil })
+}
+
+// containerDirs returns the cgroups of these containers below a pod's. Runtimes name them <ID> or <prefix>-<ID>.scope.
+func containerDirs(podDir string, containerIDs []string) []string {
+	entries, _ := os.ReadDir(podDir) // it may be gone
+	var dirs []string
+	for _, entry := range entries {
+		name := strings.TrimSuffix(entry.Name(), ".scope")
+		isContainer := slices.ContainsFunc(containerIDs, func(id string) bool {
+			return name == id || id != "" && strings.HasSuffix(name, "-"+id)
+		})
+		if isContainer && !strings.Contains(name, "conmon") { // CRI-O's monitor of the container exits by itself
+			dirs = append(dirs, filepath.Join(podDir, entry.Name()))
+		}
+	}
+	return dirs
+}
+
+// remove removes the cgroup from every hierarchy.
+func (m *Manager) remove(ctx context.Context, driver string, name cgroup.Name) error {
+	dirs := m.find(name.Path(driver))
 	if len(dirs) == 0 {
 		return nil
 	}
+	errs := []error{killProcesses(ctx, dirs)}
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
-	var errs []error
-	for _, dir := range dirs {
-		errs = append(errs, killProcesses(ctx, dir))
-	}
 	if driver == cgroup.DriverSystemd && m.config.isBooted() {
 		errs = append(errs, m.config.systemd(ctx, "stop", name.Slice()))
 	}
@@ -219,24 +233,47 @@ func removeTree(dir string) error {
 	return errors.Join(errs...)
 }
 
-// killProcesses kills the processes that are left in the pod's cgroup. The runtime holds nothing of the pod any more, so they
-// belong to a container that the runtime lost, which happens when it dies between creating one and recording it (F22). Without
-// this they would run forever, and the cgroup could not be removed.
-func killProcesses(ctx context.Context, dir string) error {
+// killProcesses kills the processes in these cgroups and waits until they are gone. The runtime does not know them or has
+// reported their container as exited: it died between creating a container and recording it (F22), or gave up its start (F15).
+// Without this they would run forever, and the cgroup could not be removed.
+func killProcesses(ctx context.Context, dirs []string) error {
+	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
 	for {
-		pids, err := processes(dir)
-		if err != nil || len(pids) == 0 {
-			return err
+		var pids []int
+		for _, dir := range dirs {
+			found, err := processes(dir)
+			if err != nil {
+				return err
+			}
+			pids = append(pids, found...)
+		}
+		if len(pids) == 0 {
+			return nil
 		}
 		for _, pid := range pids {
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-				return fmt.Errorf("kill process %d in cgroup %s: %w", pid, dir, err)
+				return fmt.Errorf("kill process %d in cgroups %v: %w", pid, dirs, err)
 			}
 		}
+		thaw(dirs)
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("killed processes %v in cgroup %s did not exit: %w", pids, dir, ctx.Err())
+			return fmt.Errorf("killed processes %v in cgroups %v did not exit: %w", pids, dirs, ctx.Err())
 		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// thaw resumes the frozen processes of these cgroups and their children: in cgroup v1 they do not exit before. runc freezes a
+// container while it kills its processes, and may be killed meanwhile.
+func thaw(dirs []string) {
+	for _, dir := range dirs {
+		for _, pattern := range []string{"freezer.state", "*/freezer.state"} {
+			files, _ := filepath.Glob(filepath.Join(dir, pattern)) // names in dir were checked
+			for _, file := range files {
+				_ = writeFile(file, "THAWED") // if it fails, the processes do not exit, which is reported
+			}
 		}
 	}
 }

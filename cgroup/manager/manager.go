@@ -158,6 +158,28 @@ func (m *Manager) RemovePod(ctx context.Context, uid podid.UID) error {
 	return nil
 }
 
+// KillContainers kills the processes that are left of containers of the pod. The runtime must have reported the containers as
+// exited. Their cgroups are left to the runtime.
+func (m *Manager) KillContainers(ctx context.Context, uid podid.UID, containerIDs []string) error {
+	if err := checkUID(uid); err != nil {
+		return err
+	}
+	driver, err := m.config.Driver(ctx)
+	if err != nil {
+		return err
+	}
+	var dirs []string
+	for _, name := range cgroup.PodNames(m.node, uid) {
+		for _, dir := range m.find(name.Path(driver)) {
+			dirs = append(dirs, containerDirs(dir, containerIDs)...)
+		}
+	}
+	if err := killProcesses(ctx, dirs); m.isFatal(err) {
+		return fmt.Errorf("kill processes of exited containers of pod %s: %w", uid, err)
+	}
+	return nil
+}
+
 // checkUID rejects a UID that would lead out of the parent.
 func checkUID(uid podid.UID) error {
 	if uid == "" || strings.ContainsAny(string(uid), `/*?[\`) {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -272,6 +273,45 @@ func TestCGR22_RemovePod(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(h.mount, "*/kubepods/burstable")); len(left) == 0 {
 		t.Error("the cgroup of the QoS class is gone")
+	}
+}
+
+// Only the processes of the given containers are killed, whatever the runtime calls their cgroups.
+func TestManager_KillContainers(t *testing.T) {
+	for name, killed := range map[string]bool{
+		"0123abc": true, "cri-containerd-0123abc.scope": true, "crio-0123abc.scope": true,
+		"crio-conmon-0123abc.scope": false, "cri-containerd-ff0123abc.scope": false, "4567def": false,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, cgroup.Host{V2: true})
+			h.ensure(newPod("a", "1", ""))
+			dir := "kubepods/burstable/poda/" + name
+			if err := os.Mkdir(filepath.Join(h.mount, dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			process := exec.CommandContext(t.Context(), "sleep", "600")
+			if err := process.Start(); err != nil {
+				t.Fatal(err)
+			}
+			h.put(dir+"/cgroup.procs", fmt.Sprint(process.Process.Pid))
+			exited := make(chan struct{})
+			go func() {
+				defer close(exited)
+				_ = process.Wait()
+				_ = os.WriteFile(filepath.Join(h.mount, dir, "cgroup.procs"), nil, 0o600) // as the kernel does
+			}()
+			if err := h.KillContainers(t.Context(), "a", []string{"89", "0123abc", ""}); err != nil {
+				t.Error(err)
+			}
+			if killed {
+				<-exited // or the test hangs
+				return
+			}
+			if err := process.Process.Kill(); err != nil {
+				t.Errorf("the process was killed: %v", err)
+			}
+			<-exited
+		})
 	}
 }
 

@@ -84,7 +84,7 @@ func TestRuntime_PodCgroup(t *testing.T) {
 	}
 }
 
-// A process that the runtime does not know is killed with the pod's cgroup.
+// A process that the runtime does not know is killed with the pod's cgroup, even if it is frozen.
 func TestF22_LostProcessKilled(t *testing.T) {
 	c := containerd.ForTest(t)
 	parent := "/" + filepath.Base(c.Dir())
@@ -109,6 +109,12 @@ func TestF22_LostProcessKilled(t *testing.T) {
 		}
 		if err := os.WriteFile(filepath.Join(below, "cgroup.procs"), fmt.Append(nil, lost.Process.Pid), 0o644); err != nil {
 			t.Fatal(err)
+		}
+		state := filepath.Join(below, "freezer.state")
+		if _, err := os.Stat(state); err == nil {
+			if err := os.WriteFile(state, []byte("FROZEN"), 0o644); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	remove(t, r, pod)
