@@ -194,7 +194,7 @@ var Layout = []Package{
 
 	{Path: "internal/arch", Layer: Tools, Purpose: "this layout and its tests"},
 	{Path: "internal/rules", Layer: Tools, Purpose: "maps rules of docs/behaviour.md to tests"},
-	{Path: "internal/skips", Layer: Tools, Purpose: "lists skipped tests and their reasons"},
+	{Path: "internal/testreport", Layer: Tools, Purpose: "lists failed and skipped tests with their reasons"},
 }
 
 // Rules that check.go applies to every package. Pure layers must not perform effects, so the imports and calls

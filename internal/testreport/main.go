@@ -1,5 +1,6 @@
-// Command skips reads the output of go test -json and lists the skipped tests with their reasons. With CI=true a skipped
-// test is a failure.
+// Command testreport reads the output of go test -json and lists the failed tests with their errors and the skipped tests with
+// their reasons, in a few lines each: the logs of a failed test fill many screens. A failed test is a failure, and with CI=true a
+// skipped one, too.
 package main
 
 import (
@@ -8,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -16,47 +19,41 @@ type event struct {
 	Action, Package, Test, Output string
 }
 
+func (e event) name() string { return strings.TrimSpace(e.Package + " " + e.Test) }
+
+// report is the result of a test run.
+type report struct {
+	failed, skipped []string // names, in order
+	messages        map[string][]string
+}
+
 func main() {
-	var skipped []string
+	r := &report{messages: map[string][]string{}}
 	for _, name := range os.Args[1:] {
-		found, err := readFile(name)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "skips:", err)
+		if err := r.readFile(name); err != nil {
+			fmt.Fprintln(os.Stderr, "testreport:", err)
 			os.Exit(1)
 		}
-		skipped = append(skipped, found...)
 	}
-	if len(skipped) == 0 {
-		fmt.Println("No tests were skipped.")
-		return
-	}
-	fmt.Printf("Skipped tests (%d):\n", len(skipped))
-	for _, line := range skipped {
-		fmt.Println("  " + line)
-	}
-	if os.Getenv("CI") == "true" {
-		fmt.Println("No test may be skipped with CI=true.")
+	r.print(os.Stdout)
+	if len(r.failed) > 0 || len(r.skipped) > 0 && os.Getenv("CI") == "true" {
 		os.Exit(1)
 	}
 }
 
-func readFile(name string) ([]string, error) {
+func (r *report) readFile(name string) error {
 	file, err := os.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("open test output: %w", err)
+		return fmt.Errorf("open test output: %w", err)
 	}
 	defer file.Close()
-	skipped, err := findSkipped(file)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+	if err := r.read(file); err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
 	}
-	return skipped, nil
+	return nil
 }
 
-// findSkipped returns package, name and reason of each skipped test.
-func findSkipped(output io.Reader) ([]string, error) {
-	var skipped []string
-	reasons := map[string]string{}
+func (r *report) read(output io.Reader) error {
 	lines := bufio.NewScanner(output)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
@@ -64,28 +61,64 @@ func findSkipped(output io.Reader) ([]string, error) {
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			continue // build output between the events
 		}
-		key := e.Package + " " + e.Test
-		switch {
-		case e.Test == "":
-		case e.Action == "output" && logMessage(e.Output) != "":
-			reasons[key] = logMessage(e.Output)
-		case e.Action == "skip":
-			skipped = append(skipped, key+": "+reasons[key])
+		switch name := e.name(); {
+		case e.Action == "output":
+			if message := firstLine(e.Output); message != "" {
+				r.messages[name] = append(r.messages[name], message)
+			}
+		case e.Action == "skip" && e.Test != "":
+			r.skipped = append(r.skipped, name)
+		case e.Action == "fail" && !r.isExplained(name):
+			r.failed = append(r.failed, name)
 		}
 	}
-	return skipped, lines.Err()
+	return lines.Err()
 }
 
-// logMessage returns the message that a test logged, without file and line. It returns "" for lines of the test runner.
-func logMessage(output string) string {
-	text := strings.TrimSpace(output)
-	if strings.HasPrefix(text, "===") || strings.HasPrefix(text, "---") {
+// isExplained reports whether a test failed only because one of its subtests did, or a package because of its tests.
+func (r *report) isExplained(name string) bool {
+	return len(r.messages[name]) == 0 && slices.ContainsFunc(r.failed, func(failed string) bool {
+		return strings.HasPrefix(failed, name+"/") || strings.HasPrefix(failed, name+" ")
+	})
+}
+
+// logged matches the first line of a message that a test logs, with its file and line.
+var logged = regexp.MustCompile(`^\s*\S+\.go:\d+: `)
+
+// firstLine returns the first line of a message that a test logs or panics with. It returns "" for the lines that follow, and
+// for lines of the test runner.
+func firstLine(output string) string {
+	const limit = 400
+	line := strings.TrimSpace(output)
+	isPanic := strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:") || strings.HasPrefix(line, "WARNING: DATA RACE")
+	if !isPanic && !logged.MatchString(output) {
 		return ""
 	}
-	if _, after, found := strings.Cut(text, "_test.go:"); found {
-		if _, message, found := strings.Cut(after, ": "); found {
-			return message
+	if len(line) > limit {
+		line = strings.ToValidUTF8(line[:limit], "") + " ..."
+	}
+	return line
+}
+
+func (r *report) print(output io.Writer) {
+	for _, name := range r.failed {
+		fmt.Fprintln(output, "FAILED "+name)
+		const limit = 20
+		messages := r.messages[name]
+		for _, message := range messages[:min(limit, len(messages))] {
+			fmt.Fprintln(output, "    "+message)
+		}
+		if len(messages) > limit {
+			fmt.Fprintf(output, "    ... and %d more\n", len(messages)-limit)
 		}
 	}
-	return text
+	for _, name := range r.skipped {
+		reason := strings.Join(r.messages[name], "; ")
+		fmt.Fprintf(output, "SKIPPED %s: %s\n", name, logged.ReplaceAllString(reason, ""))
+	}
+	fmt.Fprintf(output, "Failed tests: %d, skipped tests: %d", len(r.failed), len(r.skipped))
+	if len(r.skipped) > 0 && os.Getenv("CI") == "true" {
+		fmt.Fprint(output, "; none may be skipped with CI=true")
+	}
+	fmt.Fprintln(output, ".")
 }

@@ -4,11 +4,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
-const testOutput = `{"Action":"run","Package":"p","Test":"TestRoot"}
+const skippedTest = `{"Action":"run","Package":"p","Test":"TestRoot"}
 {"Action":"output","Package":"p","Test":"TestRoot","Output":"=== RUN   TestRoot\n"}
 {"Action":"output","Package":"p","Test":"TestRoot","Output":"    root_test.go:12: needs root: uid is 1000; run as root\n"}
 {"Action":"output","Package":"p","Test":"TestRoot","Output":"--- SKIP: TestRoot (0.00s)\n"}
@@ -17,39 +18,56 @@ const testOutput = `{"Action":"run","Package":"p","Test":"TestRoot"}
 {"Action":"skip","Package":"without/tests"}
 `
 
-// runSkips builds and runs the command on a file with the content.
-func runSkips(t *testing.T, content, ci string) (string, error) {
-	t.Helper()
-	dir := t.TempDir()
-	binary, file := filepath.Join(dir, "skips"), filepath.Join(dir, "output.json")
+const failedTest = `{"Action":"output","Package":"p","Test":"TestKills/2","Output":"    kill_test.go:7: job-40: got 2 ends, want 1\n"}
+{"Action":"output","Package":"p","Test":"TestKills/2","Output":"    harness.go:9: log of the agent:\n"}
+{"Action":"output","Package":"p","Test":"TestKills/2","Output":"        time=22:15 level=ERROR msg=\"Failed to sync pod\"\n"}
+not JSON
+{"Action":"fail","Package":"p","Test":"TestKills/2"}
+{"Action":"output","Package":"p","Test":"TestKills","Output":"--- FAIL: TestKills (3.00s)\n"}
+{"Action":"fail","Package":"p","Test":"TestKills"}
+{"Action":"output","Package":"p","Output":"FAIL\n"}
+{"Action":"fail","Package":"p"}
+{"Action":"output","Package":"q","Output":"panic: test timed out after 20m0s\n"}
+{"Action":"fail","Package":"q"}
+{"Action":"fail","Package":"does/not/build"}
+`
+
+func TestReport(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "testreport")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), binary, file)
-	cmd.Env = append(os.Environ(), "CI="+ci)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
-func TestSkips_ListsReasons(t *testing.T) {
-	out, err := runSkips(t, testOutput, "")
-	if err != nil || !strings.Contains(out, "  p TestRoot: needs root: uid is 1000; run as root\n") || strings.Contains(out, "without/tests") {
-		t.Fatalf("got error %v, output\n%s\nwant TestRoot only", err, out)
-	}
-}
-
-func TestSkips_FailsInCI(t *testing.T) {
-	if out, err := runSkips(t, testOutput, "true"); err == nil {
-		t.Fatalf("got no error, want one:\n%s", out)
-	}
-}
-
-func TestSkips_NoneSkipped(t *testing.T) {
-	out, err := runSkips(t, `{"Action":"pass","Package":"p","Test":"TestOther"}`, "true")
-	if err != nil || out != "No tests were skipped.\n" {
-		t.Fatalf("got error %v, output %q; want none, %q", err, out, "No tests were skipped.\n")
+	const skipped = "SKIPPED p TestRoot: needs root: uid is 1000; run as root\nFailed tests: 0, skipped tests: 1"
+	for name, test := range map[string]struct {
+		content, ci, want string
+		fails             bool
+	}{
+		"passed":        {content: `{"Action":"pass","Package":"p","Test":"TestOther"}`, ci: "true", want: "Failed tests: 0, skipped tests: 0.\n"},
+		"skipped":       {content: skippedTest, want: skipped + ".\n"},
+		"skipped in CI": {content: skippedTest, ci: "true", want: skipped + "; none may be skipped with CI=true.\n", fails: true},
+		"failed": {content: failedTest, fails: true, want: `FAILED p TestKills/2
+    kill_test.go:7: job-40: got 2 ends, want 1
+    harness.go:9: log of the agent:
+FAILED q
+    panic: test timed out after 20m0s
+FAILED does/not/build
+Failed tests: 3, skipped tests: 0.
+`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "output.json")
+			if err := os.WriteFile(file, []byte(test.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), binary, file)
+			cmd.Env = append(os.Environ(), "CI="+test.ci)
+			out, err := cmd.CombinedOutput()
+			if (err != nil) != test.fails {
+				t.Errorf("got error %v, want one: %v", err, test.fails)
+			}
+			if diff := cmp.Diff(test.want, string(out)); diff != "" {
+				t.Errorf("output (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
