@@ -1,6 +1,7 @@
 package nodeagent_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -84,7 +85,8 @@ func TestNodeAgent_ObjectFloodDoesNotDelayStatuses(t *testing.T) {
 		}
 	}
 	worker := podid.FullName{Namespace: "shop", Name: "worker"}
-	server.AddPod(newPod(worker.Name, "while ! [ -e "+finish+" ]; do sleep 0.01; done"))
+	// It also ends if the test is aborted.
+	server.AddPod(newPod(worker.Name, fmt.Sprintf("while kill -0 %d && ! [ -e %s ]; do sleep 0.01; done", os.Getpid(), finish)))
 	run(t, config, func(*nodeagent.NodeAgent) {
 		eventually(t, "the first pod to run", func() bool { return server.Pod(worker).Status.Phase == v1.PodRunning })
 		greedy := newPod("greedy", "true")

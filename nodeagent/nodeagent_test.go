@@ -186,11 +186,13 @@ func run(t *testing.T, config nodeagent.Config, do func(*nodeagent.NodeAgent)) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- n.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
 	do(n)
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 }
 
 // eventually waits until the condition holds.

@@ -165,6 +165,7 @@ func runProgram(t *testing.T, args []string, files []*os.File) string {
 	}
 	command := exec.CommandContext(ctx, program, args...)
 	command.ExtraFiles, command.Env = files, append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // if the test is aborted
 	var stderr strings.Builder
 	command.Stderr = &stderr
 	var exit *exec.ExitError
