@@ -115,9 +115,10 @@ type request struct {
 		Namespace   string `json:"namespace"`
 		Name        string `json:"name"`
 	} `json:"objectRef"`
-	Body      requestBody      `json:"requestObject"`
-	Response  metav1.Status    `json:"responseStatus"`
-	RequestAt metav1.MicroTime `json:"requestReceivedTimestamp"`
+	Body       requestBody      `json:"requestObject"`
+	Response   metav1.Status    `json:"responseStatus"`
+	RequestAt  metav1.MicroTime `json:"requestReceivedTimestamp"`
+	ResponseAt metav1.MicroTime `json:"stageTimestamp"`
 }
 
 // requestBody holds the parts of a body that identify the pod: metadata of a patch, preconditions of a deletion.
@@ -144,7 +145,8 @@ func (r request) String() string {
 		r.Object.Name, r.podUID(), r.RequestAt.Format(timeFormat), r.Response.Code)
 }
 
-// requests returns the node's requests after this offset of the audit log, in the order of the responses.
+// requests returns the node's requests after this offset of the audit log, in the order in which their responses were logged. For
+// requests that were handled at the same time, this may not be the order in which they took effect.
 func (c *Cluster) requests(nodeName string, offset int64) ([]request, error) {
 	file, err := os.Open(c.AuditLog())
 	if errors.Is(err, os.ErrNotExist) {

@@ -153,7 +153,7 @@ func checkForeignFields(before, after *v1.Pod, report reportFunc) {
 
 // writeViolations returns the writes of a node's agent that break an invariant.
 func writeViolations(writes []request, pods map[types.UID]*podHistory) (found []string) {
-	deleted := map[types.UID]bool{}
+	deletedAt := map[types.UID]time.Time{}
 	for _, write := range writes {
 		succeeded := write.Response.Code == http.StatusOK
 		switch history := pods[write.podUID()]; {
@@ -161,17 +161,24 @@ func writeViolations(writes []request, pods map[types.UID]*podHistory) (found []
 		case write.podUID() == "" && isDecoded(write.Response.Code):
 			found = append(found, fmt.Sprintf("I9, write without UID: %s", write))
 		case write.Verb == "delete" && succeeded:
-			deleted[write.podUID()] = true
+			deletedAt[write.podUID()] = write.ResponseAt.Time
 			if history != nil && !podid.IsMirror(history.pod) && !mayBeDeleted(history.pod) {
 				found = append(found, fmt.Sprintf("I12, %s of a pod that was %s", write, describe("last", history.pod)))
 			}
-		case succeeded && deleted[write.podUID()]:
+		case succeeded && isAfter(write, deletedAt[write.podUID()]):
 			found = append(found, fmt.Sprintf("I8, write after the deletion of its pod: %s", write))
 		case write.Response.Code == http.StatusUnprocessableEntity && !isUIDMismatch(write.Response) && !hasForeignWrites(history):
 			found = append(found, fmt.Sprintf("I17, invalid write: %s: %s", write, write.Response.Message))
 		}
 	}
 	return found
+}
+
+// isAfter reports whether the write was sent after the pod was deleted. One that was received before took effect before, although
+// its response may have been logged after that of the deletion: a killed agent may leave a request behind, and the next agent
+// deletes the pod meanwhile.
+func isAfter(write request, deletedAt time.Time) bool {
+	return !deletedAt.IsZero() && write.RequestAt.After(deletedAt)
 }
 
 // isDecoded reports whether the server has decoded the body of a request that it answers with this code.
