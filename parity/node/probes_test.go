@@ -1,7 +1,9 @@
 package node_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -49,32 +51,35 @@ func (s server) healthFile() string { return workPath + "/" + s.name + ".healthy
 // setHealth sets the health of the server. Without an address, it sets only the health file.
 func (h *harness) setHealth(s server, address string, healthy bool) {
 	h.t.Helper()
+	heraldtest.Eventually(h.t, func() error { return h.trySetHealth(s, address, healthy) })
+}
+
+// trySetHealth is setHealth without retries. It may be called by any goroutine.
+func (h *harness) trySetHealth(s server, address string, healthy bool) error {
 	code, file := http.StatusOK, filepath.Join(h.workDir, filepath.Base(s.healthFile()))
-	if !healthy {
-		code = http.StatusServiceUnavailable
-		if err := os.Remove(file); err != nil {
-			h.t.Fatal(err)
+	if healthy {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			return err
 		}
-	} else if err := os.WriteFile(file, nil, 0o600); err != nil {
-		h.t.Fatal(err)
+	} else {
+		code = http.StatusServiceUnavailable
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	if address == "" {
-		return
+		return nil
 	}
 	url := fmt.Sprintf("http://%s/readyz?code=%d", net.JoinHostPort(address, strconv.Itoa(s.port)), code)
-	heraldtest.Eventually(h.t, func() error {
-		response, err := http.Post(url, "", nil) //nolint:noctx // a container on this machine
-		if err != nil {
-			return err
-		}
-		if err := response.Body.Close(); err != nil {
-			return err
-		}
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("POST %s: got %s, want OK", url, response.Status)
-		}
-		return nil
-	})
+	client := http.Client{Timeout: 5 * time.Second}
+	response, err := client.Post(url, "", nil) //nolint:noctx // has a timeout
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("POST %s: got %s, want OK", url, response.Status)
+	}
+	return errors.Join(err, response.Body.Close())
 }
 
 // newProbe returns a probe that runs every second and fails at the first failure.

@@ -372,14 +372,20 @@ func (h *harness) flipReadiness(address string) (stop func()) {
 	ctx, cancel := context.WithCancel(h.t.Context())
 	var flipping sync.WaitGroup
 	flipping.Go(func() {
-		for healthy := false; ctx.Err() == nil; healthy = !healthy {
-			h.setHealth(mainServer, address, healthy)
-			time.Sleep(2 * time.Second) // so that every state can be observed
+		for healthy := false; ctx.Err() == nil; {
+			if h.trySetHealth(mainServer, address, healthy) == nil { // otherwise try again
+				healthy = !healthy
+			}
+			select {
+			case <-time.After(2 * time.Second): // so that every state can be observed
+			case <-ctx.Done():
+			}
 		}
 	})
+	end := func() { cancel(); flipping.Wait() }
+	h.t.Cleanup(end)
 	return func() {
-		cancel()
-		flipping.Wait()
+		end()
 		h.setHealth(mainServer, address, true)
 	}
 }
