@@ -8,12 +8,15 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/heraldnode/herald/allocation"
+	"github.com/heraldnode/herald/eviction/manager"
+	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/pleg"
 	"github.com/heraldnode/herald/pod"
 	"github.com/heraldnode/herald/pod/mirror"
@@ -35,6 +38,7 @@ type Agent struct {
 	Mirrors     *mirror.Reconciler
 	Prober      *probe.Prober
 	Sources     *source.Mux
+	Evictions   *manager.Manager // nil unless runtime and volumes can be measured
 
 	config  Config
 	health  *runtimeHealth
@@ -52,7 +56,8 @@ func New(config Config) (*Agent, error) {
 		a.volumes = newVolumeCleaner(config.Volumes)
 	}
 	for _, init := range []func() error{
-		a.initSources, a.initPLEG, a.initAllocations, a.initStatuses, a.initProber, a.initWorkers, a.initMirrors, a.registerMetrics,
+		a.initSources, a.initPLEG, a.initAllocations, a.initStatuses, a.initProber, a.initWorkers, a.initMirrors, a.initEvictions,
+		a.registerMetrics,
 	} {
 		if err := init(); err != nil {
 			return nil, err
@@ -135,6 +140,33 @@ func (a *Agent) initMirrors() (err error) {
 	return err
 }
 
+func (a *Agent) initEvictions() (err error) {
+	containers, hasContainers := a.config.Runtime.(manager.Containers)
+	volumes, hasVolumes := a.config.Volumes.(manager.Volumes)
+	if !hasContainers || !hasVolumes {
+		return nil
+	}
+	a.Evictions, err = manager.New(manager.Config{
+		Pods: a.runningPods, Volumes: volumes, Containers: containers,
+		Kill: func(ctx context.Context, pod *v1.Pod, gracePeriod time.Duration, setStatus func(*v1.PodStatus)) error {
+			return a.Workers.KillPod(ctx, pod, plan.KillOptions{GracePeriod: &gracePeriod, Evict: true, StatusFunc: setStatus})
+		},
+		Events: a.config.Events, Logger: a.config.Logger, Metrics: a.config.Metrics,
+	})
+	return err
+}
+
+// runningPods returns the pods that should run and may use the node's disk.
+func (a *Agent) runningPods() []*v1.Pod {
+	var pods []*v1.Pod
+	for _, state := range a.Workers.Pods() {
+		if state.Pod != nil && state.Stage == plan.Syncing && state.Admitted {
+			pods = append(pods, state.Pod)
+		}
+	}
+	return pods
+}
+
 func (a *Agent) registerMetrics() error {
 	if a.config.Metrics == nil {
 		return nil
@@ -191,6 +223,9 @@ func (a *Agent) components() []component {
 	}
 	if a.volumes != nil {
 		components = append(components, component{"volumes", a.cleanUpVolumes})
+	}
+	if a.Evictions != nil {
+		components = append(components, component{"evictions", a.Evictions.Run})
 	}
 	return components
 }

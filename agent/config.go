@@ -23,7 +23,7 @@ import (
 )
 
 // Runtime runs the pods. *cri.Runtime implements it, and so does fakeruntime.Runtime. A runtime may also implement
-// GarbageCollector, and check.Runtime for exec probes.
+// GarbageCollector, check.Runtime for exec probes, and manager.Containers for limits of ephemeral storage.
 type Runtime interface {
 	worker.Runtime
 	pleg.Runtime
@@ -40,7 +40,8 @@ type GarbageCollector interface {
 	RotateLogs(ctx context.Context) error
 }
 
-// Volumes mounts the volumes of pods. *provision.Provisioner implements it.
+// Volumes mounts the volumes of pods. *provision.Provisioner implements it. It may also implement manager.Volumes, for limits of
+// ephemeral storage.
 type Volumes interface {
 	worker.Volumes
 	// Pods returns the pods that have volumes on disk.

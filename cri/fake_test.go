@@ -32,6 +32,7 @@ type fake struct {
 	containers map[string]*fakeContainer
 	images     map[string]*runtimeapi.Image
 	passwords  map[string]string // of private images
+	layer      uint64            // size of each writable layer
 	faults     map[string][]fault
 	requests   []any
 	events     []*runtimeapi.ContainerEventResponse
@@ -307,6 +308,23 @@ func (f *fake) ContainerStatus(_ context.Context, request *runtimeapi.ContainerS
 		return &runtimeapi.ContainerStatusResponse{Status: c.ContainerStatus}, nil
 	}
 	return nil, status.Error(codes.NotFound, "no such container")
+}
+
+func (f *fake) ListContainerStats(
+	_ context.Context, request *runtimeapi.ListContainerStatsRequest,
+) (*runtimeapi.ListContainerStatsResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	response := &runtimeapi.ListContainerStatsResponse{}
+	for _, c := range f.containers {
+		if matchesLabels(request.GetFilter().GetLabelSelector(), c.Labels) {
+			response.Stats = append(response.Stats, &runtimeapi.ContainerStats{
+				Attributes:    &runtimeapi.ContainerAttributes{Id: c.Id, Metadata: c.Metadata, Labels: c.Labels},
+				WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: f.layer}},
+			})
+		}
+	}
+	return response, nil
 }
 
 func (f *fake) ExecSync(_ context.Context, request *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {

@@ -15,9 +15,11 @@
 // Whatever containers put into their volumes, nothing outside the volumes is written, removed or unmounted. The kernel
 // enforces it (openat2, statx), which requires Linux 5.8 or newer.
 //
+// The sizeLimit of an emptyDir in memory is the size of its file system. On disk nothing stops a container; VolumeUsage lets the
+// caller evict the pod.
+//
 // # Differences from the kubelet
 //
-//   - The sizeLimit of an emptyDir on disk is not enforced. The kubelet evicts the pod later. In memory it is enforced.
 //   - fsGroup applies to every volume except hostPath. fsGroupChangePolicy applies to volumes with persistent content,
 //     which are not supported; for the supported kinds the kubelet ignores it too.
 //   - An fsGroup that the process may not set is an error. The kubelet continues without it.

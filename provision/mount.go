@@ -145,10 +145,7 @@ func (p *Provisioner) createEmptyDir(pod *v1.Pod, volume *v1.Volume) error {
 	}
 	switch medium := volume.EmptyDir.Medium; medium {
 	case v1.StorageMediumDefault:
-		created := false
-		if created, err = createEmptyDirOnDisk(dir, resolve.FSGroup(pod)); created {
-			p.reportSizeLimit(pod, volume)
-		}
+		err = createEmptyDirOnDisk(dir, resolve.FSGroup(pod))
 	case v1.StorageMediumMemory:
 		size := resolve.EmptyDirMemorySize(pod, volume.EmptyDir, p.config.NodeInfo().Allocatable)
 		err = createEmptyDirInMemory(dir, tmpfsOptions{mode: emptyDirMode, group: resolve.FSGroup(pod), size: size})
@@ -182,41 +179,33 @@ func markReady(podDir, volume string) error {
 	return file.Close()
 }
 
-// reportSizeLimit reports a limit that nothing enforces on disk, once per volume.
-func (p *Provisioner) reportSizeLimit(pod *v1.Pod, volume *v1.Volume) {
-	if limit := volume.EmptyDir.SizeLimit; limit != nil && !limit.IsZero() {
-		p.config.Events.Event(pod, v1.EventTypeWarning, "SizeLimitNotEnforced",
-			fmt.Sprintf("volume %q: emptyDir.sizeLimit of %s is enforced only with medium Memory", volume.Name, limit))
-	}
-}
-
 // createEmptyDirOnDisk prepares the directory under a name that no volume can have. A directory with the volume's name is
 // complete.
-func createEmptyDirOnDisk(dir string, group *int64) (created bool, err error) {
+func createEmptyDirOnDisk(dir string, group *int64) error {
 	info, err := os.Lstat(dir)
 	if err == nil && !info.IsDir() {
-		return false, fmt.Errorf("%s is not a directory", dir)
+		return fmt.Errorf("%s is not a directory", dir)
 	}
 	if !errors.Is(err, os.ErrNotExist) {
-		return false, err
+		return err
 	}
 	parent, err := os.OpenRoot(filepath.Dir(dir))
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer parent.Close()
 	name := filepath.Base(dir)
 	temporary := "..new-" + name
 	if err := parent.Mkdir(temporary, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return false, err
+		return err
 	}
 	if err := setModeAndGroup(parent, temporary, emptyDirMode, group); err != nil {
-		return false, err
+		return err
 	}
 	if err := parent.Rename(temporary, name); err != nil {
-		return false, err
+		return err
 	}
-	return true, nil
+	return nil
 }
 
 // createEmptyDirInMemory sets mode and group in the mount call itself, so an existing mount is complete.

@@ -66,8 +66,7 @@ type Config struct {
 	API API
 	// NodeInfo returns the current node information. It must not block. Defaults to a zero NodeInfo.
 	NodeInfo func() NodeInfo
-	// Events records files that could not be updated, variables that were omitted and size limits that are not enforced.
-	// Defaults to event.Discard.
+	// Events records files that could not be updated and variables that were omitted. Defaults to event.Discard.
 	Events event.Recorder
 	// Watcher watches the objects that pods use for longer than CacheTTL. It should not share its limits and connections with
 	// API. Defaults to none: objects are polled.

@@ -78,20 +78,27 @@ func testEmptyDirMemory(t *testing.T) {
 	h.unmount(pod)
 }
 
-func TestEmptyDir_SizeLimitOnDisk(t *testing.T) {
-	volume := emptyDirVolume(v1.StorageMediumDefault)
-	volume.EmptyDir.SizeLimit = new(resource.MustParse("64Ki"))
+func TestVolumeUsage(t *testing.T) {
 	h := newHarness(t)
-	pod := newPod("web", volume, v1.Volume{Name: "unlimited", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
-	h.mount(pod)
-	want := []string{`Warning SizeLimitNotEnforced volume "` + volume.Name + `": emptyDir.sizeLimit of 64Ki is enforced only with medium Memory`}
-	if diff := cmp.Diff(want, h.takeEvents()); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
+	disk, host := emptyDirVolume(v1.StorageMediumDefault), v1.Volume{Name: "host"}
+	host.HostPath = &v1.HostPathVolumeSource{Path: t.TempDir()}
+	pod := newPod("web", disk, host, v1.Volume{Name: "driver", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}})
+	if usage, err := h.VolumeUsage(t.Context(), pod); err != nil || len(usage) > 0 {
+		t.Errorf("before the mount: got %v, error %v", usage, err)
 	}
-	h.restart()
-	h.mount(pod)
-	if events := h.takeEvents(); len(events) > 0 {
-		t.Errorf("existing volume: got events %v", events)
+	h.mount(newPod("web", disk, host))
+	dir, err := h.Path(pod, disk.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{filepath.Join(dir, "big"), filepath.Join(host.HostPath.Path, "big")} {
+		if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	usage, err := h.VolumeUsage(t.Context(), pod)
+	if err != nil || len(usage) != 1 || usage[disk.Name] < 1<<20 || usage[disk.Name] > 2<<20 {
+		t.Errorf("got %v, error %v; want 1 MiB in %s", usage, err, disk.Name)
 	}
 }
 

@@ -67,6 +67,7 @@ var Layout = []Package{
 		Path: "plan", Layer: Decisions, MayImport: []string{"derive", "internal/restart"},
 		Purpose: "computes pod actions: containers to start and stop, restart back-off, the pod lifecycle",
 	},
+	{Path: "eviction", Layer: Decisions, Purpose: "decides which pods must leave the node because they exceed limits of local storage"},
 	{
 		Path: "provision/resolve", Layer: Decisions,
 		Purpose: "resolves references in a pod spec: fields, resources, $(NAME), service variables, volume files",
@@ -133,14 +134,20 @@ var Layout = []Package{
 		Purpose: "typed API client over client-go's REST client",
 	},
 
+	{Path: "internal/diskusage", Layer: Components, Purpose: "measures how much space directories take on disk"},
 	{
-		Path: "provision", Layer: Components, MayImport: []string{"provision/resolve", "internal/poddir"},
+		Path: "eviction/manager", Layer: Components, MayImport: []string{"eviction"},
+		Purpose: "measures what pods use of the node's disk and evicts those that exceed their limits",
+	},
+	{
+		Path: "provision", Layer: Components, MayImport: []string{"provision/resolve", "internal/diskusage", "internal/poddir"},
 		Purpose: "prepares volumes and container environment",
 	},
 	{
 		Path: "cri", Layer: Components, Modules: []string{"k8s.io/cri-api"},
 		MayImport: []string{
-			"cgroup/host", "cri/criconfig", "cri/pullmanager", "internal/nodeaddress", "internal/permission", "internal/poddir",
+			"cgroup/host", "cri/criconfig", "cri/pullmanager", "internal/diskusage", "internal/nodeaddress", "internal/permission",
+			"internal/poddir",
 		},
 		Purpose: "CRI client: images, sandboxes, containers, logs, exec",
 	},

@@ -236,7 +236,7 @@ func TestWarnings_EmptyDirSizeLimit(t *testing.T) {
 	tests := map[string]struct{ emptyDir, want string }{
 		"no limit": {"{}", ""},
 		"disk": {
-			"{sizeLimit: 1Gi}", "spec.volumes[0].emptyDir.sizeLimit: 1Gi is enforced only with medium Memory; the volume may fill the disk",
+			"{sizeLimit: 1Gi}", "spec.volumes[0].emptyDir.sizeLimit: 1Gi is enforced only with medium Memory, because static pods are not evicted; the volume may fill the disk",
 		},
 		"memory": {"{sizeLimit: 1Gi, medium: Memory}", ""},
 		"zero":   {"{sizeLimit: 0}", ""},

@@ -213,8 +213,8 @@ func Warnings(pod *v1.Pod) []string {
 	for i, volume := range pod.Spec.Volumes {
 		source := volume.EmptyDir
 		if source != nil && source.Medium == v1.StorageMediumDefault && source.SizeLimit != nil && !source.SizeLimit.IsZero() {
-			warnings = append(warnings, fmt.Sprintf("spec.volumes[%d].emptyDir.sizeLimit: %s is enforced only with medium Memory; "+
-				"the volume may fill the disk", i, source.SizeLimit))
+			warnings = append(warnings, fmt.Sprintf("spec.volumes[%d].emptyDir.sizeLimit: %s is enforced only with medium Memory, "+
+				"because static pods are not evicted; the volume may fill the disk", i, source.SizeLimit))
 		}
 	}
 	return warnings

@@ -20,7 +20,7 @@ import (
 func TestConfigConvert(t *testing.T) {
 	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 20\nevictionHard: {memory.available: 1Gi}\n"
 	file := writeFile(t, "kubelet.yaml", text)
-	want := result{0, configHeader + "maxPods: 20\n", file + ":4: evictionHard: ignored: Herald reports resource pressure but does not evict pods\n"}
+	want := result{0, configHeader + "maxPods: 20\n", file + ":4: evictionHard: ignored: Herald evicts pods for limits of their own, not under resource pressure of the node\n"}
 	if got := runHerald("config", "convert", file); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

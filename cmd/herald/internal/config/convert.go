@@ -95,7 +95,7 @@ var unsupportedFields = []struct{ reason, fields string }{
 		enableDebuggingHandlers enableContentionProfiling enableProfilingHandler enableDebugFlagsHandler enableSystemLogHandler
 		enableSystemLogQuery streamingConnectionIdleTimeout healthzPort healthzBindAddress`},
 	{"Herald does not request certificates; it reloads certificate files that change", "rotateCertificates"},
-	{"Herald reports resource pressure but does not evict pods", `evictionHard evictionSoft evictionSoftGracePeriod
+	{"Herald evicts pods for limits of their own, not under resource pressure of the node", `evictionHard evictionSoft evictionSoftGracePeriod
 		evictionMaxPodGracePeriod evictionPressureTransitionPeriod evictionMinimumReclaim mergeDefaultEvictionSettings`},
 	{"Herald does not remove images", `imageMinimumGCAge imageMaximumGCAge imageGCHighThresholdPercent
 		imageGCLowThresholdPercent`},
