@@ -191,6 +191,9 @@ func (n *NodeAgent) newRuntime() (err error) {
 		CgroupDriver: n.config.CgroupDriver, SingleProcessOOMKill: n.config.SingleProcessOOMKill,
 		Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
+	if n.config.RootDir != n.config.DataDir {
+		config.ImageVerification.FormerDir = n.path("image_manager")
+	}
 	if n.cgroups != nil {
 		config.Cgroups = n.cgroups
 		config.CgroupParent = cgroup.NodeName(cgroup.ParseName(n.config.CgroupRoot)).Path(cgroup.DriverCgroupfs)

@@ -22,6 +22,8 @@ type Config struct {
 	// Dir is the absolute path of the directory for the files, the kubelet's image_manager. It is created with the first pull.
 	// Required.
 	Dir string
+	// FormerDir contains records of an earlier configuration, which still count. Default: none.
+	FormerDir string
 	// Policy defaults to NeverVerifyPreloadedImages.
 	Policy Policy
 	// Allowlist holds the patterns of NeverVerifyAllowlistedImages, see IsPattern.
@@ -62,7 +64,7 @@ func New(config Config) (*Manager, error) {
 		return nil, fmt.Errorf("pullmanager.Config: %w", err)
 	}
 	return &Manager{
-		store: store{config.Dir}, verification: verification, logger: cmp.Or(config.Logger, slog.New(slog.DiscardHandler)),
+		store: store{config.Dir, config.FormerDir}, verification: verification, logger: cmp.Or(config.Logger, slog.New(slog.DiscardHandler)),
 		sem: make(chan struct{}, 1), pulls: map[string]*imagePulls{},
 	}, nil
 }

@@ -187,6 +187,26 @@ func TestIMG10_Files(t *testing.T) {
 	}
 }
 
+// A node whose directory is changed does not forget who pulled its images.
+func TestIMG10_FormerDir(t *testing.T) {
+	former, dir := t.TempDir(), t.TempDir()
+	before := newManager(t, former)
+	begin(t, before, "reg.io/app:1", "").Succeed("id", &good)
+	begin(t, before, "reg.io/tool:1", "").Abandon()
+	m, err := pullmanager.New(pullmanager.Config{Dir: dir, FormerDir: former})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if check(t, m, "reg.io/app:1", "id") || !check(t, m, "reg.io/app:1", "id", good) || check(t, m, "reg.io/tool:1", "other") {
+		t.Error("a former record or intent does not count")
+	}
+	begin(t, m, "reg.io/tool:1", "").Fail("")
+	begin(t, m, "reg.io/app:1", "id").Succeed("id", &other)
+	if !check(t, m, "reg.io/tool:1", "other") || !check(t, m, "reg.io/app:1", "id", good) || !check(t, m, "reg.io/app:1", "id", other) {
+		t.Error("a former record was lost, or a former intent was not removed")
+	}
+}
+
 func TestIMG9_InvalidPolicies(t *testing.T) {
 	tests := map[string]pullmanager.Config{
 		"unknown policy":    {Dir: "/x", Policy: "Sometimes"},

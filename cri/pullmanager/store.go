@@ -16,7 +16,18 @@ import (
 )
 
 // store reads and writes the files. Callers serialize the calls.
-type store struct{ dir string }
+type store struct {
+	dir    string
+	former string // read and removed from, but not written to; "" for none
+}
+
+// dirs returns the directories to read, the current one first.
+func (s store) dirs() []string {
+	if s.former == "" {
+		return []string{s.dir}
+	}
+	return []string{s.dir, s.former}
+}
 
 const (
 	pullingDir = "pulling"
@@ -39,7 +50,7 @@ func (s store) intents() (map[string]string, error) {
 	images := map[string]string{}
 	err := s.forEach(pullingDir, func(name string) {
 		var found intent
-		if err := s.read(filepath.Join(pullingDir, name), "ImagePullIntent", &found.TypeMeta, &found); err != nil {
+		if err := s.read(pullingDir, name, "ImagePullIntent", &found.TypeMeta, &found); err != nil {
 			found.Image = ""
 		}
 		images[name] = found.Image
@@ -48,11 +59,13 @@ func (s store) intents() (map[string]string, error) {
 }
 
 func (s store) hasIntent(image string) (bool, error) {
-	_, err := os.Lstat(filepath.Join(s.dir, pullingDir, fileName(image)))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+	for _, dir := range s.dirs() {
+		_, err := os.Lstat(filepath.Join(dir, pullingDir, fileName(image)))
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err == nil, err
+		}
 	}
-	return err == nil, err
+	return false, nil
 }
 
 func (s store) writeIntent(image string) error {
@@ -66,7 +79,7 @@ func (s store) removeIntent(image string) error {
 // record returns nil if there is no record of the image.
 func (s store) record(ref string) (*record, error) {
 	var found record
-	err := s.read(filepath.Join(pulledDir, fileName(ref)), "ImagePulledRecord", &found.TypeMeta, &found)
+	err := s.read(pulledDir, fileName(ref), "ImagePulledRecord", &found.TypeMeta, &found)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
@@ -88,7 +101,7 @@ func (s store) records() ([]record, error) {
 	var all []record
 	err := s.forEach(pulledDir, func(name string) {
 		var found record
-		if err := s.read(filepath.Join(pulledDir, name), "ImagePulledRecord", &found.TypeMeta, &found); err == nil {
+		if err := s.read(pulledDir, name, "ImagePulledRecord", &found.TypeMeta, &found); err == nil {
 			all = append(all, found)
 		}
 	})
@@ -103,23 +116,37 @@ func typeMeta(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{Kind: kind, APIVersion: apiVersion}
 }
 
-func (s store) forEach(dir string, visit func(name string)) error {
-	entries, err := os.ReadDir(filepath.Join(s.dir, dir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	for _, entry := range entries {
-		if entry.Type().IsRegular() && strings.HasPrefix(entry.Name(), filePrefix) && !strings.HasSuffix(entry.Name(), tempSuffix) {
-			visit(entry.Name())
+// forEach visits each file name once.
+func (s store) forEach(kind string, visit func(name string)) error {
+	visited := map[string]bool{}
+	for _, dir := range s.dirs() {
+		entries, err := os.ReadDir(filepath.Join(dir, kind))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, entry := range entries {
+			name := entry.Name()
+			isFile := entry.Type().IsRegular() && strings.HasPrefix(name, filePrefix) && !strings.HasSuffix(name, tempSuffix)
+			if isFile && !visited[name] {
+				visited[name] = true
+				visit(name)
+			}
 		}
 	}
 	return nil
 }
 
 // read decodes a file strictly: a field that is not known may restrict the access.
-func (s store) read(name, kind string, meta *metav1.TypeMeta, object any) error {
-	path := filepath.Join(s.dir, name)
-	content, err := os.ReadFile(path)
+func (s store) read(dir, name, kind string, meta *metav1.TypeMeta, object any) error {
+	var path string
+	var content []byte
+	var err error
+	for _, root := range s.dirs() {
+		path = filepath.Join(root, dir, name)
+		if content, err = os.ReadFile(path); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -169,11 +196,13 @@ func (s store) write(name string, object any) (err error) {
 }
 
 func (s store) remove(name string) error {
-	err := os.Remove(filepath.Join(s.dir, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	var errs []error
+	for _, dir := range s.dirs() {
+		if err := os.Remove(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 func syncDir(path string) error {
