@@ -9,9 +9,8 @@ import (
 	"github.com/heraldnode/herald/event"
 )
 
-// Event reasons, as the kubelet reports them, except for StorageLimitNotEnforced: the kubelet evicts the pod.
+// Event reasons, as the kubelet reports them.
 const (
-	eventStorageLimit        = "StorageLimitNotEnforced"
 	eventCreated             = "Created"
 	eventStarted             = "Started"
 	eventFailed              = "Failed"

@@ -63,9 +63,6 @@ func (r *Runtime) startSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 	request := &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: r.generator.RuntimeHandler(pod)}
 	id, err = r.runSandbox(ctx, request)
 	if err == nil {
-		for _, warning := range criconfig.Unenforced(pod) {
-			r.warnPod(pod, eventStorageLimit, "%s", warning)
-		}
 		return id, nil
 	}
 	// The response may be lost, or an earlier call may have created the sandbox meanwhile.

@@ -46,21 +46,6 @@ func (g *Generator) Unsupported(pod *v1.Pod) error {
 	return field.ErrorList(*errs).ToAggregate()
 }
 
-// Unenforced returns a warning for each limit of the pod that nothing enforces: ephemeral storage.
-func Unenforced(pod *v1.Pod) (warnings []string) {
-	check := func(path *field.Path, containers []v1.Container) {
-		for i := range containers {
-			if limit, found := containers[i].Resources.Limits[v1.ResourceEphemeralStorage]; found && !limit.IsZero() {
-				warnings = append(warnings, fmt.Sprintf("%s: %s is not enforced; the container may fill the disk",
-					path.Index(i).Child("resources", "limits").Key(string(v1.ResourceEphemeralStorage)), limit.String()))
-			}
-		}
-	}
-	check(field.NewPath("spec", "initContainers"), pod.Spec.InitContainers)
-	check(field.NewPath("spec", "containers"), pod.Spec.Containers)
-	return warnings
-}
-
 func (g *Generator) checkPodSpec(errs *fieldErrors, path *field.Path, spec *v1.PodSpec) {
 	errs.forbid(spec.HostUsers != nil && !*spec.HostUsers, path.Child("hostUsers"),
 		"user namespaces are not supported; remove the field")

@@ -151,21 +151,6 @@ func TestUnsupported_Accepted(t *testing.T) {
 	}
 }
 
-func TestUnenforced(t *testing.T) {
-	pod := newPod(func(pod *v1.Pod) {
-		pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{
-			v1.ResourceEphemeralStorage: resource.MustParse("1Gi"), v1.ResourceMemory: resource.MustParse("1Gi"),
-		}
-	})
-	want := []string{"spec.containers[0].resources.limits[ephemeral-storage]: 1Gi is not enforced; the container may fill the disk"}
-	if got := criconfig.Unenforced(pod); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got := criconfig.Unenforced(newPod()); got != nil {
-		t.Errorf("plain pod: got %q", got)
-	}
-}
-
 func TestUnsupported_Volumes(t *testing.T) {
 	kind := reflect.TypeFor[v1.VolumeSource]()
 	for i := range kind.NumField() {

@@ -82,10 +82,6 @@ var intendedDifferences = []intendedDifference{
 		replacement: "not supported",
 	},
 	{
-		description: "Herald reports limits that it does not enforce",
-		herald:      regexp.MustCompile(`^event: Warning StorageLimitNotEnforced: .*`),
-	},
-	{
 		description: "Herald reads registry secrets when it pulls, not before",
 		kubelet:     regexp.MustCompile(`^event: Warning FailedToRetrieveImagePullSecret: .*`),
 	},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
@@ -248,6 +249,16 @@ func TestWarnings_EmptyDirSizeLimit(t *testing.T) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+func TestWarnings_StorageLimit(t *testing.T) {
+	pod := decodeOne(t, web+container, fromFile)
+	pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Gi")}
+	want := []string{"spec.containers[0].resources.limits[ephemeral-storage]: 1Gi is not enforced, because static pods are not evicted; " +
+		"the container may fill the disk"}
+	if diff := cmp.Diff(want, manifest.Warnings(pod)); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -204,7 +204,7 @@ var criticalPriorities = map[string]int32{
 }
 
 // Warnings returns the problems of a valid pod that do not prevent it from running: an inconsistent priority and priority
-// class, for which the API server may reject the mirror pod (CFG-11), and size limits of volumes that are not enforced.
+// class, for which the API server may reject the mirror pod (CFG-11), and limits of local storage, which are not enforced.
 func Warnings(pod *v1.Pod) []string {
 	var warnings []string
 	if warning := priorityWarning(pod); warning != "" {
@@ -215,6 +215,12 @@ func Warnings(pod *v1.Pod) []string {
 		if source != nil && source.Medium == v1.StorageMediumDefault && source.SizeLimit != nil && !source.SizeLimit.IsZero() {
 			warnings = append(warnings, fmt.Sprintf("spec.volumes[%d].emptyDir.sizeLimit: %s is enforced only with medium Memory, "+
 				"because static pods are not evicted; the volume may fill the disk", i, source.SizeLimit))
+		}
+	}
+	for i := range pod.Spec.Containers {
+		if limit := pod.Spec.Containers[i].Resources.Limits.StorageEphemeral(); !limit.IsZero() {
+			warnings = append(warnings, fmt.Sprintf("spec.containers[%d].resources.limits[ephemeral-storage]: %s is not enforced, "+
+				"because static pods are not evicted; the container may fill the disk", i, limit))
 		}
 	}
 	return warnings

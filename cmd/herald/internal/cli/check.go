@@ -160,7 +160,7 @@ func (c *manifestChecker) checkFile(file string, definedIn map[string]string) er
 		}
 		definedIn[name] = file
 		names = append(names, name)
-		for _, warning := range slices.Concat(manifest.Warnings(pod), criconfig.Unenforced(pod)) {
+		for _, warning := range manifest.Warnings(pod) {
 			c.printf("%s: warning: %s", file, warning)
 		}
 	}
