@@ -73,12 +73,12 @@ const admissionTimeout = 2 * time.Second
 
 // currentNode returns the API server's Node, whose labels may have changed since the last report (ADM-11).
 func (n *NodeAgent) currentNode(known *v1.Node) *v1.Node {
-	if n.objectClient == nil {
+	if n.clients.objects == nil {
 		return known
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), admissionTimeout)
 	defer cancel()
-	current, err := n.objectClient.GetNode(ctx, n.config.NodeName)
+	current, err := n.clients.objects.GetNode(ctx, n.config.NodeName)
 	if err != nil {
 		n.config.Logger.Warn("Failed to get node for admission, using the last known", "node", n.config.NodeName, "err", err)
 		return known

@@ -64,10 +64,10 @@ func (n *NodeAgent) newClients() (err error) {
 	if n.config.API == nil {
 		return nil
 	}
-	if n.statusClient, err = kubeapi.New(n.config.API); err != nil {
+	if n.clients.statuses, err = kubeapi.New(n.config.API); err != nil {
 		return err
 	}
-	for _, client := range []**kubeapi.Client{&n.mirrorClient, &n.objectClient, &n.watchClient} {
+	for _, client := range []**kubeapi.Client{&n.clients.mirrors, &n.clients.objects, &n.clients.watches} {
 		if *client, err = kubeapi.New(n.config.separateLimits()); err != nil {
 			return err
 		}
@@ -156,8 +156,8 @@ func (n *NodeAgent) newVolumes() (err error) {
 			return provision.NodeInfo{HostIPs: n.Node.HostIPs(), Allocatable: n.Node.Allocatable()}
 		},
 	}
-	if n.objectClient != nil {
-		config.API, config.Watcher = n.objectClient, n.watchClient
+	if n.clients.objects != nil {
+		config.API, config.Watcher = n.clients.objects, n.clients.watches
 	}
 	n.volumes, err = provision.New(config)
 	return err
@@ -198,8 +198,8 @@ func (n *NodeAgent) newRuntime() (err error) {
 		config.Cgroups = n.cgroups
 		config.CgroupParent = cgroup.NodeName(cgroup.ParseName(n.config.CgroupRoot)).Path(cgroup.DriverCgroupfs)
 	}
-	if n.objectClient != nil {
-		config.Secrets = n.objectClient
+	if n.clients.objects != nil {
+		config.Secrets = n.clients.objects
 	}
 	n.runtime, err = cri.New(config)
 	return err
@@ -216,8 +216,8 @@ func (n *NodeAgent) newAgent() error {
 		AllowNodeAddresses: n.config.AllowProbesToNodeAddresses, Resync: n.config.SyncFrequency,
 		Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
-	if n.statusClient != nil {
-		config.API, config.MirrorAPI = n.statusClient, n.mirrorClient
+	if n.clients.statuses != nil {
+		config.API, config.MirrorAPI = n.clients.statuses, n.clients.mirrors
 	}
 	n.Agent, err = agent.New(config)
 	return err
@@ -255,9 +255,9 @@ func (n *NodeAgent) sources() ([]source.Source, error) {
 		}
 		sources = append(sources, url)
 	}
-	if n.statusClient != nil {
+	if n.clients.statuses != nil {
 		assigned, err := source.NewAPI(source.APIConfig{
-			ListerWatcher: n.statusClient.PodsOnNode(n.config.NodeName), NodeName: n.config.NodeName, Logger: n.config.Logger,
+			ListerWatcher: n.clients.statuses.PodsOnNode(n.config.NodeName), NodeName: n.config.NodeName, Logger: n.config.Logger,
 			WaitForNode: n.Node.WaitForRegistration,
 		})
 		if err != nil {

@@ -30,16 +30,21 @@ type NodeAgent struct {
 	config   Config
 	started  chan struct{} // closed when the agent starts
 	stopping chan struct{} // closed when Run is to end
-	// statusClient sends statuses and watches pods, mirrorClient writes mirror pods, objectClient reads what pods refer to,
-	// and watchClient watches it. They are nil without a cluster.
-	statusClient, mirrorClient, objectClient, watchClient *kubeapi.Client
+	clients  clients
+	host     *machine.Machine
+	state    *checkpoint.Dir
+	server   *process.Server // nil with a container runtime
+	runtime  *cri.Runtime
+	volumes  *provision.Provisioner
+	cgroups  *manager.Manager // nil if the runtime chooses the cgroups of pods
+}
 
-	host    *machine.Machine
-	state   *checkpoint.Dir
-	server  *process.Server // nil with a container runtime
-	runtime *cri.Runtime
-	volumes *provision.Provisioner
-	cgroups *manager.Manager // nil if the runtime chooses the cgroups of pods
+// clients are the connections to the API server, one for each kind of request. They are nil without a cluster.
+type clients struct {
+	statuses *kubeapi.Client // sends statuses and watches pods
+	mirrors  *kubeapi.Client // writes mirror pods
+	objects  *kubeapi.Client // reads what pods refer to
+	watches  *kubeapi.Client // watches what pods refer to
 }
 
 // New builds a node agent and locks its data directory: a second agent on the same directory fails.
