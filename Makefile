@@ -10,7 +10,7 @@ BENCH ?= full
 DIR ?= /tmp/herald
 export HERALD_TEST_CONTAINERD := $(CONTAINERD)
 
-.PHONY: help run build test check fmt lint unit controlplane containerd e2e bench fuzz update rules
+.PHONY: help run build test check fmt lint unit controlplane containerd e2e bench tokens fuzz update rules
 
 help: ## list the targets
 	@echo 'Herald runs the pods of a node and reports their status.'
@@ -60,6 +60,10 @@ e2e: ## run the tests against real components only
 
 bench: ## benchmark against the kubelet's code in one run: tables and RATIO lines
 	@cd parity && go run ./cmd/bench -mode=$(BENCH)
+
+tokens: ## start pods with service account tokens on Herald and the kubelet ten times; writes docs/benchmarks-tokens.md
+	@hack/install-containers
+	@cd parity && go run ./cmd/bench -only=tokens
 
 fuzz: ## run every fuzz target for FUZZTIME
 	@hack/fuzz $(FUZZTIME)

@@ -66,11 +66,16 @@ type Manager struct {
 	node   cgroup.Name
 	host   cgroup.Host
 
-	mu       sync.Mutex      // guards what follows
-	disabled bool            // cgroups are not writable
-	logged   map[string]bool // topics, see isFirst
-	enforced error           // the last result of enforcing the limits of all pods
-	reported bool            // the first result was reported
+	sharedSem chan struct{} // semaphore: one update of the shared cgroups at a time
+
+	mu sync.Mutex // guards what follows
+	// wanted counts the requested updates of the shared cgroups. sharedErr is the result of those up to updated.
+	wanted, updated int
+	sharedErr       error
+	disabled        bool            // cgroups are not writable
+	logged          map[string]bool // topics, see isFirst
+	enforced        error           // the last result of enforcing the limits of all pods
+	reported        bool            // the first result was reported
 }
 
 // New returns a Manager. It creates no cgroup.
@@ -103,6 +108,7 @@ func New(config Config) (*Manager, error) {
 	}
 	return &Manager{
 		config: config, node: cgroup.NodeName(cgroup.ParseName(config.Root)), host: *config.Host, logged: map[string]bool{},
+		sharedSem: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -209,8 +215,34 @@ func (m *Manager) refresh(ctx context.Context) error {
 	return nil
 }
 
-// ensureShared creates or updates the cgroup of all pods and those of the QoS classes (CGR-7, CGR-8, CGR-9).
+// ensureShared creates or updates the cgroups that pods share. An update looks at all pods, so that pods that start together
+// share one that begins after the last of them has arrived.
 func (m *Manager) ensureShared(ctx context.Context, driver string) error {
+	m.mu.Lock()
+	m.wanted++
+	own := m.wanted
+	m.mu.Unlock()
+	select {
+	case m.sharedSem <- struct{}{}:
+		defer func() { <-m.sharedSem }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	m.mu.Lock()
+	isUpdated, err, newest := m.updated >= own, m.sharedErr, m.wanted
+	m.mu.Unlock()
+	if isUpdated {
+		return err
+	}
+	err = m.updateShared(ctx, driver)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.updated, m.sharedErr = newest, err
+	return err
+}
+
+// updateShared creates or updates the cgroup of all pods and those of the QoS classes (CGR-7, CGR-8, CGR-9).
+func (m *Manager) updateShared(ctx context.Context, driver string) error {
 	available := m.config.Available()
 	nodeErr := m.apply(ctx, driver, m.node, cgroup.NodeResources(available))
 	if available != nil && !isUnwritable(nodeErr) && !m.isDisabled() {

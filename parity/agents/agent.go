@@ -121,7 +121,7 @@ func (a *Agent) ManifestDir() string { return a.manifestDir }
 
 // RemoveCgroups removes the only thing that the agent creates outside containerd's directory. The agent and all containers
 // must have stopped.
-func (a *Agent) RemoveCgroups() error { return removeCgroups(a.cgroupRoot) }
+func (a *Agent) RemoveCgroups() error { return RemoveCgroups(a.cgroupRoot) }
 
 // Usage returns what the agent uses now.
 func (a *Agent) Usage() (Usage, error) {

@@ -128,9 +128,9 @@ func createCgroup(name string) error {
 	return nil
 }
 
-// removeCgroups removes the cgroup and its descendants, innermost first. The files in them cannot and need not be
+// RemoveCgroups removes the cgroup and its descendants, innermost first. The files in them cannot and need not be
 // removed.
-func removeCgroups(name string) error {
+func RemoveCgroups(name string) error {
 	var errs []error
 	for _, hierarchy := range cgroupMounts() {
 		var groups []string

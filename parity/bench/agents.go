@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/heraldnode/herald/parity/agents"
@@ -18,33 +19,48 @@ import (
 // compareAgents compares `herald run` with the real kubelet: on the same API server, each with its own otherwise idle
 // containerd and the defaults of its API client (50 requests per second, burst 100).
 func compareAgents(ctx context.Context, env *Environment) ([]Result, error) {
-	dir, err := os.MkdirTemp("", "herald-bench-")
-	if err != nil {
-		return nil, fmt.Errorf("create directory for herald: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	herald, err := agents.BuildHerald(ctx, dir)
+	kubelet, herald, remove, err := env.buildAgents(ctx)
 	if err != nil {
 		return nil, err
 	}
-	kubelet, err := agents.BuildKubelet(ctx, env.Progress)
-	if err != nil {
-		return nil, err
-	}
+	defer remove()
 	var kubeletRounds, heraldRounds []agentUsage
-	_, err = measureRounds(env.Profile.AgentRounds,
-		env.agentMeasurer(ctx, kubelet, &kubeletRounds), env.agentMeasurer(ctx, herald, &heraldRounds))
+	took, err := measureRounds(env.Profile.AgentRounds,
+		env.agentMeasurer(ctx, kubelet, &kubeletRounds), env.agentMeasurer(ctx, herald, &heraldRounds),
+		func() (float64, error) { return env.measureRuntime(ctx) })
 	if err != nil {
 		return nil, fmt.Errorf("compare agents: %w", err)
 	}
-	return agentResults(env.Profile.AgentPods, kubeletRounds, heraldRounds), nil
+	results := agentResults(env.Profile.AgentPods, kubeletRounds, heraldRounds)
+	return append(results, Result{
+		Name: fmt.Sprintf("agent_%dpods_limit", env.Profile.AgentPods),
+		Description: fmt.Sprintf("the same until ready: Herald's time divided by the time that containerd takes to start these pods without "+
+			"an agent, an API server and probes (%s)", formatSeconds(median(took[2]))),
+		Kubelet: formatSeconds(median(took[0])), Herald: formatSeconds(median(took[1])), Value: ratio(took[1], took[2]),
+	}), nil
+}
+
+// buildAgents builds both programs. remove deletes what they need no longer.
+func (e *Environment) buildAgents(ctx context.Context) (kubelet, herald agents.Program, remove func(), err error) {
+	dir, err := os.MkdirTemp("", "herald-bench-")
+	if err != nil {
+		return kubelet, herald, nil, fmt.Errorf("create directory for herald: %w", err)
+	}
+	remove = func() { _ = os.RemoveAll(dir) }
+	if herald, err = agents.BuildHerald(ctx, dir); err == nil {
+		kubelet, err = agents.BuildKubelet(ctx, e.Progress)
+	}
+	if err != nil {
+		remove()
+	}
+	return kubelet, herald, remove, err
 }
 
 // agentMeasurer returns a function that measures one run of the agent.
 func (e *Environment) agentMeasurer(ctx context.Context, program agents.Program, rounds *[]agentUsage) func() (float64, error) {
 	return func() (float64, error) {
 		e.logf("%d probed pods on a node with %s", e.Profile.AgentPods, program)
-		usage, err := e.measureAgent(ctx, program)
+		usage, err := e.measureAgent(ctx, program, workload{pod: servingPod, settle: e.Profile.AgentSettle, idle: e.Profile.AgentIdle})
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", program, err)
 		}
@@ -106,8 +122,14 @@ type agentUsage struct {
 	cpuShare      float64 // CPU seconds per second
 }
 
+// workload is what an agent runs: pods that are then left alone for a while.
+type workload struct {
+	pod          func(name string, uid types.UID) *v1.Pod
+	settle, idle time.Duration // 0: the idle agent is not measured
+}
+
 // measureAgent starts a containerd and an agent, runs the workload, and removes everything again.
-func (e *Environment) measureAgent(ctx context.Context, program agents.Program) (usage agentUsage, err error) {
+func (e *Environment) measureAgent(ctx context.Context, program agents.Program, w workload) (usage agentUsage, err error) {
 	ctx, cancel := context.WithTimeout(ctx, hangTimeout)
 	defer cancel()
 	n, err := e.reserveNode()
@@ -128,7 +150,7 @@ func (e *Environment) measureAgent(ctx context.Context, program agents.Program) 
 		_ = agent.Kill() // it may have exited on its own
 		return usage, err
 	}
-	usage, err = n.runWorkload(ctx, agent)
+	usage, err = n.runWorkload(ctx, agent, w)
 	if err != nil {
 		err = fmt.Errorf("%w; agent log:\n%s", err, agent.LogTail())
 	}
@@ -136,7 +158,7 @@ func (e *Environment) measureAgent(ctx context.Context, program agents.Program) 
 }
 
 // runWorkload creates pods on the agent's node, measures the agent, and deletes them.
-func (n *node) runWorkload(ctx context.Context, agent *agents.Agent) (usage agentUsage, err error) {
+func (n *node) runWorkload(ctx context.Context, agent *agents.Agent, w workload) (usage agentUsage, err error) {
 	events, _, err := n.watch(ctx)
 	if err != nil {
 		return usage, err
@@ -145,7 +167,7 @@ func (n *node) runWorkload(ctx context.Context, agent *agents.Agent) (usage agen
 	profile := n.env.Profile
 	time.Sleep(agentWarmUp)
 	startTime := time.Now()
-	if n.pods, err = n.createPods(ctx, profile.AgentPods, servingPod); err != nil {
+	if n.pods, err = n.createPods(ctx, profile.AgentPods, w.pod); err != nil {
 		return usage, err
 	}
 	ready := func(_ watch.EventType, p *v1.Pod) bool { return isReady(&p.Status) }
@@ -153,9 +175,11 @@ func (n *node) runWorkload(ctx context.Context, agent *agents.Agent) (usage agen
 		return usage, err
 	}
 	usage.readySeconds = time.Since(startTime).Seconds()
-	time.Sleep(profile.AgentSettle)
-	if err := usage.sampleIdle(agent, profile.AgentIdle); err != nil {
-		return usage, err
+	if w.idle > 0 {
+		time.Sleep(w.settle)
+		if err := usage.sampleIdle(agent, w.idle); err != nil {
+			return usage, err
+		}
 	}
 	return usage, n.deletePods(ctx, events)
 }

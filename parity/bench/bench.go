@@ -42,26 +42,31 @@ type Profile struct {
 	QueuedChanges, ReadinessSamples, KubeletReadinessSamples int
 	// IdlePods is how many pods a full pass visits. MemoryPods is how many pods the measured memory is divided by.
 	IdlePods, MemoryPods int
+	// RestingPods is how many pods at rest read their objects once in each RestingPeriod.
+	RestingPods   int
+	RestingPeriod time.Duration
 	// AgentRounds is the number of rounds for whole agents. AgentPods is how many pods each agent runs. Once all are
 	// ready, the agent settles for AgentSettle and is then observed for AgentIdle.
 	AgentRounds, AgentPods int
 	AgentSettle, AgentIdle time.Duration
 }
 
-// ShortProfile returns a profile that takes less than three minutes.
+// ShortProfile returns a profile that takes less than four minutes.
 func ShortProfile() Profile {
 	return Profile{
 		CallRounds: 5, CallTime: 100 * time.Millisecond, ProbeRounds: 1, BurstRounds: 1, BurstPods: 300,
 		QueuedChanges: 500, ReadinessSamples: 200, KubeletReadinessSamples: 1, IdlePods: 10_000, MemoryPods: 2000,
+		RestingPods: 100, RestingPeriod: 10 * time.Second,
 		AgentRounds: 1, AgentPods: 30, AgentSettle: 2 * time.Second, AgentIdle: 6 * time.Second,
 	}
 }
 
-// FullProfile returns a profile with more rounds. It takes about twenty minutes with MeasureWorkers and MeasureCurve.
+// FullProfile returns a profile with more rounds. It takes about half an hour with MeasureWorkers and MeasureCurve.
 func FullProfile() Profile {
 	return Profile{
 		CallRounds: 9, CallTime: 200 * time.Millisecond, ProbeRounds: 3, BurstRounds: 3, BurstPods: 300,
 		QueuedChanges: 500, ReadinessSamples: 400, KubeletReadinessSamples: 2, IdlePods: 10_000, MemoryPods: 2000,
+		RestingPods: 500, RestingPeriod: time.Minute,
 		AgentRounds: 3, AgentPods: 30, AgentSettle: 20 * time.Second, AgentIdle: 30 * time.Second,
 	}
 }
@@ -73,7 +78,7 @@ func LocalCases() []Case {
 
 // ClusterCases returns the cases that need an API server.
 func ClusterCases() []Case {
-	return []Case{latencyBursts, rateLimitedBurst, burstBesidePatches, createdPods, queuedReadiness}
+	return []Case{latencyBursts, rateLimitedBurst, burstBesidePatches, createdPods, queuedReadiness, restingObjects}
 }
 
 // AgentCases returns the cases that need an API server and a machine that can run containers.

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 func newTinyEnvironment(t *testing.T) *bench.Environment {
 	return &bench.Environment{ManifestDir: t.TempDir(), Progress: t.Output(), Profile: bench.Profile{
 		CallRounds: 1, CallTime: 1, ProbeRounds: 1, BurstRounds: 1, BurstPods: 10, QueuedChanges: 10, ReadinessSamples: 3, KubeletReadinessSamples: 1, IdlePods: 1000, MemoryPods: 10,
-		AgentRounds: 1, AgentPods: 2, AgentIdle: 3 * time.Second,
+		RestingPods: 2, RestingPeriod: 2 * time.Second, AgentRounds: 1, AgentPods: 2, AgentIdle: 3 * time.Second,
 	}}
 }
 
@@ -66,6 +66,9 @@ func TestRun_ClusterCases(t *testing.T) {
 		if strings.HasPrefix(result.Name, "requests_per_change") && (result.Kubelet != "2.00" || result.Herald != "1.00") {
 			t.Errorf("%s: got kubelet %s, Herald %s; want 2.00 and 1.00", result.Name, result.Kubelet, result.Herald)
 		}
+		if strings.HasPrefix(result.Name, "objects_at_rest") && result.Herald != "0.0" {
+			t.Errorf("%s: got %s requests a minute, want none", result.Name, result.Herald)
+		}
 	}
 	if _, err := bench.MeasureWorkers(t.Context(), env, 1, 2); err != nil {
 		t.Error(err)
@@ -83,7 +86,7 @@ func TestRun_AgentCases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"agent_2pods_ready", "agent_rss", "agent_idle_cpu"}; !slices.Equal(resultNames(results), want) {
+	if want := []string{"agent_2pods_ready", "agent_rss", "agent_idle_cpu", "agent_2pods_limit"}; !slices.Equal(resultNames(results), want) {
 		t.Errorf("got results %v, want %v", resultNames(results), want)
 	}
 	for _, result := range results {

@@ -27,13 +27,18 @@ const (
 	calls      = "calls"
 	statuses   = "statuses"
 	agents     = "agents"
+	tokens     = "tokens"
 )
+
+// tokenRounds is the number of rounds with -only=tokens.
+const tokenRounds = 10
 
 func main() {
 	flags := flag.NewFlagSet("bench", flag.ExitOnError) // the kubelet's code registers its own flags in the default set
-	mode := flags.String("mode", "full", "how much to measure: short (under three minutes) or full")
+	mode := flags.String("mode", "full", "how much to measure: short (under four minutes) or full")
 	write := flags.Bool("write", false, "write "+docs+"/benchmarks.md and benchmarks.svg in short mode too; full mode always writes them")
-	only := flags.String("only", "", "measure one part and write no files: calls, statuses (needs an API server) or agents (needs containers)")
+	only := flags.String("only", "", "measure one part: calls, statuses (needs an API server), agents (needs containers), "+
+		"or tokens (needs containers, writes "+docs+"/benchmarks-tokens.md); the others write no files")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), `bench compares Herald with the kubelet's own code, in one process and in alternating rounds, and
 'herald run' with a complete kubelet.
@@ -50,8 +55,8 @@ Absolute times depend on the machine.
 		fmt.Fprintf(os.Stderr, "bench: -mode=%s: want short or full\n", *mode)
 		os.Exit(2)
 	}
-	if !slices.Contains([]string{everything, calls, statuses, agents}, *only) {
-		fmt.Fprintf(os.Stderr, "bench: -only=%s: want %s, %s or %s\n", *only, calls, statuses, agents)
+	if !slices.Contains([]string{everything, calls, statuses, agents, tokens}, *only) {
+		fmt.Fprintf(os.Stderr, "bench: -only=%s: want %s, %s, %s or %s\n", *only, calls, statuses, agents, tokens)
 		os.Exit(2)
 	}
 	klog.SetLogger(logr.Discard()) // the kubelet's code logs when a measurement ends
@@ -97,6 +102,13 @@ func (b *bencher) measure(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.env.ControlPlane.Stop()) }()
+	if b.only == tokens {
+		rounds, err := bench.MeasureTokens(ctx, b.env, tokenRounds)
+		if err != nil {
+			return err
+		}
+		return bench.WriteTokens(docs, "make tokens", b.env.Profile.AgentPods, rounds)
+	}
 	if err := b.add(ctx, statuses, bench.ClusterCases()); err != nil {
 		return err
 	}
