@@ -127,7 +127,7 @@ func (r *statusReporter) readRuntimeVersion(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
 	if name, version, err := r.config.RuntimeVersion(ctx); err == nil {
-		r.runtimeVersion = fmt.Sprintf("%s://%s", name, version)
+		r.runtimeVersion = report.RuntimeVersion(name, version)
 	}
 	return r.runtimeVersion
 }

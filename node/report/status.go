@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // MachineInfo describes the machine at one moment.
@@ -342,6 +343,19 @@ func runtimeChanged(previous, desired *v1.NodeStatus) bool {
 }
 
 func sameHandler(a, b v1.NodeRuntimeHandler) bool { return reflect.DeepEqual(a, b) }
+
+// RuntimeVersion returns the version of the container runtime as the kubelet reports it: "v2.4.2" becomes "containerd://2.4.2", and
+// what a distribution adds is left out. A version that is none is reported as it is.
+func RuntimeVersion(name, reported string) string {
+	parsed, err := version.ParseSemantic(reported)
+	if err != nil {
+		parsed, err = version.ParseGeneric(reported)
+	}
+	if err != nil {
+		return name + "://" + reported
+	}
+	return name + "://" + parsed.String()
+}
 
 // SameSystem reports whether both describe the same machine and agent. Swap is ignored: the agent does not report it.
 func SameSystem(a, b v1.NodeSystemInfo) bool {

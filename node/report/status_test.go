@@ -334,3 +334,14 @@ func TestStatusPatch_RuntimeHandlers(t *testing.T) {
 		})
 	}
 }
+
+func TestRuntimeVersion(t *testing.T) {
+	for reported, want := range map[string]string{
+		"2.4.2": "containerd://2.4.2", "v2.4.2": "containerd://2.4.2", "v2.0.0-rc.1+meta": "containerd://2.0.0-rc.1+meta",
+		"1.6.20~ds1": "containerd://1.6.20", "1.7": "containerd://1.7", "devel": "containerd://devel", "": "containerd://",
+	} {
+		if got := report.RuntimeVersion("containerd", reported); got != want {
+			t.Errorf("%q: got %s, want %s", reported, got, want)
+		}
+	}
+}

@@ -13,10 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/parity/agents"
 	"github.com/heraldnode/herald/parity/containerd"
 	"github.com/heraldnode/herald/parity/internal/needs"
@@ -49,6 +51,7 @@ func TestSideBySide(t *testing.T) {
 		close(queue)
 		workers.Wait()
 	})
+	t.Run("node", env.compareNodes)
 	if !t.Failed() && env.compared.Load() == int64(len(scenarios)) { // not with -run for some of them
 		requireAllSeen(t, env.seen)
 	}
@@ -112,6 +115,36 @@ func (e *environment) problems(ctx context.Context, name string, sc *scenario) (
 	}
 	problems := unintendedDifferences(theirs, ours, e.markSeen)
 	return append(problems, invalidHistory(e.kubelet.Versions(kubeletName), e.herald.Versions(heraldName))...), nil
+}
+
+// compareNodes compares what both Nodes report about the container runtime.
+func (e *environment) compareNodes(t *testing.T) {
+	var kubelet, herald v1.NodeStatus
+	heraldtest.Eventually(t, func() (err error) {
+		if kubelet, err = e.kubelet.nodeStatus(t.Context()); err != nil {
+			return err
+		}
+		if herald, err = e.herald.nodeStatus(t.Context()); err != nil {
+			return err
+		}
+		if diff := cmp.Diff(kubelet, herald); diff != "" {
+			return fmt.Errorf("(-kubelet +herald):\n%s", diff)
+		}
+		return nil
+	})
+	if containerd.DefaultVersion() == containerd.Version2 && len(kubelet.RuntimeHandlers) == 0 {
+		t.Error("got no runtime handlers, want those of containerd 2")
+	}
+}
+
+// nodeStatus returns the part of the Node's status that follows from the container runtime.
+func (n *testNode) nodeStatus(ctx context.Context) (v1.NodeStatus, error) {
+	node, err := n.Admin.CoreV1().Nodes().Get(ctx, nodeName(n.program), metav1.GetOptions{})
+	if err != nil {
+		return v1.NodeStatus{}, err
+	}
+	info := v1.NodeSystemInfo{ContainerRuntimeVersion: node.Status.NodeInfo.ContainerRuntimeVersion}
+	return v1.NodeStatus{NodeInfo: info, RuntimeHandlers: node.Status.RuntimeHandlers, Features: node.Status.Features}, nil
 }
 
 // markSeen records that an intended difference occurred.
