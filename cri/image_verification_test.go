@@ -3,7 +3,6 @@ package cri_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/cri/pullmanager"
+	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/podid"
 )
 
@@ -189,9 +189,12 @@ func TestIMG13_IntentOfKilledAgent(t *testing.T) {
 	before := newHarness(t, root, withPrivateImage)
 	before.fake.inject("PullImage", hangs)
 	go func() { _ = before.startFirst(before.Context(), podWithImage(privateImage, withPullSecrets("good"))) }()
-	for !slices.ContainsFunc(listFiles(t, root), func(name string) bool { return strings.HasPrefix(name, "image_manager/pulling/sha256-") }) {
-		time.Sleep(time.Millisecond)
-	}
+	heraldtest.Eventually(t, func() error {
+		if before.pullCount() == 0 {
+			return errors.New("no pull has begun")
+		}
+		return nil
+	})
 	before.down()
 	after := newHarness(t, root, withPrivateImage)
 	after.fake.passwords = map[string]string{privateImage: "hush"}
