@@ -24,20 +24,22 @@ import (
 //
 // Static pods are not recorded: a manifest that is re-added requests another run.
 //
-// All methods are safe for concurrent use. saveMu is held during a write, so that concurrent saves are batched into one write.
+// All methods are safe for concurrent use. saveMu is held during a write, so that concurrent saves are batched into one write,
+// which is as large as what has changed.
 type journal struct {
-	store *checkpoint.Store[journalEntries] // nil if nothing is persisted
+	log *checkpoint.Log[journalEntries] // nil if nothing is persisted
 
 	saveMu sync.Mutex // guards saved
 	saved  uint64     // version that is on disk
 
 	mu      sync.Mutex // guards the fields below
 	entries journalEntries
+	changed map[podid.UID]bool // pods whose entries differ from those on disk
 	version uint64
 }
 
-// journalEntries holds the last start of each container by pod UID and container name. Inner maps are copied on write because
-// a save may be reading them.
+// journalEntries holds the last start of each container by pod UID and container name. In a change, a pod without map was
+// removed. Inner maps are copied on write because a save may be reading them.
 type journalEntries map[podid.UID]map[string]journalEntry
 
 type journalEntry struct {
@@ -49,20 +51,22 @@ type journalEntry struct {
 // openJournal reads the journal. The returned journal is usable even with an error: the store has set a corrupt file aside, and
 // the journal is empty.
 func openJournal(dir *checkpoint.Dir) (j *journal, err error) {
-	j = &journal{entries: journalEntries{}}
+	j = &journal{entries: journalEntries{}, changed: map[podid.UID]bool{}}
 	if dir == nil {
 		return j, nil
 	}
-	if j.store, err = checkpoint.NewStore[journalEntries](dir, "begun", 1); err != nil {
+	const version = 2 // version 1 had no changes
+	if j.log, err = checkpoint.NewLog[journalEntries](dir, "begun", version); err != nil {
 		return j, err
 	}
-	entries, err := j.store.Load()
+	changes, err := j.log.Load()
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	if entries != nil {
-		j.entries = entries
+	for _, change := range changes {
+		maps.Copy(j.entries, change)
 	}
+	maps.DeleteFunc(j.entries, func(_ podid.UID, containers map[string]journalEntry) bool { return containers == nil })
 	return j, err
 }
 
@@ -78,7 +82,7 @@ func (j *journal) recordStart(pod *v1.Pod, sandboxID string, start plan.Start, n
 		containers = map[string]journalEntry{}
 	}
 	containers[start.Container.Name] = journalEntry{Sandbox: sandboxID, RestartCount: start.RestartCount, At: now}
-	j.entries[uid] = containers
+	j.entries[uid], j.changed[uid] = containers, true
 	j.mu.Unlock()
 	if err := j.save(); err != nil {
 		return fmt.Errorf("record start of container %s: %w", start.Container.Name, err)
@@ -90,7 +94,13 @@ func (j *journal) recordStart(pod *v1.Pod, sandboxID string, start plan.Start, n
 func (j *journal) prune(keep func(podid.UID) bool) error {
 	j.mu.Lock()
 	before := len(j.entries)
-	maps.DeleteFunc(j.entries, func(uid podid.UID, _ map[string]journalEntry) bool { return !keep(uid) })
+	maps.DeleteFunc(j.entries, func(uid podid.UID, _ map[string]journalEntry) bool {
+		isRemoved := !keep(uid)
+		if isRemoved {
+			j.changed[uid] = true
+		}
+		return isRemoved
+	})
 	pruned := len(j.entries) < before
 	j.mu.Unlock()
 	if !pruned {
@@ -107,17 +117,34 @@ func (j *journal) save() error {
 	j.mu.Unlock()
 	j.saveMu.Lock()
 	defer j.saveMu.Unlock()
-	if j.store == nil || j.saved >= wanted {
+	if j.saved >= wanted {
 		return nil
 	}
+	change := journalEntries{}
 	j.mu.Lock()
-	version, entries := j.version, maps.Clone(j.entries)
+	version, changed := j.version, j.changed
+	j.changed = map[podid.UID]bool{}
+	for uid := range changed {
+		change[uid] = j.entries[uid]
+	}
 	j.mu.Unlock()
-	if err := j.store.Save(entries); err != nil {
+	if j.log == nil {
+		return nil
+	}
+	if err := j.log.Append(change, j.snapshot); err != nil {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		maps.Copy(j.changed, changed)
 		return err
 	}
 	j.saved = version
 	return nil
+}
+
+func (j *journal) snapshot() journalEntries {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return maps.Clone(j.entries)
 }
 
 // restore returns the status with the containers that were started and then lost by the runtime. They are added as running,
@@ -146,7 +173,7 @@ func (j *journal) forget(uid podid.UID, name string) {
 	defer j.mu.Unlock()
 	containers := maps.Clone(j.entries[uid])
 	delete(containers, name)
-	j.entries[uid] = containers
+	j.entries[uid], j.changed[uid] = containers, true
 }
 
 // hasRun reports whether the status shows that the container ran.

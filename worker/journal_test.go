@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -86,6 +87,24 @@ func TestBUG41_JournalPruned(t *testing.T) {
 		h.wantPhase(job, v1.PodRunning)
 		h.create(other)
 		h.wantPhase(other, v1.PodFailed)
+	})
+}
+
+// TestBUG41_EarlierJournal checks that the journal of an earlier version is read.
+func TestBUG41_EarlierJournal(t *testing.T) {
+	state, err := checkpoint.Open(t.TempDir(), checkpoint.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close()
+	job := newAPIPod("job", withRestartPolicy(v1.RestartPolicyNever))
+	payload := fmt.Sprintf(`{%q: {%q: {"sandbox": "gone", "at": "2026-01-01T00:00:00Z"}}}`, job.UID, job.Spec.Containers[0].Name)
+	if err := state.Save("begun", 1, []byte(payload)); err != nil {
+		t.Fatal(err)
+	}
+	runWith(t, func(config *worker.Config) { config.State = state }, func(h *harness) {
+		h.create(job)
+		h.wantPhase(job, v1.PodFailed)
 	})
 }
 
