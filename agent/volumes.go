@@ -85,15 +85,15 @@ func (a *Agent) removeOrphanedVolumes(ctx context.Context) {
 			continue
 		}
 		end := a.volumes.beginRemoval(uid) // check again afterwards: a pod that is unknown now cannot mount any more
-		if a.isOrphaned(uid) {
+		if a.IsOrphaned(uid) {
 			a.unmount(ctx, uid)
 		}
 		end()
 	}
 }
 
-// isOrphaned reports whether the pod is not desired, has no worker, and is not in the runtime.
-func (a *Agent) isOrphaned(uid podid.UID) bool {
+// IsOrphaned reports whether the pod is not desired, has no worker, and is not in the runtime.
+func (a *Agent) IsOrphaned(uid podid.UID) bool {
 	runtimePods := a.runtimePods()
 	if runtimePods == nil || !a.Sources.AllReady() || a.knownPods()[types.UID(uid)] {
 		return false

@@ -1,6 +1,7 @@
 package cgroup_test
 
 import (
+	"path"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,6 +47,27 @@ func TestCGR3_Names(t *testing.T) {
 	}
 	if got := cgroup.ParseName("/").Slice(); got != "-.slice" {
 		t.Errorf("root slice: got %s, want -.slice", got)
+	}
+}
+
+// The pod of a cgroup is found in its name, and only pods are. (CGR-23)
+func TestCGR23_PodUID(t *testing.T) {
+	node := cgroup.NodeName(cgroup.ParseName("/my-node"))
+	for _, driver := range []string{cgroup.DriverCgroupfs, cgroup.DriverSystemd} {
+		for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+			parent := cgroup.QOSName(node, class)
+			dir := path.Base(cgroup.PodName(node, class, "1-a-2").Path(driver))
+			if uid, isPod := parent.PodUID(dir, driver); uid != "1-a-2" || !isPod {
+				t.Errorf("%s: got %q, %t", dir, uid, isPod)
+			}
+			for _, other := range []string{
+				"", "pod", "burstable", "cri-containerd-1.scope", "other-podx", path.Base(cgroup.QOSName(node, v1.PodQOSBurstable).Path(driver)),
+			} {
+				if uid, isPod := parent.PodUID(other, driver); isPod {
+					t.Errorf("%s in %s is pod %q", other, parent.Path(driver), uid)
+				}
+			}
+		}
 	}
 }
 

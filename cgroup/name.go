@@ -59,6 +59,20 @@ func PodNames(node Name, uid podid.UID) []Name {
 	}
 }
 
+// PodUID returns the pod whose cgroup is the directory of this name below n, the cgroup of a QoS class.
+func (n Name) PodUID(dir, driver string) (podid.UID, bool) {
+	prefix, suffix := podPrefix, ""
+	if driver == DriverSystemd {
+		prefix, suffix = strings.TrimSuffix(n.Slice(), sliceSuffix)+escapedInSlices+podPrefix, sliceSuffix
+	}
+	uid, hasPrefix := strings.CutPrefix(dir, prefix)
+	uid, hasSuffix := strings.CutSuffix(uid, suffix)
+	if driver == DriverSystemd {
+		uid = strings.ReplaceAll(uid, "_", escapedInSlices)
+	}
+	return podid.UID(uid), hasPrefix && hasSuffix && uid != ""
+}
+
 // Child returns the cgroup element below n.
 func (n Name) Child(element string) Name {
 	return append(append(make(Name, 0, len(n)+1), n...), element)

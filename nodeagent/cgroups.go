@@ -8,6 +8,7 @@ import (
 
 	"github.com/heraldnode/herald/cgroup/manager"
 	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/podid"
 )
 
 // enforcePods is the only value of Config.EnforceNodeAllocatable.
@@ -20,10 +21,17 @@ func (n *NodeAgent) newCgroups() (err error) {
 	n.cgroups, err = manager.New(manager.Config{
 		NodeName: n.config.NodeName, Root: n.config.CgroupRoot, PodPidsLimit: n.config.PodPidsLimit,
 		Driver: func(ctx context.Context) (string, error) { return n.runtime.CgroupDriver(ctx) },
-		Pods:   n.allocatedPods, Available: n.availableResources,
+		Pods:   n.allocatedPods, Available: n.availableResources, IsOrphaned: n.isOrphaned,
 		Events: n.Events, Logger: n.config.Logger,
 	})
 	return err
+}
+
+// isOrphaned reports whether nothing but a cgroup is left of the pod. Files of its volumes in memory are charged to that
+// cgroup, so the volumes go first (CGR-23).
+func (n *NodeAgent) isOrphaned(uid podid.UID) bool {
+	withVolumes, err := n.volumes.Pods()
+	return err == nil && !slices.Contains(withVolumes, uid) && n.Agent.IsOrphaned(uid)
 }
 
 // allocatedPods returns the pods that may run, with the resources allocated to them: a resize that is not accepted must not

@@ -170,7 +170,7 @@ func (n *NodeAgent) newProcessServer() (err error) {
 	socket := n.path("process.sock")
 	n.config.ContainerRuntimeEndpoint = "unix://" + socket
 	n.server, err = process.New(process.Config{
-		Root: n.path("process"), Socket: socket, Shim: n.config.Shim, PodsRoot: n.podsDir(), Logger: n.config.Logger,
+		Root: n.path("process"), Socket: socket, Shim: n.config.Shim, PodsRoot: n.podsDir(), Slice: scopeSlice(), Logger: n.config.Logger,
 	})
 	return err
 }

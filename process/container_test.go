@@ -133,6 +133,26 @@ func TestStartContainer_StartError(t *testing.T) {
 	}
 }
 
+// A container that cannot have the scope that it needs does not start in the agent's cgroup.
+func TestStartContainer_NoScope(t *testing.T) {
+	h := newStoppedHarness(t)
+	config := h.config()
+	config.Slice = "not a slice" // rejected by systemd, if there is one
+	server, err := process.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.serve(server)
+	id := h.create(h.sandbox("a"), shell("web", sleepForever))
+	_, err = h.StartContainer(h.ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
+	if err == nil || !strings.Contains(err.Error(), "create systemd scope of container "+id) {
+		t.Errorf("got error %v", err)
+	}
+	if got := h.waitForExit(id); got.GetReason() != "StartError" {
+		t.Errorf("got %v", got)
+	}
+}
+
 func TestStartContainer_Twice(t *testing.T) {
 	h := newHarness(t)
 	id := h.run(h.sandbox("a"), shell("web", sleepForever))

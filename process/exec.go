@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -229,6 +230,9 @@ func runExec(dir string, request execRequest, cancelled <-chan struct{}) (syscal
 	command.env = setEnv(command.env, execIDEnv+"="+request.ID)
 	if err := becomeSubreaper(); err != nil {
 		return 0, err
+	}
+	if started, err := readRecord[startedRecord](filepath.Join(dir, startedFile)); err == nil {
+		joinCgroups(started.Main.PID)
 	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {

@@ -36,6 +36,10 @@ type Config struct {
 	// else if IsShim reports true. Usually {"/proc/self/exe"}, which stays valid when the program's file is replaced.
 	Shim []string
 
+	// Slice is a systemd slice, like herald-pods.slice, below which each container gets a scope. It requires root and a running
+	// systemd. Defaults to none: containers stay in the server's cgroup and share its limits.
+	Slice string
+
 	// PodsRoot is the directory below which the agent writes the files of pod volumes. Read-only mounts from there are
 	// accepted. Defaults to none.
 	PodsRoot string

@@ -135,6 +135,11 @@ func notifyServer(alive *os.File) { _, _ = alive.Write([]byte{'\n'}) }
 
 // runContainer runs the container and calls started when started.json is written.
 func runContainer(dir string, started func()) exitRecord {
+	if slice := os.Getenv(sliceEnv); slice != "" {
+		if err := enterScope(slice, filepath.Base(dir)); err != nil {
+			return startErrorRecord(err)
+		}
+	}
 	process, err := newContainerProcess(dir)
 	if err != nil {
 		return startErrorRecord(err)

@@ -125,9 +125,12 @@ func (s *Server) spawn(role, dir string, files []*os.File) (pid int, err error) 
 	}
 	defer null.Close()
 	argv := append(slices.Clone(s.config.Shim), role, dir)
+	env := []string{"GOMAXPROCS=1"} // a shim mostly waits, and there may be hundreds
+	if s.config.Slice != "" {
+		env = append(env, sliceEnv+"="+s.config.Slice)
+	}
 	process, err := os.StartProcess(argv[0], argv, &os.ProcAttr{
-		Dir: "/", Files: append([]*os.File{null}, files...), Sys: &syscall.SysProcAttr{Setsid: true},
-		Env: []string{"GOMAXPROCS=1"}, // a shim mostly waits, and there may be hundreds
+		Dir: "/", Files: append([]*os.File{null}, files...), Sys: &syscall.SysProcAttr{Setsid: true}, Env: env,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("start shim: %w", err)

@@ -30,7 +30,7 @@ func (m *Manager) apply(ctx context.Context, driver string, name cgroup.Name, re
 	path := name.Path(driver)
 	settings := resources.Settings(m.host)
 	if driver == cgroup.DriverSystemd {
-		if !m.config.isBooted() { // the runtime creates the slices with those of containers
+		if !m.config.systemd.isRunning() { // the runtime creates the slices with those of containers
 			if m.isFirst("systemd") {
 				m.config.Logger.Warn("Systemd is not running: pods run without cgroup values of their own")
 			}
@@ -190,8 +190,8 @@ func (m *Manager) remove(ctx context.Context, driver string, name cgroup.Name) e
 	errs := []error{killProcesses(ctx, dirs)}
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
-	if driver == cgroup.DriverSystemd && m.config.isBooted() {
-		errs = append(errs, m.config.systemd(ctx, "stop", name.Slice()))
+	if driver == cgroup.DriverSystemd && m.config.systemd.isRunning() {
+		errs = append(errs, m.config.systemd.stopSlice(ctx, name.Slice()))
 	}
 	for _, dir := range dirs {
 		errs = append(errs, removeDir(ctx, dir))

@@ -36,6 +36,9 @@ type Config struct {
 	// Pods returns the pods of the node with their allocated resources, and whether they are all known. Until they are, the
 	// weight of burstable pods is not changed. Default: no pods.
 	Pods func() (pods []*v1.Pod, complete bool)
+	// IsOrphaned reports whether a pod is neither wanted nor in the runtime, and nothing else of it is left: its cgroup is
+	// removed. Default: none is.
+	IsOrphaned func(podid.UID) bool
 	// Available returns what pods may use together. Default: unlimited.
 	Available func() v1.ResourceList
 	// PodPidsLimit is the maximum number of processes of a pod. Defaults to no limit.
@@ -52,9 +55,8 @@ type Config struct {
 	// Logger receives errors that are not returned to a caller. Defaults to slog.DiscardHandler.
 	Logger *slog.Logger
 
-	mkdir    func(path string) error                              // os.Mkdir; tests create the kernel's files, too
-	systemd  func(ctx context.Context, arguments ...string) error // systemctl
-	isBooted func() bool                                          // whether systemd runs
+	mkdir   func(path string) error // os.Mkdir; tests create the kernel's files, too
+	systemd unitManager             // the machine's
 }
 
 // Manager manages the cgroups below Config.Root. Its methods may be called concurrently.
@@ -72,10 +74,11 @@ type Manager struct {
 	// wanted counts the requested updates of the shared cgroups. sharedErr is the result of those up to updated.
 	wanted, updated int
 	sharedErr       error
-	disabled        bool            // cgroups are not writable
-	logged          map[string]bool // topics, see isFirst
-	enforced        error           // the last result of enforcing the limits of all pods
-	reported        bool            // the first result was reported
+	disabled        bool                        // cgroups are not writable
+	logged          map[string]bool             // topics, see isFirst
+	enforced        error                       // the last result of enforcing the limits of all pods
+	reported        bool                        // the first result was reported
+	removals        map[podid.UID]chan struct{} // orphans that are being removed; closed when done
 }
 
 // New returns a Manager. It creates no cgroup.
@@ -89,6 +92,9 @@ func New(config Config) (*Manager, error) {
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	if config.Pods == nil {
 		config.Pods = func() ([]*v1.Pod, bool) { return nil, true }
+	}
+	if config.IsOrphaned == nil {
+		config.IsOrphaned = func(podid.UID) bool { return false }
 	}
 	if config.Available == nil {
 		config.Available = func() v1.ResourceList { return nil }
@@ -104,11 +110,11 @@ func New(config Config) (*Manager, error) {
 		config.mkdir = func(path string) error { return os.Mkdir(path, 0o755) }
 	}
 	if config.systemd == nil {
-		config.systemd, config.isBooted = systemctl, isSystemdBooted
+		config.systemd = systemd{}
 	}
 	return &Manager{
 		config: config, node: cgroup.NodeName(cgroup.ParseName(config.Root)), host: *config.Host, logged: map[string]bool{},
-		sharedSem: make(chan struct{}, 1),
+		sharedSem: make(chan struct{}, 1), removals: map[podid.UID]chan struct{}{},
 	}, nil
 }
 
@@ -134,6 +140,13 @@ func (m *Manager) EnsurePod(ctx context.Context, pod *v1.Pod) error {
 	driver, err := m.config.Driver(ctx)
 	if err != nil {
 		return err
+	}
+	if driver == cgroup.DriverSystemd && strings.Contains(string(pod.UID), "_") { // the name must be reversible
+		return fmt.Errorf("set up cgroup of pod %s: the UID %s must not contain an underscore with the driver systemd",
+			podid.FullNameOf(pod).Key(), pod.UID)
+	}
+	if err := m.awaitRemoval(ctx, podid.UID(pod.UID)); err != nil {
+		return fmt.Errorf("set up cgroup of pod %s: %w", podid.FullNameOf(pod).Key(), err)
 	}
 	// A value of the shared cgroups that cannot be set must not keep a pod from starting: Run retries and logs it. If they
 	// cannot be created, neither can the pod's.
@@ -194,7 +207,7 @@ func checkUID(uid podid.UID) error {
 	return nil
 }
 
-// refresh updates the shared cgroups, and the pod cgroups that exist.
+// refresh updates the shared cgroups and the pod cgroups that exist, and removes those of orphaned pods.
 func (m *Manager) refresh(ctx context.Context) error {
 	driver, err := m.config.Driver(ctx)
 	if err != nil {
@@ -209,6 +222,7 @@ func (m *Manager) refresh(ctx context.Context) error {
 		}
 		errs = append(errs, m.apply(ctx, driver, name, cgroup.PodResources(pod, m.config.PodPidsLimit)))
 	}
+	errs = append(errs, m.removeOrphans(ctx, driver))
 	if err := errors.Join(errs...); m.isFatal(err) {
 		return err
 	}

@@ -319,17 +319,16 @@ func TestManager_KillContainers(t *testing.T) {
 func TestManager_Systemd(t *testing.T) {
 	h := newHarness(t, cgroup.Host{V2: true}, func(h *harness) {
 		h.driver = cgroup.DriverSystemd
-		h.config = manager.WithSystemd(h.config, func(arguments ...string) error {
-			h.units = append(h.units, strings.Join(arguments, " "))
+		h.config = manager.WithSystemd(h.config, func(call string) error {
+			h.units = append(h.units, call)
 			return nil
 		})
 	})
 	h.ensure(newPod("a-b", "125m", "64Mi"))
 	want := []string{
-		"start kubepods.slice",
-		"start kubepods-burstable.slice", "set-property --runtime kubepods-burstable.slice CPUWeight=1",
-		"start kubepods-besteffort.slice", "set-property --runtime kubepods-besteffort.slice CPUWeight=1",
-		"start kubepods-poda_b.slice", "set-property --runtime kubepods-poda_b.slice CPUWeight=5 CPUQuota=13% MemoryMax=67108864",
+		"set kubepods.slice",
+		"set kubepods-burstable.slice CPUWeight=1", "set kubepods-besteffort.slice CPUWeight=1",
+		"set kubepods-poda_b.slice CPUWeight=5 CPUQuotaPerSecUSec=130000 MemoryMax=67108864",
 	}
 	if !slices.Equal(h.units, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(h.units, "\n"), strings.Join(want, "\n"))

@@ -2,38 +2,53 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
+
+	"github.com/coreos/go-systemd/v22/dbus"
+	godbus "github.com/godbus/dbus/v5"
 
 	"github.com/heraldnode/herald/cgroup"
 )
 
-// applySlice creates the slice and tells systemd its values if it does not exist or a value differs. Systemd restores the
-// values that it knows, so writing files alone would not last. It knows no huge pages, and rounds CPU quotas: the files are
-// written afterwards.
+// property is a property of a unit, with the type that systemd has for it.
+type property struct {
+	name  string
+	value any
+}
+
+// unitManager is what the Manager needs of systemd. Tests replace it.
+type unitManager interface {
+	// isRunning reports whether systemd runs.
+	isRunning() bool
+	// setSlice creates a slice with these properties, or sets those of a slice that exists.
+	setSlice(ctx context.Context, slice string, properties []property) error
+	// stopSlice stops a slice and all units in it. It is no error if there is none.
+	stopSlice(ctx context.Context, slice string) error
+}
+
+// applySlice tells systemd the values of a slice if it does not exist or a value differs. Systemd restores the values that
+// it knows, so writing files alone would not last. It knows no huge pages, and rounds CPU quotas: the files are written
+// afterwards.
 func (m *Manager) applySlice(ctx context.Context, name cgroup.Name, resources cgroup.Resources, settings []cgroup.Setting) error {
 	path := name.Path(cgroup.DriverSystemd)
 	if m.exists(path) && m.isApplied(path, settings) {
 		return nil
 	}
-	if err := m.config.systemd(ctx, "start", name.Slice()); err != nil {
-		return err
+	if err := m.config.systemd.setSlice(ctx, name.Slice(), m.sliceProperties(resources)); err != nil {
+		return fmt.Errorf("set up %s: %w", name.Slice(), err)
 	}
-	properties := m.sliceProperties(resources)
-	if len(properties) == 0 {
-		return nil
-	}
-	return m.config.systemd(ctx, append([]string{"set-property", "--runtime", name.Slice()}, properties...)...)
+	return nil
 }
 
 // sliceProperties returns the values that systemd knows.
-func (m *Manager) sliceProperties(resources cgroup.Resources) []string {
-	var properties []string
-	add := func(name string, value any) { properties = append(properties, fmt.Sprint(name, "=", value)) }
+func (m *Manager) sliceProperties(resources cgroup.Resources) []property {
+	var properties []property
+	add := func(name string, value uint64) { properties = append(properties, property{name, value}) }
 	weight, memory := "CPUShares", "MemoryLimit"
 	if m.host.V2 {
 		weight, memory = "CPUWeight", "MemoryMax"
@@ -43,19 +58,28 @@ func (m *Manager) sliceProperties(resources cgroup.Resources) []string {
 		if m.host.V2 {
 			value = cgroup.CPUWeight(value)
 		}
-		add(weight, value)
+		add(weight, uint64(value))
 	}
-	if quota := resources.CPUQuota; quota != nil && *quota > 0 {
-		const onePercent = cgroup.QuotaPeriod / 100
-		add("CPUQuota", fmt.Sprint((*quota+onePercent-1)/onePercent, "%"))
+	if quota := resources.CPUQuota; quota != nil {
+		add("CPUQuotaPerSecUSec", quotaPerSecond(*quota))
 	}
 	if limit := resources.Memory; limit != nil && *limit > 0 {
-		add(memory, *limit)
+		add(memory, uint64(*limit))
 	}
 	if limit := resources.PIDs; limit != nil {
-		add("TasksMax", *limit)
+		add("TasksMax", uint64(*limit))
 	}
 	return properties
+}
+
+// quotaPerSecond returns a quota in systemd's terms: microseconds per second in steps of ten milliseconds.
+func quotaPerSecond(quota int64) uint64 {
+	const step = 10_000
+	if quota <= 0 {
+		return math.MaxUint64 // unlimited
+	}
+	perSecond := quota * (1_000_000 / cgroup.QuotaPeriod)
+	return uint64((perSecond + step - 1) / step * step)
 }
 
 // isApplied reports whether all files that exist have their values.
@@ -70,16 +94,81 @@ func (m *Manager) isApplied(path string, settings []cgroup.Setting) bool {
 	})
 }
 
-// systemctl runs the program of this name. It needs no connection that could break when systemd is reloaded.
-func systemctl(ctx context.Context, arguments ...string) error {
-	if output, err := exec.CommandContext(ctx, "systemctl", arguments...).CombinedOutput(); err != nil {
-		return fmt.Errorf("systemctl %s: %w: %s", strings.Join(arguments, " "), err, output)
-	}
-	return nil
-}
+// systemd is the systemd of the machine. Every call has its own connection to the socket of root, because systemd drops
+// connections when it executes itself again; no bus is needed.
+type systemd struct{}
 
-// isSystemdBooted reports whether systemd runs, as sd_booted(3) does.
-func isSystemdBooted() bool {
+// isRunning is the check of sd_booted(3).
+func (systemd) isRunning() bool {
 	info, err := os.Lstat("/run/systemd/system")
 	return err == nil && info.IsDir()
+}
+
+// Errors of systemd's D-Bus interface.
+const (
+	errorUnitExists = "org.freedesktop.systemd1.UnitExists"
+	errorNoSuchUnit = "org.freedesktop.systemd1.NoSuchUnit"
+)
+
+// setSlice creates a transient slice: systemd keeps its values in files that it removes with the slice. For other units it
+// would keep them until the next boot.
+func (systemd) setSlice(ctx context.Context, slice string, properties []property) error {
+	connection, err := dbus.NewSystemdConnectionContext(ctx)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	var values []dbus.Property
+	for _, p := range properties {
+		values = append(values, dbus.Property{Name: p.name, Value: godbus.MakeVariant(p.value)})
+	}
+	// Without default dependencies, a shutdown stops the containers and not the slices above them. Accounting enables the
+	// controllers, also without a value.
+	created := append([]dbus.Property{dbus.PropDescription("Pods of Kubernetes")}, values...)
+	for name, value := range map[string]bool{
+		"DefaultDependencies": false, "CPUAccounting": true, "MemoryAccounting": true, "TasksAccounting": true,
+	} {
+		created = append(created, dbus.Property{Name: name, Value: godbus.MakeVariant(value)})
+	}
+	done := make(chan string, 1)
+	_, err = connection.StartTransientUnitContext(ctx, slice, "replace", created, done)
+	if isError(err, errorUnitExists) {
+		return connection.SetUnitPropertiesContext(ctx, slice, true, values...)
+	}
+	return await(ctx, err, done)
+}
+
+func (systemd) stopSlice(ctx context.Context, slice string) error {
+	connection, err := dbus.NewSystemdConnectionContext(ctx)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	done := make(chan string, 1)
+	_, err = connection.StopUnitContext(ctx, slice, "replace", done)
+	if isError(err, errorNoSuchUnit) {
+		return nil
+	}
+	return await(ctx, err, done)
+}
+
+// await waits for the result of a job unless it could not be started.
+func await(ctx context.Context, err error, done <-chan string) error {
+	if err != nil {
+		return err
+	}
+	select {
+	case result := <-done:
+		if result != "done" {
+			return fmt.Errorf("result of the systemd job: %s", result)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the systemd job: %w", ctx.Err())
+	}
+}
+
+func isError(err error, name string) bool {
+	var dbusError godbus.Error
+	return errors.As(err, &dbusError) && dbusError.Name == name
 }
