@@ -10,7 +10,7 @@ BENCH ?= full
 DIR ?= /tmp/herald
 export HERALD_TEST_CONTAINERD := $(CONTAINERD)
 
-.PHONY: help run build test check fmt lint unit controlplane containerd e2e bench tokens fuzz update rules
+.PHONY: help run build test check fmt lint unit controlplane containerd e2e systemd vm bench tokens fuzz update rules
 
 help: ## list the targets
 	@echo 'Herald runs the pods of a node and reports their status.'
@@ -57,6 +57,12 @@ containerd: ## run a separate containerd in the foreground until Ctrl-C; needs r
 e2e: ## run the tests against real components only
 	@hack/install-containers
 	@PATH=$$PATH:$$(hack/install-kubectl); cd parity && go test -p 1 -shuffle=on -count=1 ./...
+
+systemd: ## test the systemd unit on a real systemd in a container: restarts, crashes, reboots; needs root
+	@hack/systemd
+
+vm: ## test cgroup v2, both drivers and power cuts in an emulated machine: about ten minutes; needs root
+	@hack/vm
 
 bench: ## benchmark against the kubelet's code in one run: tables and RATIO lines
 	@cd parity && go run ./cmd/bench -mode=$(BENCH)

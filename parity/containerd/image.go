@@ -38,28 +38,37 @@ func (c *Containerd) importImage(ctx context.Context, reference, program string,
 	if err != nil {
 		return err
 	}
-	image, err := newImage(program, args)
+	dir, err := os.MkdirTemp(c.dir, "image-")
 	if err != nil {
 		return err
 	}
-	archive, err := os.CreateTemp(c.dir, "image-*.tar")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(archive.Name())
-	defer archive.Close()
-	if err := tarball.Write(tag, image, archive); err != nil {
+	defer os.RemoveAll(dir)
+	archive := filepath.Join(dir, "image.tar")
+	if err := WriteImage(archive, reference, program, args...); err != nil {
 		return err
 	}
 	client, err := c.release.program("ctr")
 	if err != nil {
 		return err
 	}
-	ctr := exec.CommandContext(ctx, client, "-a", c.socket(), "-n", "k8s.io", "images", "import", archive.Name())
+	ctr := exec.CommandContext(ctx, client, "-a", c.socket(), "-n", "k8s.io", "images", "import", archive)
 	if output, err := ctr.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v: %w: %s", ctr.Args, err, output)
 	}
 	return c.awaitImage(ctx, tag.Name())
+}
+
+// WriteImage writes the image that ImportImage imports to an archive, which `ctr images import` reads.
+func WriteImage(archive, reference, program string, args ...string) error {
+	tag, err := name.NewTag(reference)
+	if err != nil {
+		return err
+	}
+	image, err := newImage(program, args)
+	if err != nil {
+		return err
+	}
+	return tarball.WriteToFile(archive, tag, image)
 }
 
 func newImage(program string, args []string) (v1.Image, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -32,11 +33,27 @@ func TestCGR17_KubeletCgroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reference := cm.NewCgroupManager(klog.Logger{}, subsystems, cgroup.DriverCgroupfs)
-	base := fmt.Sprintf("/herald-test-%d", os.Getpid())
-	t.Cleanup(func() { removeCgroups(t, base+"-a"); removeCgroups(t, base+"-b") })
+	drivers := []string{cgroup.DriverCgroupfs}
+	if _, err := os.Stat("/run/systemd/system"); err == nil {
+		drivers = append(drivers, cgroup.DriverSystemd)
+	}
+	for _, driver := range drivers {
+		t.Run(driver, func(t *testing.T) {
+			compareCgroups(t, cm.NewCgroupManager(klog.Logger{}, subsystems, driver), driver)
+		})
+	}
+}
+
+// compareCgroups compares below two roots of its own.
+func compareCgroups(t *testing.T, reference cm.CgroupManager, driver string) {
+	kubeletRoot, heraldRoot := fmt.Sprintf("/heraldtest%da", os.Getpid()), fmt.Sprintf("/heraldtest%db", os.Getpid())
+	if driver == cgroup.DriverCgroupfs {
+		t.Cleanup(func() { removeCgroups(t, kubeletRoot); removeCgroups(t, heraldRoot) })
+	} else {
+		t.Cleanup(func() { removeSlice(t, kubeletRoot); removeSlice(t, heraldRoot) })
+	}
 	cgroups, err := manager.New(manager.Config{
-		Root: base + "-b", Driver: func(context.Context) (string, error) { return cgroup.DriverCgroupfs, nil },
+		Root: heraldRoot, Driver: func(context.Context) (string, error) { return driver, nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +69,7 @@ func TestCGR17_KubeletCgroup(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := newPod("pause")
 			pod.Spec.Containers[0].Resources = resources
-			kubeletName := cm.ParseCgroupfsToCgroupName(kubelet.PodCgroupParent(base+"-a", cgroup.DriverCgroupfs, derive.QOSClass(pod), pod))
+			kubeletName := cm.ParseCgroupfsToCgroupName(kubelet.PodCgroupParent(kubeletRoot, cgroup.DriverCgroupfs, derive.QOSClass(pod), pod))
 			config := &cm.CgroupConfig{Name: kubeletName, ResourceParameters: kubelet.PodCgroup(pod)}
 			if err := reference.Create(klog.Logger{}, config); err != nil {
 				t.Fatal(err)
@@ -65,7 +82,11 @@ func TestCGR17_KubeletCgroup(t *testing.T) {
 			if err := cgroups.EnsurePod(t.Context(), pod); err != nil {
 				t.Fatal(err)
 			}
-			got, want := cgroupFiles(t, base+"-b", pod), cgroupFiles(t, base+"-a", pod)
+			files := func(root string) map[string]string {
+				node := cgroup.NodeName(cgroup.ParseName(root))
+				return cgroupFiles(t, cgroup.PodName(node, derive.QOSClass(pod), podid.UID(pod.UID)).Path(driver))
+			}
+			got, want := files(heraldRoot), files(kubeletRoot)
 			if diff := cmp.Diff(want, got); diff != "" || len(want) == 0 {
 				t.Errorf("%d files (-kubelet +herald):\n%s", len(want), diff)
 			}
@@ -75,7 +96,7 @@ func TestCGR17_KubeletCgroup(t *testing.T) {
 			if err := cgroups.RemovePod(t.Context(), podid.UID(pod.UID)); err != nil {
 				t.Error(err)
 			}
-			if left := cgroupFiles(t, base+"-b", pod); len(left) > 0 {
+			if left := files(heraldRoot); len(left) > 0 {
 				t.Errorf("got %v after removal, want none", left)
 			}
 		})
@@ -93,14 +114,24 @@ func newList(cpu, memory string) v1.ResourceList {
 	return list
 }
 
-// cgroupFiles returns the values of the pod's cgroup below root that either agent may set, by file.
-func cgroupFiles(t *testing.T, root string, pod *v1.Pod) map[string]string {
+// removeSlice stops the slice of a test, with those below it.
+func removeSlice(t *testing.T, root string) {
+	t.Helper()
+	slice := cgroup.ParseName(root).Slice()
+	if output, err := exec.Command("systemctl", "stop", slice).CombinedOutput(); err != nil {
+		t.Errorf("systemctl stop %s: %v: %s", slice, err, output)
+	}
+}
+
+// cgroupFiles returns the values of a cgroup that either agent may set, by file.
+func cgroupFiles(t *testing.T, path string) map[string]string {
 	t.Helper()
 	values := map[string]string{}
-	for _, dir := range podCgroups(t, pod) {
-		if !strings.Contains(dir, root+"/") {
-			continue
-		}
+	dirs, err := filepath.Glob("/sys/fs/cgroup/*" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range append(dirs, "/sys/fs/cgroup"+path) {
 		for _, file := range []string{
 			"cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.limit_in_bytes", "pids.max",
 			"cpu.weight", "cpu.max", "memory.max", "hugetlb.2MB.limit_in_bytes", "hugetlb.2MB.max",
