@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +21,8 @@ const (
 	watchIdleTimeout = 5 * time.Minute
 	// minWatchDuration is what an accepted watch must last. If it does not, the object is polled for a while instead.
 	minWatchDuration = 5 * time.Second
+	// maxWatchPause spreads the watches that continue after a server has ended them all, because it shuts down.
+	maxWatchPause = 10 * time.Second
 )
 
 // objectKind says how objects of one kind are watched.
@@ -92,9 +95,14 @@ func (c *objectCache[T]) startWatchLocked(key types.NamespacedName, entry *cache
 // runWatch follows the object until nobody reads it any more, it cannot change, or the server does not let it be watched. In
 // the last case it is polled; the next read after c.ttl tries again.
 func (c *objectCache[T]) runWatch(ctx context.Context, key types.NamespacedName, entry *cacheEntry[T], version string) {
-	var err error
+	version, err := c.watchOnce(ctx, key, entry, version)
 	for err == nil {
-		version, err = c.watchOnce(ctx, key, entry, version)
+		select {
+		case <-time.After(rand.N(maxWatchPause)): //nolint:gosec // spreads load, not security-relevant
+			version, err = c.watchOnce(ctx, key, entry, version)
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
 	}
 	if !errors.Is(err, errWatchEnded) && ctx.Err() == nil {
 		c.logger.Debug("Failed to watch object, polling it", "object", key.String(), "err", err)
