@@ -213,9 +213,9 @@ var cleanupScript string
 // supervisor is a shell that waits on a pipe for the end of this process, or for cleanUp, and then removes everything that
 // belongs to a containerd's directory. The kernel closes the pipe however this process ends.
 type supervisor struct {
-	dir   string
-	shell *exec.Cmd
-	pipe  io.Closer
+	dir    string
+	pipe   io.Closer
+	exited <-chan error
 }
 
 func startSupervisor(dir string) (*supervisor, error) {
@@ -229,13 +229,15 @@ func startSupervisor(dir string) (*supervisor, error) {
 	if err := shell.Start(); err != nil {
 		return nil, err
 	}
-	return &supervisor{dir: dir, shell: shell, pipe: pipe}, nil
+	exited := make(chan error, 1)
+	go func() { exited <- shell.Wait() }() // also keeps the pipe open, which the garbage collector would close
+	return &supervisor{dir: dir, pipe: pipe, exited: exited}, nil
 }
 
 // cleanUp makes the supervisor remove everything, and returns an error if something is left.
 func (s *supervisor) cleanUp() error {
 	closeErr := s.pipe.Close()
-	if err := s.shell.Wait(); err != nil {
+	if err := <-s.exited; err != nil {
 		log, _ := os.ReadFile(filepath.Join(s.dir, "cleanup.log"))
 		return fmt.Errorf("containerd: remove %s: %w\n%s", s.dir, err, log)
 	}

@@ -172,8 +172,9 @@ func (cp *ControlPlane) path(name string) string { return filepath.Join(cp.dir, 
 
 // supervisor is the process that cleans up after this one; see the package comment.
 type supervisor struct {
-	cmd  *exec.Cmd
-	pipe io.Closer
+	args   []string
+	pipe   io.Closer
+	exited <-chan error
 }
 
 // environmentMark returns the environment variable that identifies the servers of the control plane in dir to the supervisor.
@@ -191,14 +192,18 @@ func startSupervisor(ctx context.Context, binary, dir string) (*supervisor, erro
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start supervisor: %w", err)
 	}
-	return &supervisor{cmd: cmd, pipe: pipe}, nil
+	exited := make(chan error, 1)
+	// The goroutine also keeps the pipe open for a caller that has no more use for the ControlPlane: the garbage collector would
+	// close it, and the supervisor would kill the servers.
+	go func() { exited <- cmd.Wait() }()
+	return &supervisor{args: cmd.Args, pipe: pipe, exited: exited}, nil
 }
 
 // cleanUp makes the supervisor kill and remove everything, and waits for it.
 func (s *supervisor) cleanUp() error {
 	_ = s.pipe.Close()
-	if err := s.cmd.Wait(); err != nil {
-		return fmt.Errorf("clean up with %v: %w", s.cmd.Args, err)
+	if err := <-s.exited; err != nil {
+		return fmt.Errorf("clean up with %v: %w", s.args, err)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/parity/controlplane"
@@ -35,11 +36,16 @@ func runOwner(dir string) {
 	if err := server.Start(context.Background()); err != nil {
 		panic(err)
 	}
+	go func() { // what only the servers use must not be collected
+		for {
+			runtime.GC()
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
 	if err := os.WriteFile(filepath.Join(dir, "ready"), nil, 0o600); err != nil {
 		panic(err)
 	}
 	_, err = io.Copy(io.Discard, os.Stdin)
-	runtime.KeepAlive(cp) // its pipe to the supervisor is closed if it is garbage collected
 	panic(fmt.Sprintf("expected by the test (%v)", err))
 }
 
