@@ -128,6 +128,10 @@ var Layout = []Package{
 		Path: "node", Layer: Components, MayImport: []string{"node/report"},
 		Purpose: "registers the Node, updates its status and renews its lease",
 	},
+	{
+		Path: "history", Layer: Components,
+		Purpose: "records every version of every pod's status and every change of the node in bounded, checksummed files",
+	},
 	{Path: "checkpoint", Layer: Components, Purpose: "atomic, checksummed, versioned state files"},
 	{
 		Path: "kubeapi", Layer: Components,
