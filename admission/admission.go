@@ -22,7 +22,7 @@ const (
 )
 
 // Rejection is why the node does not run a pod.
-type Rejection struct {
+type Rejection struct { //nolint:errname // it is a verdict that is an error too
 	Reason string
 	// Message is the kubelet's.
 	Message string

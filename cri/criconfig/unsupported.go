@@ -67,6 +67,13 @@ func (e *fieldErrors) checkVolume(path *field.Path, volume *v1.Volume) {
 		e.forbid(!source.Field(i).IsNil() && !slices.Contains(volumeSources, name), path.Child(name),
 			"volumes that need a driver are not supported; use "+strings.Join(volumeSources, ", "))
 	}
+	if projected := volume.Projected; projected != nil {
+		for i, source := range projected.Sources {
+			at := path.Child("projected", "sources").Index(i)
+			e.forbid(source.ClusterTrustBundle != nil, at.Child("clusterTrustBundle"), "is not supported; use a configMap")
+			e.forbid(source.PodCertificate != nil, at.Child("podCertificate"), "is not supported; use a secret")
+		}
+	}
 	if emptyDir := volume.EmptyDir; emptyDir != nil {
 		e.forbid(strings.HasPrefix(string(emptyDir.Medium), string(v1.StorageMediumHugePages)), path.Child("emptyDir", "medium"),
 			"huge pages are not supported; use Memory")
@@ -76,6 +83,10 @@ func (e *fieldErrors) checkVolume(path *field.Path, volume *v1.Volume) {
 func (e *fieldErrors) checkContainer(path *field.Path, container *v1.Container) {
 	e.forbid(len(container.VolumeDevices) > 0, path.Child("volumeDevices"), "block devices are not supported; use volumeMounts")
 	e.forbid(len(container.Resources.Claims) > 0, path.Child("resources", "claims"), "device allocation is not supported; use another node")
+	for i, variable := range container.Env {
+		e.forbid(variable.ValueFrom != nil && variable.ValueFrom.FileKeyRef != nil,
+			path.Child("env").Index(i).Child("valueFrom", "fileKeyRef"), "is not supported; use a configMap or secret")
+	}
 	if lifecycle := container.Lifecycle; lifecycle != nil {
 		for name, handler := range map[string]*v1.LifecycleHandler{"postStart": lifecycle.PostStart, "preStop": lifecycle.PreStop} {
 			e.forbid(handler != nil && handler.TCPSocket != nil, path.Child("lifecycle", name, "tcpSocket"),

@@ -1,6 +1,10 @@
 package criconfig_test
 
 import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,66 +16,105 @@ import (
 	"github.com/heraldnode/herald/cri/criconfig"
 )
 
-// fieldSupport classifies each field of a pod: "honoured" here, "elsewhere" in Herald, by the "cluster", or "rejected", which
-// the tests below prove. A field that Kubernetes adds is in no list, and fails the test until it is classified.
+// Classes of fields. Every field of a pod has one: nothing is ignored silently.
+const (
+	honoured  = "honoured"      // by the agent or the runtime
+	admission = "admission"     // a pod that does not fit is rejected
+	cluster   = "cluster"       // for the scheduler and controllers; means nothing on a node
+	harmless  = "no effect"     // means nothing for what a Linux node or its volumes can do, as with the kubelet
+	refused   = "not supported" // the pod waits with an event that names the field, and herald check fails
+)
+
+// fieldSupport classifies each field of the types that a pod consists of. A field that Kubernetes adds is in no list, and fails
+// the test until it is classified.
 var fieldSupport = map[reflect.Type]map[string][]string{
 	reflect.TypeFor[v1.PodSpec](): {
-		"honoured": {
+		honoured: {
 			"volumes", "initContainers", "containers", "ephemeralContainers", "terminationGracePeriodSeconds", "dnsPolicy",
 			"hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "securityContext", "imagePullSecrets", "hostname",
 			"subdomain", "hostAliases", "priority", "dnsConfig", "overhead", "setHostnameAsFQDN", "hostnameOverride", "resources",
-		},
-		"elsewhere": {
 			"restartPolicy", "activeDeadlineSeconds", "enableServiceLinks", "readinessGates", "serviceAccountName", "serviceAccount",
-			"automountServiceAccountToken",
+			"automountServiceAccountToken", "priorityClassName",
 		},
-		"cluster": {
-			"nodeSelector", "nodeName", "affinity", "schedulerName", "tolerations", "priorityClassName", "preemptionPolicy",
-			"topologySpreadConstraints", "schedulingGates", "schedulingGroup",
-		},
-		"rejected": {"runtimeClassName", "os", "hostUsers", "resourceClaims"},
+		admission: {"nodeSelector", "nodeName", "affinity", "tolerations", "os"},
+		cluster:   {"schedulerName", "preemptionPolicy", "topologySpreadConstraints", "schedulingGates", "schedulingGroup"},
+		refused:   {"runtimeClassName", "hostUsers", "resourceClaims"},
 	},
 	reflect.TypeFor[v1.Container](): {
-		"honoured": {
+		honoured: {
 			"name", "image", "command", "args", "workingDir", "ports", "resources", "volumeMounts", "lifecycle",
 			"terminationMessagePath", "terminationMessagePolicy", "imagePullPolicy", "securityContext", "stdin", "stdinOnce", "tty",
-		},
-		"elsewhere": {
 			"env", "envFrom", "resizePolicy", "restartPolicy", "restartPolicyRules", "livenessProbe", "readinessProbe", "startupProbe",
 		},
-		"rejected": {"volumeDevices"},
+		refused: {"volumeDevices"},
 	},
+	reflect.TypeFor[v1.EphemeralContainer](): {honoured: {"", "targetContainerName"}},
 	reflect.TypeFor[v1.PodSecurityContext](): {
-		"honoured": {
-			"seLinuxOptions", "runAsUser", "runAsGroup", "runAsNonRoot", "supplementalGroups", "supplementalGroupsPolicy", "fsGroup",
-			"seccompProfile", "appArmorProfile",
+		honoured: {
+			"seLinuxOptions", "runAsUser", "runAsGroup", "runAsNonRoot", "supplementalGroups", "fsGroup", "seccompProfile",
 		},
-		"elsewhere": {"fsGroupChangePolicy", "seLinuxChangePolicy"}, // about volumes
-		"rejected":  {"sysctls"},
-		"harmless":  {"windowsOptions"},
+		admission: {"sysctls", "supplementalGroupsPolicy", "appArmorProfile"},
+		harmless:  {"windowsOptions", "fsGroupChangePolicy", "seLinuxChangePolicy"},
 	},
 	reflect.TypeFor[v1.SecurityContext](): {
-		"honoured": {
+		honoured: {
 			"capabilities", "privileged", "seLinuxOptions", "runAsUser", "runAsGroup", "runAsNonRoot", "readOnlyRootFilesystem",
-			"allowPrivilegeEscalation", "procMount", "seccompProfile", "appArmorProfile",
+			"allowPrivilegeEscalation", "procMount", "seccompProfile",
 		},
-		"harmless": {"windowsOptions"},
+		admission: {"appArmorProfile"},
+		harmless:  {"windowsOptions"},
 	},
 	reflect.TypeFor[v1.VolumeSource](): {
-		"elsewhere": {"hostPath", "emptyDir", "secret", "configMap", "downwardAPI", "projected"},
-		"rejected": {
+		honoured: {"hostPath", "emptyDir", "secret", "configMap", "downwardAPI", "projected"},
+		refused: {
 			"gcePersistentDisk", "awsElasticBlockStore", "gitRepo", "nfs", "iscsi", "glusterfs", "persistentVolumeClaim", "rbd",
 			"flexVolume", "cinder", "cephfs", "flocker", "fc", "azureFile", "vsphereVolume", "quobyte", "azureDisk",
 			"photonPersistentDisk", "portworxVolume", "scaleIO", "storageos", "csi", "ephemeral", "image",
 		},
 	},
-	reflect.TypeFor[v1.VolumeMount](): {
-		"honoured": {"name", "readOnly", "recursiveReadOnly", "mountPath", "subPath", "mountPropagation", "subPathExpr"},
+	reflect.TypeFor[v1.VolumeProjection](): {
+		honoured: {"secret", "downwardAPI", "configMap", "serviceAccountToken"}, refused: {"clusterTrustBundle", "podCertificate"},
 	},
-	reflect.TypeFor[v1.ResourceRequirements](): {"honoured": {"requests", "limits"}, "rejected": {"claims"}},
-	reflect.TypeFor[v1.Lifecycle]():            {"honoured": {"postStart", "preStop", "stopSignal"}},
-	reflect.TypeFor[v1.LifecycleHandler]():     {"honoured": {"exec", "httpGet", "sleep"}, "rejected": {"tcpSocket"}},
-	reflect.TypeFor[v1.EphemeralContainer]():   {"honoured": {"", "targetContainerName"}},
+	reflect.TypeFor[v1.EmptyDirVolumeSource](): {honoured: {"medium", "sizeLimit"}},
+	reflect.TypeFor[v1.HostPathVolumeSource](): {honoured: {"path", "type"}},
+	reflect.TypeFor[v1.VolumeMount](): {
+		honoured: {"name", "readOnly", "recursiveReadOnly", "mountPath", "subPath", "mountPropagation", "subPathExpr"},
+	},
+	reflect.TypeFor[v1.ContainerPort]():        {honoured: {"name", "containerPort", "protocol", "hostIP"}, admission: {"hostPort"}},
+	reflect.TypeFor[v1.EnvVarSource]():         {honoured: {"fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef"}, refused: {"fileKeyRef"}},
+	reflect.TypeFor[v1.EnvFromSource]():        {honoured: {"prefix", "configMapRef", "secretRef"}},
+	reflect.TypeFor[v1.ResourceRequirements](): {admission: {"requests", "limits"}, refused: {"claims"}},
+	reflect.TypeFor[v1.Lifecycle]():            {honoured: {"postStart", "preStop", "stopSignal"}},
+	reflect.TypeFor[v1.LifecycleHandler]():     {honoured: {"exec", "httpGet", "sleep"}, refused: {"tcpSocket"}},
+	reflect.TypeFor[v1.Probe](): {
+		honoured: {
+			"", "initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold", "terminationGracePeriodSeconds",
+		},
+	},
+	reflect.TypeFor[v1.ProbeHandler](): {honoured: {"exec", "httpGet", "tcpSocket", "grpc"}},
+	reflect.TypeFor[v1.PodDNSConfig](): {honoured: {"nameservers", "searches", "options"}},
+	reflect.TypeFor[v1.HostAlias]():    {honoured: {"ip", "hostnames"}},
+}
+
+// fieldNotes completes the classification, by type and field.
+var fieldNotes = map[string]string{
+	"PodSpec.affinity":                            "required node affinity; the rest is the scheduler's",
+	"PodSpec.tolerations":                         "taints with NoExecute; the rest is the scheduler's",
+	"PodSpec.os":                                  "only linux",
+	"PodSpec.resources":                           "limits and requests of the pod's cgroup",
+	"PodSpec.priorityClassName":                   "not resolved for static pods: they need priority too",
+	"PodSpec.runtimeClassName":                    "unless a handler is configured for it",
+	"PodSpec.hostUsers":                           "if false",
+	"PodSecurityContext.fsGroupChangePolicy":      "for volumes of drivers",
+	"PodSecurityContext.seLinuxChangePolicy":      "for volumes of drivers",
+	"PodSecurityContext.sysctls":                  "safe ones, and those in allowedUnsafeSysctls",
+	"PodSecurityContext.appArmorProfile":          "rejected on a machine without AppArmor, unless Unconfined",
+	"SecurityContext.appArmorProfile":             "rejected on a machine without AppArmor, unless Unconfined",
+	"Container.resizePolicy":                      "for resizes, see SCOPE.md",
+	"EmptyDirVolumeSource.medium":                 "HugePages is not supported",
+	"ContainerPort.hostPort":                      "rejected if another pod has it",
+	"ResourceRequirements.limits":                 "extended resources are counted if the Node has them; no device is allocated",
+	"PodSecurityContext.supplementalGroupsPolicy": "Strict is rejected if the runtime does not support it",
 }
 
 func jsonName(field reflect.StructField) string {
@@ -109,6 +152,11 @@ var rejectedPods = map[string]func(*v1.Pod){
 	"spec.initContainers[0].lifecycle.preStop.tcpSocket": func(pod *v1.Pod) {
 		pod.Spec.InitContainers = []v1.Container{{Lifecycle: &v1.Lifecycle{PreStop: &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{}}}}}
 	},
+	"spec.containers[0].env[0].valueFrom.fileKeyRef": func(pod *v1.Pod) {
+		pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "X", ValueFrom: &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{}}}}
+	},
+	"spec.volumes[0].projected.sources[0].clusterTrustBundle": projecting(v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{}}),
+	"spec.volumes[0].projected.sources[0].podCertificate":     projecting(v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{}}),
 	"spec.ephemeralContainers[0].volumeDevices": func(pod *v1.Pod) {
 		pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{
 			EphemeralContainerCommon: v1.EphemeralContainerCommon{VolumeDevices: []v1.VolumeDevice{{}}},
@@ -117,6 +165,77 @@ var rejectedPods = map[string]func(*v1.Pod){
 	"spec.volumes[0].emptyDir.medium": func(pod *v1.Pod) {
 		pod.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: "HugePages-2Mi"}}}}
 	},
+}
+
+func projecting(source v1.VolumeProjection) func(*v1.Pod) {
+	return func(pod *v1.Pod) {
+		projected := &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{source}}
+		pod.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{Projected: projected}}}
+	}
+}
+
+// Every refused field has a pod that proves it; volume sources and runtime classes have tests of their own.
+func TestUnsupported_RefusedFieldsProven(t *testing.T) {
+	proven := strings.Join(slices.Collect(maps.Keys(rejectedPods)), " ") + " "
+	for kind, lists := range fieldSupport {
+		for _, name := range lists[refused] {
+			if kind == reflect.TypeFor[v1.VolumeSource]() || name == "runtimeClassName" {
+				continue
+			}
+			if !strings.Contains(proven, "."+name+" ") {
+				t.Errorf("%s.%s: no pod shows that it is refused", kind.Name(), name)
+			}
+		}
+	}
+}
+
+var update = flag.Bool("update", false, "rewrite docs/pod-fields.md")
+
+func TestFields_Document(t *testing.T) {
+	const file = "../../docs/pod-fields.md"
+	want := fieldsDocument()
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil { //nolint:gosec // a public document
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != want {
+		t.Errorf("%s is out of date (%v): run go test ./cri/criconfig -run Document -update", file, err)
+	}
+}
+
+func fieldsDocument() string {
+	var text strings.Builder
+	text.WriteString(`# Fields of a pod
+
+Generated by ` + "`go test ./cri/criconfig -run Document -update`" + `; do not edit. Every field that Kubernetes v1.36 has is listed.
+
+| support | meaning |
+| --- | --- |
+| honoured | by the agent or the container runtime |
+| admission | checked when the pod arrives: a pod that does not fit is rejected with the kubelet's reason, field and remedy |
+| cluster | for the scheduler and controllers; means nothing on a node |
+| no effect | means nothing for what a Linux node or its volumes can do, as with the kubelet |
+| not supported | the pod stays Pending, an event names field and remedy, and ` + "`herald check`" + ` fails |
+
+Manifests are also validated as the API server does: see the documentation of source/manifest.
+
+| type | field | support | note |
+| --- | --- | --- | --- |
+`)
+	kinds := slices.Collect(maps.Keys(fieldSupport))
+	slices.SortFunc(kinds, func(a, b reflect.Type) int { return strings.Compare(a.Name(), b.Name()) })
+	for _, kind := range kinds {
+		for i := range kind.NumField() {
+			name := jsonName(kind.Field(i))
+			for class, names := range fieldSupport[kind] {
+				if name != "" && slices.Contains(names, name) {
+					fmt.Fprintf(&text, "| %s | %s | %s | %s |\n", kind.Name(), name, class, fieldNotes[kind.Name()+"."+name])
+				}
+			}
+		}
+	}
+	return text.String()
 }
 
 func TestUnsupported_NamesField(t *testing.T) {
@@ -160,7 +279,7 @@ func TestUnsupported_Volumes(t *testing.T) {
 		source.Field(i).Set(reflect.New(kind.Field(i).Type.Elem()))
 		name := jsonName(kind.Field(i))
 		err := criconfig.Unsupported(pod)
-		if slices.Contains(fieldSupport[kind]["elsewhere"], name) {
+		if slices.Contains(fieldSupport[kind][honoured], name) {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
