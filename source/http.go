@@ -336,7 +336,11 @@ func (c *httpClient) get(config HTTPConfig) (*http.Client, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cannot be read without certificates: %w", err)
 		}
-		if err := permission.New("start pods").CheckFile(path); err != nil {
+		check := permission.New("start pods").CheckFile
+		if path == config.KeyFile {
+			check = permission.New("start pods").CheckSecret
+		}
+		if err := check(path); err != nil {
 			return nil, fmt.Errorf("cannot be read without certificates: %w", err)
 		}
 		pems[i] = data

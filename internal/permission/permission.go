@@ -99,6 +99,7 @@ const (
 	aclUser        = 0x02
 	aclOwningGroup = 0x04
 	aclGroup       = 0x08
+	aclRead        = 0x04
 	aclWrite       = 0x02
 	maxACLSize     = 64 << 10 // the kernel's limit of an extended attribute
 )

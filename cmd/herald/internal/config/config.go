@@ -287,24 +287,35 @@ func (c *Config) restConfig() (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig %s: %w", c.Kubeconfig, err)
 	}
-	if err := errors.Join(checkAPIFiles(api), c.checkAPIServer(api)); err != nil {
+	if err := errors.Join(c.checkAPIFiles(api), c.checkAPIServer(api)); err != nil {
 		return nil, fmt.Errorf("read kubeconfig %s: %w", c.Kubeconfig, err)
 	}
 	api.QPS, api.Burst = float32(c.KubeAPIQPS), c.KubeAPIBurst
 	return api, nil
 }
 
-// checkAPIFiles returns an error if other users can modify a file that the kubeconfig refers to. A missing file is reported
-// when it is used.
-func checkAPIFiles(api *rest.Config) error {
+// checkAPIFiles returns an error if other users can modify a file that the kubeconfig refers to, or read a secret. A missing file
+// is reported when it is used.
+func (c *Config) checkAPIFiles(api *rest.Config) error {
+	secrets := []string{api.KeyFile, api.BearerTokenFile}
+	if len(api.KeyData) > 0 && api.KeyFile == "" || api.BearerToken != "" && api.BearerTokenFile == "" || api.Password != "" {
+		secrets = append(secrets, c.Kubeconfig) // they are in the kubeconfig itself
+	}
 	var errs []error
-	for _, file := range []string{api.CAFile, api.CertFile, api.KeyFile, api.BearerTokenFile} {
-		if file == "" {
-			continue
+	check := func(files []string, check func(string) error) {
+		for _, file := range files {
+			if file == "" {
+				continue
+			}
+			if err := check(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
 		}
-		if err := permissions.CheckFile(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
+	}
+	check([]string{api.CAFile, api.CertFile}, permissions.CheckFile)
+	check(secrets, permissions.CheckSecret)
+	if api.ExecProvider != nil {
+		check([]string{api.ExecProvider.Command}, permissions.CheckCommand)
 	}
 	return errors.Join(errs...)
 }

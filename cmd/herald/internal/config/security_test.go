@@ -101,3 +101,87 @@ func TestNodeAgentConfig_InsecureAPI(t *testing.T) {
 		})
 	}
 }
+
+// TestNodeAgentConfig_ReadableSecrets covers files with which other users could act as this node.
+func TestNodeAgentConfig_ReadableSecrets(t *testing.T) {
+	for name, test := range map[string]struct {
+		user string
+		path string
+		mode os.FileMode
+		want string
+	}{
+		"private key":                  {"{client-certificate: CERT, client-key: KEY}", "KEY", 0o644, "KEY can be read by every user (mode 0644), so others could act as this node (chmod go-r KEY)"},
+		"private key of another group": {"{client-certificate: CERT, client-key: KEY}", "KEY", 0o640, "KEY can be read by group 1234 (mode 0640)"},
+		"certificate":                  {"{client-certificate: CERT, client-key: KEY}", "CERT", 0o644, ""},
+		"token":                        {"{tokenFile: TOKEN}", "TOKEN", 0o604, "TOKEN can be read by every user"},
+		"kubeconfig with a token":      {"{token: hush}", "KUBECONFIG", 0o644, "KUBECONFIG can be read by every user"},
+		"kubeconfig with a key":        {"{client-certificate-data: aGk=, client-key-data: aGk=}", "KUBECONFIG", 0o644, "KUBECONFIG can be read by every user"},
+		"kubeconfig without secrets":   {"{tokenFile: TOKEN}", "KUBECONFIG", 0o644, ""},
+		"plugin that others can modify": {
+			"{exec: {apiVersion: client.authentication.k8s.io/v1, command: PLUGIN, interactiveMode: Never}}", "PLUGIN", 0o757,
+			"PLUGIN is world-writable (mode 0757), so any user could configure the agent",
+		},
+		"plugin": {"{exec: {apiVersion: client.authentication.k8s.io/v1, command: PLUGIN, interactiveMode: Never}}", "PLUGIN", 0o755, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := publicDir(t)
+			paths := map[string]string{}
+			for _, name := range []string{"KEY", "CERT", "TOKEN", "PLUGIN", "KUBECONFIG"} {
+				paths[name] = filepath.Join(dir, strings.ToLower(name))
+			}
+			resolve := func(text string) string {
+				for name, path := range paths {
+					text = strings.ReplaceAll(text, name, path)
+				}
+				return text
+			}
+			kubeconfig := "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: c\n  cluster: {server: \"https://a.example\"}\n" +
+				"contexts:\n- name: c\n  context: {cluster: c, user: u}\nusers:\n- name: u\n  user: " + resolve(test.user) + "\n"
+			for name, path := range paths {
+				text := map[bool]string{true: kubeconfig}[name == "KUBECONFIG"]
+				if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if strings.Contains(test.want, "group 1234") {
+				if os.Geteuid() != 0 {
+					t.Skip("needs root to give a file to another group")
+				}
+				if err := os.Chown(paths[test.path], -1, 1234); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Chmod(paths[test.path], test.mode); err != nil {
+				t.Fatal(err)
+			}
+			c := config.Default()
+			c.Kubeconfig = paths["KUBECONFIG"]
+			_, err := c.NodeAgentConfig()
+			if want := resolve(test.want); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("got error %v, want %q", err, want)
+			}
+			if strings.Contains(test.want, "can be read") { // a directory that others cannot enter protects the file
+				if err := os.Chmod(dir, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := c.NodeAgentConfig(); err != nil {
+					t.Errorf("private directory: got error %v", err)
+				}
+			}
+		})
+	}
+}
+
+// publicDir returns a directory that every user can enter. That of t.TempDir is the user's own.
+func publicDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "herald-public-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
