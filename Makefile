@@ -82,5 +82,5 @@ update: ## regenerate docs: deps.txt, the package table, rules.md, config.md, pr
 	@go test ./cri/criconfig -run Document -update
 	@cd parity && go test ./diff -run Document -update
 
-rules: ## list the rules of docs/behaviour.md that no test names
+rules: ## list the rules that no test names
 	@go test -count=1 -v ./internal/rules | grep 'not named'

@@ -89,6 +89,8 @@ func TestCheck(t *testing.T) {
 		"ADM-7, memory before storage": {
 			pod: mutations{requests("ephemeral-storage", "1Ti", "memory", "1Ti")}, reason: "OutOfmemory", field: "requests",
 		},
+		"ADM-2, sysctl before resources":    {pod: mutations{requests("cpu", "100"), sysctl("kernel.msgmax")}, reason: "SysctlForbidden", field: "sysctls[0]"},
+		"ADM-16, resources before the name": {pod: mutations{requests("cpu", "100"), heraldtest.OnNode("n2")}, reason: "OutOfcpu", field: "requests"},
 		"ADM-7, overcommitted node":         {others: []mutations{{requests("cpu", "100")}}},
 		"ADM-9, huge pages":                 {pod: mutations{requests("hugepages-2Mi", "4Mi")}},
 		"ADM-9, too many huge pages":        {pod: mutations{requests("hugepages-2Mi", "6Mi")}, reason: "OutOfhugepages-2Mi", field: "requests"},

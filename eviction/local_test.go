@@ -103,7 +103,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestEVI18_CriticalPods(t *testing.T) {
+func TestADM25_EVI18_CriticalPods(t *testing.T) {
 	static := func(pod *v1.Pod) { pod.Annotations = map[string]string{podid.SourceAnnotation: "file"} }
 	priority := func(value int32) func(*v1.Pod) { return func(pod *v1.Pod) { pod.Spec.Priority = &value } }
 	for name, test := range map[string]struct {

@@ -85,6 +85,49 @@ func TestChecker_ACL(t *testing.T) {
 	}
 }
 
+// TestCheckSecret covers readers by mode and by an access control list, and directories that protect a file.
+func TestCheckSecret(t *testing.T) {
+	const user, group = 0x02, 0x08
+	dir, err := os.MkdirTemp("", "herald-public-") // that of t.TempDir is the user's own
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	for name, test := range map[string]struct {
+		mode os.FileMode
+		acl  *aclEntry
+		want string
+	}{
+		"owner":              {0o600, nil, ""},
+		"trusted group":      {0o640, nil, ""},
+		"everybody":          {0o644, nil, "can be read by every user (mode 0644)"},
+		"everybody modifies": {0o602, nil, "is world-writable"},
+		"user by list":       {0o600, &aclEntry{user, 4, 1234}, "can be read by user 1234"},
+		"group by list":      {0o600, &aclEntry{group, 4, 1234}, "can be read by group 1234"},
+		"listed, no access":  {0o600, &aclEntry{user, 0, 1234}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(dir, "f")
+			if err := errors.Join(os.Chmod(dir, 0o755), os.RemoveAll(path), os.WriteFile(path, nil, 0o600), os.Chmod(path, test.mode)); err != nil {
+				t.Fatal(err)
+			}
+			if test.acl != nil {
+				setACL(t, path, 0, *test.acl)
+			}
+			checker := permission.New("start pods")
+			if got := errorText(checker.CheckSecret(path)); !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+			if err := os.Chmod(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := checker.CheckSecret(path); strings.Contains(test.want, "read") && err != nil {
+				t.Errorf("private directory: got error %v", err)
+			}
+		})
+	}
+}
+
 func TestChecker_CheckFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -1,4 +1,4 @@
-// Package rules finds the tests of each rule in docs/behaviour.md. Its own test generates docs/rules.md and the count in
+// Package rules finds the tests of each rule in docs/behaviour.md and docs/node-rules.md. Its own test generates docs/rules.md and the count in
 // README.md, and fails if they are out of date.
 package rules
 
@@ -16,7 +16,7 @@ type Rule struct {
 	Tests []string // the tests that cite it, as "folder/Test"
 }
 
-const kinds = "PM|CFG|SM|GEN|PH|PW|PLEG|PRB|BUG"
+const kinds = "PM|CFG|SM|GEN|PH|PW|PLEG|PRB|BUG|ADM|CGR|EVI|IMG"
 
 var (
 	definition  = regexp.MustCompile(`^- \*\*([A-Z]+-[0-9]+)\*\*`)
@@ -75,7 +75,7 @@ func Untested(all []Rule) []string {
 const head = `# Rules and their tests
 
 Generated from the tests of both modules by ` + "`go test ./internal/rules -update`" + `; do not edit. The rules are defined in
-[behaviour.md](behaviour.md).
+[behaviour.md](behaviour.md) and [node-rules.md](node-rules.md).
 
 `
 
