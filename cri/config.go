@@ -120,6 +120,8 @@ type Config struct {
 	// SingleProcessOOMKill lets the kernel kill one process of a container that runs out of memory instead of the container
 	// (CGR-27).
 	SingleProcessOOMKill bool
+	// NoCPUQuota does not enforce the CPU limits of containers.
+	NoCPUQuota bool
 	// MemoryCapacity is the machine's memory in bytes, from which OOM scores of burstable containers are computed. Defaults
 	// to the machine's memory.
 	MemoryCapacity int64
@@ -206,7 +208,7 @@ func (c *Config) generator() *criconfig.Generator {
 		LogDir: c.LogDir, ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, RuntimeHandlers: c.RuntimeHandlers,
 		AllowedUnsafeSysctls: c.AllowedUnsafeSysctls, SeccompDefault: c.SeccompDefault, SeccompDir: c.SeccompDir,
 		ThermalThrottlePaths: thermalThrottlePaths("/sys/devices/system/cpu"),
-		CgroupParent:         c.CgroupParent, CgroupHost: *c.CgroupHost, SingleProcessOOMKill: c.SingleProcessOOMKill,
+		CgroupParent:         c.CgroupParent, CgroupHost: *c.CgroupHost, SingleProcessOOMKill: c.SingleProcessOOMKill, NoCPUQuota: c.NoCPUQuota,
 		MemoryCapacity: c.MemoryCapacity,
 	}
 }

@@ -19,7 +19,7 @@ func (n *NodeAgent) newCgroups() (err error) {
 		return nil
 	}
 	n.cgroups, err = manager.New(manager.Config{
-		NodeName: n.config.NodeName, Root: n.config.CgroupRoot, PodPidsLimit: n.config.PodPidsLimit,
+		NodeName: n.config.NodeName, Root: n.config.CgroupRoot, PodPidsLimit: n.config.PodPidsLimit, NoCPUQuota: n.config.NoCPUCFSQuota,
 		Driver: func(ctx context.Context) (string, error) { return n.runtime.CgroupDriver(ctx) },
 		Pods:   n.allocatedPods, Available: n.availableResources, IsOrphaned: n.isOrphaned,
 		Events: n.Events, Logger: n.config.Logger,

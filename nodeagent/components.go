@@ -188,7 +188,7 @@ func (n *NodeAgent) newRuntime() (err error) {
 		ImageVerification: pullmanager.Config{
 			Policy: n.config.ImagePullCredentialsVerificationPolicy, Allowlist: n.config.PreloadedImagesVerificationAllowlist,
 		},
-		CgroupDriver: n.config.CgroupDriver, SingleProcessOOMKill: n.config.SingleProcessOOMKill,
+		CgroupDriver: n.config.CgroupDriver, SingleProcessOOMKill: n.config.SingleProcessOOMKill, NoCPUQuota: n.config.NoCPUCFSQuota,
 		Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
 	if n.config.RootDir != n.config.DataDir {

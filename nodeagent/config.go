@@ -130,6 +130,8 @@ type Config struct {
 	PodPidsLimit int64
 	// SingleProcessOOMKill lets the kernel kill one process of a container that runs out of memory instead of the container.
 	SingleProcessOOMKill bool
+	// NoCPUCFSQuota does not enforce CPU limits.
+	NoCPUCFSQuota bool
 	// MaxPods is the maximum number of pods. Defaults to 110.
 	MaxPods int
 

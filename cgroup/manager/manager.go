@@ -43,6 +43,8 @@ type Config struct {
 	Available func() v1.ResourceList
 	// PodPidsLimit is the maximum number of processes of a pod. Defaults to no limit.
 	PodPidsLimit int64
+	// NoCPUQuota does not enforce the CPU limits of pods.
+	NoCPUQuota bool
 	// Period is how often values are compared and repaired. Defaults to 1 minute.
 	Period time.Duration
 
@@ -152,10 +154,19 @@ func (m *Manager) EnsurePod(ctx context.Context, pod *v1.Pod) error {
 	// cannot be created, neither can the pod's.
 	_ = m.isFatal(m.ensureShared(ctx, driver))
 	name := cgroup.PodName(m.node, derive.QOSClass(pod), podid.UID(pod.UID))
-	if err := m.apply(ctx, driver, name, cgroup.PodResources(pod, m.config.PodPidsLimit)); m.isFatal(err) {
+	if err := m.apply(ctx, driver, name, m.podResources(pod)); m.isFatal(err) {
 		return fmt.Errorf("set up cgroup of pod %s: %w", podid.FullNameOf(pod).Key(), err)
 	}
 	return nil
+}
+
+// podResources returns the values of the pod's cgroup. A quota that is not enforced is removed, as by the kubelet (CGR-15).
+func (m *Manager) podResources(pod *v1.Pod) cgroup.Resources {
+	resources := cgroup.PodResources(pod, m.config.PodPidsLimit)
+	if m.config.NoCPUQuota && resources.CPUQuota != nil {
+		resources.CPUQuota = new(int64(-1))
+	}
+	return resources
 }
 
 // RemovePod removes the pod's cgroup. The pod's containers must have exited: processes that are left are killed (CGR-22).
@@ -220,7 +231,7 @@ func (m *Manager) refresh(ctx context.Context) error {
 		if checkUID(podid.UID(pod.UID)) != nil || !m.exists(name.Path(driver)) {
 			continue
 		}
-		errs = append(errs, m.apply(ctx, driver, name, cgroup.PodResources(pod, m.config.PodPidsLimit)))
+		errs = append(errs, m.apply(ctx, driver, name, m.podResources(pod)))
 	}
 	errs = append(errs, m.removeOrphans(ctx, driver))
 	if err := errors.Join(errs...); m.isFatal(err) {

@@ -157,6 +157,21 @@ func TestCGR19_EnsurePod(t *testing.T) {
 	})
 }
 
+// cpuCFSQuota: false removes quotas, also those that an agent before has set.
+func TestCGR15_NoQuota(t *testing.T) {
+	for version, file := range map[string]string{"1": "cpu/kubepods/poda/cpu.cfs_quota_us -1", "2": "kubepods/poda/cpu.max max 100000"} {
+		t.Run("version "+version, func(t *testing.T) {
+			h := newHarness(t, cgroup.Host{V2: version == "2"}, func(h *harness) { h.config.NoCPUQuota = true })
+			path, want, _ := strings.Cut(file, " ")
+			h.ensure(newPod("a", "1", "64Mi"))
+			h.want(path, want)
+			h.put(path, "5000")
+			h.ensure(newPod("a", "1", "64Mi"))
+			h.want(path, want)
+		})
+	}
+}
+
 // A burstable class must not lose its weight while an agent starts, before it knows the pods that run.
 func TestCGR9_UnknownPods(t *testing.T) {
 	h := newHarness(t, cgroup.Host{})

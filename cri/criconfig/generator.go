@@ -32,6 +32,7 @@ type Generator struct {
 	CgroupParent         string
 	CgroupHost           cgroup.Host
 	SingleProcessOOMKill bool
+	NoCPUQuota           bool
 	MemoryCapacity       int64
 }
 

@@ -79,6 +79,9 @@ func (g *Generator) linuxResources(cpuRequest, cpuLimit, memoryLimit resource.Qu
 		CpuPeriod:          cgroup.QuotaPeriod,
 		MemoryLimitInBytes: memoryLimit.Value(),
 	}
+	if g.NoCPUQuota { // CGR-15
+		resources.CpuQuota, resources.CpuPeriod = 0, 0
+	}
 	if g.CgroupHost.V2 && !g.SingleProcessOOMKill { // kill the container as a whole (CGR-27)
 		resources.Unified = map[string]string{oomGroupFile: "1"}
 	}

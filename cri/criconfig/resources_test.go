@@ -69,6 +69,16 @@ func TestCGR24_ContainerResources(t *testing.T) {
 	}
 }
 
+// cpuCFSQuota: false
+func TestCGR15_NoQuota(t *testing.T) {
+	generator := newGenerator(func(generator *criconfig.Generator) { generator.NoCPUQuota = true })
+	pod := newPod(func(pod *v1.Pod) { pod.Spec.Containers[0].Resources.Limits = quantities("2", "") })
+	got := containerConfig(t, generator, pod, criconfig.ContainerInputs{}).Linux.Resources
+	if got.CpuQuota != 0 || got.CpuPeriod != 0 || got.CpuShares != 2048 {
+		t.Errorf("got %v, want shares only", got)
+	}
+}
+
 // A sidecar must not be killed before the containers that it serves.
 func TestGenerator_SidecarOOMScore(t *testing.T) {
 	pod := newPod(func(pod *v1.Pod) {

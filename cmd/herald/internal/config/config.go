@@ -125,6 +125,8 @@ type Config struct {
 	PodPidsLimit int `yaml:"podPidsLimit"`
 	// Kills one process instead of all processes of a container that runs out of memory, with cgroup v2.
 	SingleProcessOOMKill bool `yaml:"singleProcessOOMKill"`
+	// Enforces CPU limits. `false` leaves the CPU time of containers and pods to their requests.
+	CPUCFSQuota bool `yaml:"cpuCFSQuota"`
 	// Name servers of pods with dnsPolicy ClusterFirst. Default: the host's.
 	ClusterDNS []netip.Addr `yaml:"clusterDNS"`
 	// DNS domain of the cluster. Default: none.
@@ -212,6 +214,7 @@ func Default() Config {
 		ImagePullCredentialsVerificationPolicy: string(pullmanager.NeverVerifyPreloadedImages),
 		EnforceNodeAllocatable:                 []string{"pods"},
 		PodPidsLimit:                           -1,
+		CPUCFSQuota:                            true,
 		ResolvConf:                             "/etc/resolv.conf",
 		RegisterNode:                           true,
 		MaxPods:                                110,
@@ -258,7 +261,8 @@ func (c *Config) NodeAgentConfig() (nodeagent.Config, error) {
 		PodLogsDir:                 c.PodLogsDir, ContainerLogMaxSize: logMaxSize.Value(), ContainerLogMaxFiles: c.ContainerLogMaxFiles,
 		CgroupRoot: c.CgroupRoot, CgroupDriver: c.CgroupDriver, NoCgroupsPerQOS: !c.CgroupsPerQOS, PodPidsLimit: int64(c.PodPidsLimit),
 		EnforceNodeAllocatable: append([]string{}, c.EnforceNodeAllocatable...), SingleProcessOOMKill: c.SingleProcessOOMKill,
-		ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: c.ResolvConf,
+		NoCPUCFSQuota: !c.CPUCFSQuota,
+		ClusterDNS:    c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: c.ResolvConf,
 		NodeIPs: c.NodeIP, NoRegistration: !c.RegisterNode, NodeLabels: c.NodeLabels, MaxPods: c.MaxPods, ProviderID: c.ProviderID,
 		NodeStatusUpdateFrequency: c.NodeStatusUpdateFrequency, NodeStatusReportFrequency: c.NodeStatusReportFrequency,
 		NodeLeaseDuration: time.Duration(c.NodeLeaseDurationSeconds) * time.Second, Reserved: c.reserved(),

@@ -256,6 +256,7 @@ cgroupsPerQOS: false
 enforceNodeAllocatable: []
 podPidsLimit: 100
 singleProcessOOMKill: true
+cpuCFSQuota: false
 resolvConf: /run/resolv.conf
 providerID: cloud://a/b
 nodeStatusUpdateFrequency: 7s
@@ -287,6 +288,7 @@ eventBurst: 11
 	want.AllowProbesToNodeAddresses = true
 	want.ContainerLogMaxSize, want.ContainerLogMaxFiles = 5<<20, 6
 	want.NoCgroupsPerQOS, want.EnforceNodeAllocatable, want.PodPidsLimit, want.SingleProcessOOMKill = true, []string{}, 100, true
+	want.NoCPUCFSQuota = true
 	want.CgroupDriver, want.ResolvConf, want.ProviderID = "systemd", "/run/resolv.conf", "cloud://a/b"
 	want.NodeStatusUpdateFrequency, want.NodeStatusReportFrequency, want.NodeLeaseDuration = 7*time.Second, 8*time.Minute, 9*time.Second
 	want.Reserved = v1.ResourceList{
