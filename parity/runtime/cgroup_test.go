@@ -118,7 +118,7 @@ func newList(cpu, memory string) v1.ResourceList {
 func removeSlice(t *testing.T, root string) {
 	t.Helper()
 	slice := cgroup.ParseName(root).Slice()
-	if output, err := exec.Command("systemctl", "stop", slice).CombinedOutput(); err != nil {
+	if output, err := exec.CommandContext(context.Background(), "systemctl", "stop", slice).CombinedOutput(); err != nil {
 		t.Errorf("systemctl stop %s: %v: %s", slice, err, output)
 	}
 }

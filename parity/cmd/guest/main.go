@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -37,10 +38,10 @@ type guest struct {
 }
 
 func main() {
-	plan := flag.String("plan", "systemd", "systemd or vm")
+	plan := flag.String("plan", "systemd", "systemd, vm or boots")
 	results := flag.String("results", "/dev/stdout", "file to append results to")
 	flag.Parse()
-	plans := map[string][]stage{"systemd": systemdStages, "vm": vmStages}
+	plans := map[string][]stage{"systemd": systemdStages, "vm": vmStages, "boots": bootStages}
 	if err := run(plans[*plan], *results); err != nil {
 		fmt.Fprintln(os.Stderr, "guest:", err)
 		os.Exit(1)
@@ -166,7 +167,7 @@ func (g *guest) printLogs() {
 		{"journalctl", "--no-pager", "-n", "60", "-u", "herald.service", "-u", "containerd.service"},
 		{"herald", "get", "pods", "-A", "-o", "wide"},
 	} {
-		output, _ := exec.Command(arguments[0], arguments[1:]...).CombinedOutput()
+		output, _ := exec.CommandContext(context.Background(), arguments[0], arguments[1:]...).CombinedOutput()
 		g.printf("$ %s\n%s", strings.Join(arguments, " "), output)
 	}
 }
@@ -179,7 +180,7 @@ func command(arguments ...string) error {
 // output returns the trimmed standard output of a command.
 func output(arguments ...string) (string, error) {
 	var stdout, stderr strings.Builder
-	cmd := exec.Command(arguments[0], arguments[1:]...)
+	cmd := exec.CommandContext(context.Background(), arguments[0], arguments[1:]...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("%s: %w: %s%s", strings.Join(arguments, " "), err, stdout.String(), stderr.String())

@@ -179,10 +179,14 @@ func (g *guest) want(cgroup string, settings ...string) {
 // removed waits until a cgroup does not exist.
 func (g *guest) removed(cgroup string) {
 	g.eventually(func() error {
-		if _, err := os.Stat(filepath.Join(cgroupMount, cgroup)); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("cgroup %s still exists: %v", cgroup, err)
+		_, err := os.Stat(filepath.Join(cgroupMount, cgroup))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err == nil:
+			return fmt.Errorf("cgroup %s still exists", cgroup)
 		}
-		return nil
+		return err
 	})
 }
 

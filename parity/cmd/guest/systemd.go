@@ -187,9 +187,15 @@ func podAfterReboot(g *guest) {
 		return nil
 	})
 	for name, before := range g.remembered() {
-		after := g.instanceOf(name)
-		if after.ID == before.ID || after.Restarts != before.Restarts+1 {
-			g.fatalf("pod %s: got %+v after %+v, want another container and one restart more", name, after, before)
+		g.eventually(func() error { // until the agent has looked, it shows the status of before
+			_, id, _ := strings.Cut(g.runningPod(name).Status.ContainerStatuses[0].ContainerID, "://")
+			if id == before.ID {
+				return fmt.Errorf("pod %s: container %s of before the boot is shown", name, id)
+			}
+			return nil
+		})
+		if after := g.instanceOf(name); after.Restarts != before.Restarts+1 {
+			g.fatalf("pod %s: got %+v after %+v, want one restart more", name, after, before)
 		}
 	}
 }
