@@ -3,10 +3,8 @@ package cri_test
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,13 +13,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/cri"
+	"github.com/heraldnode/herald/internal/permission/permissiontest"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
@@ -333,45 +331,13 @@ func TestF22_RuntimeRestart(t *testing.T) {
 	})
 }
 
-// listenAs listens on a socket as the user: the kernel records the listener, not the creator of the socket.
-func listenAs(t *testing.T, user int) (listener net.Listener, path string) {
-	t.Helper()
-	path = filepath.Join(t.TempDir(), "cri.sock")
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-		t.Fatal(err)
-	}
-	listening := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread exits with the goroutine
-		const unchanged = ^uintptr(0)
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, unchanged, uintptr(user), unchanged); errno != 0 { // this thread only
-			listening <- errno
-			return
-		}
-		listening <- unix.Listen(fd, 8)
-	}()
-	if err := <-listening; err != nil {
-		t.Fatal(err)
-	}
-	file := os.NewFile(uintptr(fd), path)
-	defer file.Close()
-	if listener, err = net.FileListener(file); err != nil {
-		t.Fatal(err)
-	}
-	return listener, path
-}
-
 func TestDialSocket_ChecksListener(t *testing.T) {
 	users := map[int]bool{os.Geteuid(): true}
 	if os.Geteuid() == 0 {
 		users[1234] = false // only root can listen as another user
 	}
 	for user, isTrusted := range users {
-		listener, path := listenAs(t, user)
+		listener, path := permissiontest.ListenAs(t, user)
 		server := grpc.NewServer()
 		fake := newFake()
 		runtimeapi.RegisterRuntimeServiceServer(server, fake)

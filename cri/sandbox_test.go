@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/cri"
@@ -141,29 +140,19 @@ func TestStartSandbox_Unsupported(t *testing.T) {
 	})
 }
 
+// criconfig tests all names and fields.
 func TestStartSandbox_EscapingNames(t *testing.T) {
-	tests := map[string]func(pod *v1.Pod, name string){
-		"metadata.uid":                func(pod *v1.Pod, name string) { pod.UID = types.UID(name) },
-		"metadata.name":               func(pod *v1.Pod, name string) { pod.Name = name },
-		"metadata.namespace":          func(pod *v1.Pod, name string) { pod.Namespace = name },
-		"spec.containers[0].name":     func(pod *v1.Pod, name string) { pod.Spec.Containers[0].Name = name },
-		"spec.initContainers[0].name": func(pod *v1.Pod, name string) { pod.Spec.InitContainers = []v1.Container{{Name: name}} },
-		"spec.ephemeralContainers[0].name": func(pod *v1.Pod, name string) {
-			pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: name}}}
-		},
-	}
-	for field, set := range tests {
-		t.Run(field, func(t *testing.T) {
-			for _, name := range []string{"../../etc", "a/b", "..", ".hidden", "nul\x00", "", strings.Repeat("x", 256)} {
-				inBubble(t, func(h *harness) {
-					_, err := h.StartSandbox(h.Context(), newPod(func(pod *v1.Pod) { set(pod, name) }), 0)
-					if err == nil || !strings.Contains(err.Error(), field+": ") {
-						h.Errorf("%q: got error %v", name, err)
-					}
-					if created := listFiles(h.T, h.root); len(created) > 0 {
-						h.Errorf("%q: got files %v", name, created)
-					}
-				})
+	for field, mutate := range map[string]func(*v1.Pod){
+		"metadata.uid":            func(pod *v1.Pod) { pod.UID = "../../etc" },
+		"spec.containers[0].name": func(pod *v1.Pod) { pod.Spec.Containers[0].Name = "../../etc" },
+	} {
+		inBubble(t, func(h *harness) {
+			_, err := h.StartSandbox(h.Context(), newPod(mutate), 0)
+			if err == nil || !strings.Contains(err.Error(), field+": ") {
+				h.Errorf("%s: got error %v", field, err)
+			}
+			if created := listFiles(h.T, h.root); len(created) > 0 {
+				h.Errorf("%s: got files %v", field, created)
 			}
 		})
 	}
@@ -184,8 +173,8 @@ func TestStartSandbox_GroupsPolicy(t *testing.T) {
 	})
 }
 
-// Where cgroupRoot is not set either, sandboxes get a parent in the form of the runtime's driver (A1).
-func TestA1_CgroupDriver(t *testing.T) {
+// Where cgroupRoot is not set either, sandboxes get a parent in the form of the runtime's driver.
+func TestCGR1_CgroupDriver(t *testing.T) {
 	const systemdConfig = `{"containerd":{"defaultRuntimeName":"runc","runtimes":{"runc":{"options":{"SystemdCgroup":true}}}}}`
 	reports := func(driver runtimeapi.CgroupDriver) fault {
 		return func(context.Context, func() (any, error)) (any, error) {

@@ -137,7 +137,7 @@ func parseURL(raw string, allowInsecure bool) (*url.URL, error) {
 		return nil, fmt.Errorf("must be https, unix:///PATH or have a port below %d: any local user can serve %s while its server is down",
 			unprivilegedPortStart(), withoutSecrets(target))
 	default:
-		return nil, fmt.Errorf("must be https: whoever can modify responses of %s in transit could gain root", withoutSecrets(target))
+		return nil, fmt.Errorf("must be https: an attacker who can modify responses of %s in transit could gain root", withoutSecrets(target))
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,8 +21,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 
+	"github.com/heraldnode/herald/internal/permission/permissiontest"
 	"github.com/heraldnode/herald/source"
 	"github.com/heraldnode/herald/source/manifest"
 )
@@ -450,8 +449,8 @@ func TestHTTPConfig_Validation(t *testing.T) {
 		"invalid URL":      {func(c *source.HTTPConfig) { c.URL = "http://u:secret@h:x/" }, "URL must be a valid URL"},
 		"no host":          {func(c *source.HTTPConfig) { c.URL = "https:///x" }, "URL must have a host"},
 		"other scheme":     {func(c *source.HTTPConfig) { c.URL = "ftp://h/" }, `URL must be https, not "ftp"`},
-		"http":             {func(c *source.HTTPConfig) { c.URL = "http://u:secret@h/x?y=secret" }, "URL must be https: whoever can modify responses of http://h/x in transit could gain root"},
-		"http by address":  {func(c *source.HTTPConfig) { c.URL = "http://127.0.0.1.example/" }, "URL must be https: whoever can modify responses of http://127.0.0.1.example/ in transit could gain root"},
+		"http":             {func(c *source.HTTPConfig) { c.URL = "http://u:secret@h/x?y=secret" }, "URL must be https: an attacker who can modify responses of http://h/x in transit could gain root"},
+		"http by address":  {func(c *source.HTTPConfig) { c.URL = "http://127.0.0.1.example/" }, "URL must be https: an attacker who can modify responses of http://127.0.0.1.example/ in transit could gain root"},
 		"no node name":     {func(c *source.HTTPConfig) { c.NodeName = "" }, "NodeName is required"},
 		"negative period":  {func(c *source.HTTPConfig) { c.Period = -1 }, "Period must not be negative"},
 		"negative timeout": {func(c *source.HTTPConfig) { c.Timeout = -1 }, "Timeout must not be negative"},
@@ -499,38 +498,6 @@ func TestHTTPConfig_Validation(t *testing.T) {
 	}
 }
 
-// listenAs listens on a socket as the user: the kernel records the listener, not the creator of the socket.
-func listenAs(t *testing.T, user int) (listener net.Listener, path string) {
-	t.Helper()
-	path = filepath.Join(t.TempDir(), "cri.sock")
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-		t.Fatal(err)
-	}
-	listening := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread exits with the goroutine
-		const unchanged = ^uintptr(0)
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, unchanged, uintptr(user), unchanged); errno != 0 { // this thread only
-			listening <- errno
-			return
-		}
-		listening <- unix.Listen(fd, 8)
-	}()
-	if err := <-listening; err != nil {
-		t.Fatal(err)
-	}
-	file := os.NewFile(uintptr(fd), path)
-	defer file.Close()
-	if listener, err = net.FileListener(file); err != nil {
-		t.Fatal(err)
-	}
-	return listener, path
-}
-
 // TestHTTP_SocketListener reads manifests from a socket that the agent's user serves, and rejects a socket that another user
 // serves in its place.
 func TestHTTP_SocketListener(t *testing.T) {
@@ -539,7 +506,7 @@ func TestHTTP_SocketListener(t *testing.T) {
 		users[1234] = false // only root can listen as another user
 	}
 	for user, isTrusted := range users {
-		listener, path := listenAs(t, user)
+		listener, path := permissiontest.ListenAs(t, user)
 		server := &http.Server{Handler: body("web 1")}
 		go func() { _ = server.Serve(listener) }()
 		t.Cleanup(func() { server.Close() })

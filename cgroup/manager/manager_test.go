@@ -357,7 +357,7 @@ func TestManager_Systemd(t *testing.T) {
 }
 
 // Without systemd the slices are only named; the runtime creates them. A1
-func TestA1_SystemdNotRunning(t *testing.T) {
+func TestManager_SystemdNotRunning(t *testing.T) {
 	h := newHarness(t, cgroup.Host{V2: true}, func(h *harness) { h.driver = cgroup.DriverSystemd })
 	h.ensure(newPod("a", "1", ""))
 	if entries, _ := filepath.Glob(filepath.Join(h.mount, "kubepods*")); len(entries) > 0 {

@@ -79,7 +79,7 @@ logging:
 		file + "31: frobnicate: ignored: not supported by Herald",
 		file + "16: kubeReserved.pid: ignored: unsupported resource: must be cpu, memory or ephemeral-storage",
 		file + "17: systemReserved.pid: ignored: unsupported resource: must be cpu, memory or ephemeral-storage",
-		file + "29: staticPodURL: ignored: must be https: whoever can modify responses of http://example.com/pods in transit could gain root",
+		file + "29: staticPodURL: ignored: must be https: an attacker who can modify responses of http://example.com/pods in transit could gain root",
 		file + "30: staticPodURLHeader: ignored: must not be set without staticPodURL",
 	}, ignored); diff != "" {
 		t.Error(diff)
