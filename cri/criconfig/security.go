@@ -112,10 +112,17 @@ func inherit[T any](field **T, podValue *T) {
 	}
 }
 
-// NeedsImageUser reports whether the container's security context depends on the user of its image.
+// NeedsImageUser reports whether the container's security context depends on the user of its image. With the groups policy
+// Strict, containerd 2 adds the primary group to the supplemental ones only if the user is given.
 func NeedsImageUser(pod *v1.Pod, container *v1.Container) bool {
 	spec := effectiveSecurityContext(pod, container)
-	return spec.RunAsUser == nil && (isTrue(spec.RunAsNonRoot) || spec.RunAsGroup != nil)
+	return spec.RunAsUser == nil && (isTrue(spec.RunAsNonRoot) || spec.RunAsGroup != nil || hasStrictGroups(pod))
+}
+
+func hasStrictGroups(pod *v1.Pod) bool {
+	security := pod.Spec.SecurityContext
+	return security != nil && security.SupplementalGroupsPolicy != nil &&
+		*security.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict
 }
 
 func verifyRunAsNonRoot(spec *v1.SecurityContext, user ImageUser) error {

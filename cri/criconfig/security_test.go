@@ -107,6 +107,15 @@ func TestGenerator_RunAsNonRoot(t *testing.T) {
 	}
 }
 
+func TestNeedsImageUser_GroupsPolicy(t *testing.T) {
+	for policy, want := range map[v1.SupplementalGroupsPolicy]bool{v1.SupplementalGroupsPolicyMerge: false, v1.SupplementalGroupsPolicyStrict: true} {
+		pod := withSecurity(&v1.PodSecurityContext{SupplementalGroupsPolicy: &policy}, nil)
+		if got := criconfig.NeedsImageUser(pod, &pod.Spec.Containers[0]); got != want {
+			t.Errorf("%s: got %t, want %t", policy, got, want)
+		}
+	}
+}
+
 func TestGenerator_LocalhostProfiles(t *testing.T) {
 	pod := withSecurity(nil, &v1.SecurityContext{
 		SeccompProfile:  &v1.SeccompProfile{Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: new("a/b.json")},

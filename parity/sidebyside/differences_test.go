@@ -86,6 +86,13 @@ var intendedDifferences = []intendedDifference{
 		kubelet:     regexp.MustCompile(`^event: Warning FailedToRetrieveImagePullSecret: .*`),
 	},
 	{
+		description: "Herald names the mount and the remedy",
+		kubelet:     regexp.MustCompile(`failed to resolve recursive read-only mode: volume "host" requested .*, but .*`),
+		herald:      regexp.MustCompile(`volumeMounts\[0\] of container main: recursiveReadOnly: Enabled is not supported .*`),
+		replacement: "not recursive",
+		optional:    true, // containerd supports it since 2.0
+	},
+	{
 		description: "Herald detects the node's address of the second family",
 		rule:        "PH-46",
 		herald:      regexp.MustCompile(`^status\.(hostIPs|podIPs)\[1\].*`),

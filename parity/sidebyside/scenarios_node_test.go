@@ -1,6 +1,10 @@
 package sidebyside_test
 
-import v1 "k8s.io/api/core/v1"
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/parity/containerd"
+)
 
 // nodeScenarios are pods that ask something of the node: users, resources, ports, kernel features and volumes that it may not
 // have.
@@ -106,9 +110,14 @@ containers: [{name: main, args: [pause]}]`},
 os: {name: windows}
 containers: [{name: main, args: [pause]}]`},
 
-	"groups-policy": {settled: phase(v1.PodFailed), event: "SupplementalGroupsPolicyNotSupported", spec: `
+	"groups-policy": withFeatures(scenario{settled: phase(v1.PodFailed), event: "SupplementalGroupsPolicyNotSupported", spec: `
 securityContext: {supplementalGroupsPolicy: Strict}
-containers: [{name: main, args: [pause]}]`},
+containers: [{name: main, args: [pause]}]`}, ready),
+
+	"recursive-read-only": withFeatures(scenario{settled: waiting("main", "CreateContainerConfigError"), spec: `
+containers:
+- {name: main, args: [pause], volumeMounts: [{name: host, mountPath: /host, readOnly: true, recursiveReadOnly: Enabled}]}
+volumes: [{name: host, hostPath: {path: /usr}}]`}, ready),
 
 	"apparmor": {settled: phase(v1.PodFailed), event: "AppArmor", spec: `
 securityContext: {appArmorProfile: {type: RuntimeDefault}}
@@ -121,4 +130,13 @@ containers: [{name: main, args: [pause]}]`},
 	"user-namespace": {settled: waiting("main", "ContainerCreating"), event: "FailedCreatePodSandBox", spec: `
 hostUsers: false
 containers: [{name: main, args: [pause]}]`},
+}
+
+// withFeatures returns the scenario, or on a containerd that reports what its handlers support, since 2.0, one that settles
+// otherwise.
+func withFeatures(sc scenario, settled condition) scenario {
+	if containerd.DefaultVersion() == containerd.Version2 {
+		sc.settled, sc.event = settled, ""
+	}
+	return sc
 }
