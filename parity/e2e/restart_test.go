@@ -102,7 +102,9 @@ func (h *agentHarness) cleanUp() {
 		h.t.Error("the agent has a data race")
 	}
 	if h.t.Failed() {
-		h.t.Logf("output of the agent:\n%s", h.stderr.String())
+		const size = 16 << 10
+		output := h.stderr.Bytes()
+		h.t.Logf("end of the output of the agent:\n%s", output[max(0, len(output)-size):])
 	}
 	deletePods(h.t, h.nodeName)
 }
@@ -117,6 +119,7 @@ func (h *agentHarness) startAgent() {
 	h.agent = exec.CommandContext(h.t.Context(), os.Args[0])
 	// By default, the race detector sleeps for a second at exit.
 	h.agent.Env = append(os.Environ(), agentEnv+"="+string(config), "GORACE=atexit_sleep_ms=0")
+	h.agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // if the test is aborted
 	h.stdout.Reset()
 	h.agent.Stdout, h.agent.Stderr = &h.stdout, &h.stderr
 	if h.stdin, err = h.agent.StdinPipe(); err != nil {

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -365,6 +366,7 @@ func (h *harness) follow(cmd *exec.Cmd) *commandOutput {
 	h.t.Helper()
 	output := &commandOutput{}
 	cmd.Stdout, cmd.Stderr = output, output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // if the test is aborted
 	if err := cmd.Start(); err != nil {
 		h.t.Fatal(err)
 	}

@@ -116,6 +116,9 @@ func (h *harness) awaitWork(name string, want ...string) {
 		}
 		counted = max(counted, restarts)
 	}
+	if lines := h.readWorkLog(name); !h.runtimeKilled && haveOverlap(lines) {
+		h.t.Errorf("pod %s: two instances of a container ran at once: %q", name, lines)
+	}
 	if repeated := countStarts(h.readWorkLog(name)) - countStarts(want); repeated > counted {
 		h.t.Errorf("pod %s: got %d repeated starts, but restart count %d: %q", name, repeated, counted, h.readWorkLog(name))
 	}
@@ -133,6 +136,41 @@ func withoutRepeats(lines []string) []string {
 		}
 	}
 	return kept
+}
+
+// haveOverlap reports whether an instance ended after the end of another one without a start in between.
+func haveOverlap(lines []string) bool {
+	running := map[string]bool{}
+	for _, line := range lines {
+		name, isStart := strings.CutSuffix(line, " started")
+		if name, isEnd := strings.CutSuffix(line, " ended"); isEnd {
+			if !running[name] {
+				return true
+			}
+			running[name] = false
+		}
+		if isStart {
+			running[name] = true
+		}
+	}
+	return false
+}
+
+func TestHaveOverlap(t *testing.T) {
+	for log, want := range map[string]bool{
+		"a started,a ended":                     false,
+		"a started,a started,a ended":           false, // the first was killed
+		"a started,a ended,a started,a ended":   false,
+		"a started,b started,a ended,b ended":   false,
+		"a started,a started,a ended,a ended":   true,
+		"b started,a started,a ended,a ended":   true,
+		"a started,a ended,a ended,b started":   true,
+		"a started,a ended,b started,a started": false,
+	} {
+		if got := haveOverlap(strings.Split(log, ",")); got != want {
+			t.Errorf("%s: got %v, want %v", log, got, want)
+		}
+	}
 }
 
 func countStarts(lines []string) (count int) {
