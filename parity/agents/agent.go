@@ -43,8 +43,14 @@ type Config struct {
 	ControlPlane *controlplane.ControlPlane
 	// Containerd is the agent's container runtime. Required.
 	Containerd *containerd.Containerd
-	// NodeName is the name that the agent registers. It must be unused. Required.
+	// NodeName is the name that the agent registers. It must be unused, or Handover must be set. Required.
 	NodeName string
+	// Handover prepares the agent for a node that the kubelet and Herald run in turns, on the same Containerd and with the same
+	// NodeName. Both use the kubelet's root directory, whose mounts are visible outside of the kubelet's mount namespace, as in
+	// production. Herald runs with the kubelet's configuration, converted by `herald config convert`.
+	Handover bool
+	// NodeIP is the node's address. Defaults to what the agent chooses.
+	NodeIP string
 }
 
 // BuildKubelet builds the kubelet at the version that parity's go.mod pins. The first build takes minutes.
@@ -84,7 +90,7 @@ func (p Program) prepare(config Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Agent{cgroupRoot: s.CgroupRoot, manifestDir: s.ManifestDir, Server: config.ControlPlane.NewServer(controlplane.ServerConfig{
+	return &Agent{settings: s, Server: config.ControlPlane.NewServer(controlplane.ServerConfig{
 		Name: p.name + "-" + config.NodeName, Command: command, Env: []string{"PATH=" + os.Getenv("PATH")},
 		Ready: func(ctx context.Context) error { return checkNodeReady(ctx, admin, config.NodeName) },
 	})}, nil
@@ -112,16 +118,24 @@ func checkNodeReady(ctx context.Context, admin kubernetes.Interface, name string
 // running.
 type Agent struct {
 	*controlplane.Server
-	cgroupRoot  string
-	manifestDir string
+	settings *settings
 }
 
 // ManifestDir returns the directory that the agent reads static pods from.
-func (a *Agent) ManifestDir() string { return a.manifestDir }
+func (a *Agent) ManifestDir() string { return a.settings.ManifestDir }
+
+// RootDir returns the directory of the pods' files.
+func (a *Agent) RootDir() string { return a.settings.Dir + "/root" }
+
+// LogsDir returns the directory of container logs.
+func (a *Agent) LogsDir() string { return a.settings.Dir + "/logs" }
+
+// CgroupRoot returns the cgroup in which the agent creates kubepods.
+func (a *Agent) CgroupRoot() string { return a.settings.CgroupRoot }
 
 // RemoveCgroups removes the only thing that the agent creates outside containerd's directory. The agent and all containers
 // must have stopped.
-func (a *Agent) RemoveCgroups() error { return RemoveCgroups(a.cgroupRoot) }
+func (a *Agent) RemoveCgroups() error { return RemoveCgroups(a.settings.CgroupRoot) }
 
 // Usage returns what the agent uses now.
 func (a *Agent) Usage() (Usage, error) {

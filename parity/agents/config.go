@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,6 +25,8 @@ type settings struct {
 	ManifestDir string // static pods
 	CgroupRoot  string
 	Port        int // on loopback; the kubelet cannot run without one
+	Handover    bool
+	NodeIP      string
 }
 
 var (
@@ -47,14 +50,36 @@ func (c Config) newSettings() (*settings, error) {
 	}
 	port, err := freePort()
 	return &settings{
-		NodeName: c.NodeName, Kubeconfig: kubeconfig, Dir: dir, Endpoint: c.Containerd.Endpoint(),
+		Handover: c.Handover, NodeIP: c.NodeIP, NodeName: c.NodeName, Kubeconfig: kubeconfig, Dir: dir, Endpoint: c.Containerd.Endpoint(),
 		ManifestDir: manifestDir, CgroupRoot: "/" + filepath.Base(c.Containerd.Dir()), Port: port,
 	}, err
 }
 
 func heraldCommand(binary string, s *settings) ([]string, error) {
+	if s.Handover {
+		return convertedHeraldCommand(binary, s)
+	}
 	file, err := s.write("herald.yaml", heraldConfig)
 	return []string{binary, "run", "--config", file}, err
+}
+
+// convertedHeraldCommand follows docs/handover.md.
+func convertedHeraldCommand(binary string, s *settings) ([]string, error) {
+	kubelet, err := s.write("kubelet.yaml", kubeletConfig)
+	if err != nil {
+		return nil, err
+	}
+	convert := exec.Command(binary, "config", "convert", kubelet)
+	convert.Stderr = new(strings.Builder) // the fields that are ignored
+	converted, err := convert.Output()
+	if err != nil {
+		return nil, fmt.Errorf("convert %s: %w: %s", kubelet, err, convert.Stderr)
+	}
+	file := filepath.Join(s.Dir, "herald.yaml")
+	return []string{
+		binary, "run", "--config", file, "--kubeconfig", s.Kubeconfig, "--node-name", s.NodeName, "--root-dir", s.Dir + "/root",
+		"--data-dir", s.Dir + "/data", "--node-ip", s.NodeIP,
+	}, os.WriteFile(file, converted, 0o600)
 }
 
 // kubeletCommand passes by flag what the configuration file has no field for. --containerd is where cAdvisor, which is
@@ -70,7 +95,7 @@ func kubeletCommand(binary string, s *settings) ([]string, error) {
 	return []string{
 		"unshare", "--mount", "--propagation", "unchanged", "/bin/sh", "-c", mountNamespaceScript, "mount-namespace", s.Dir,
 		binary, "--config", file, "--kubeconfig", s.Kubeconfig, "--hostname-override", s.NodeName, "--root-dir", s.Dir + "/root",
-		"--cert-dir", s.Dir + "/certificates", "--containerd", strings.TrimPrefix(s.Endpoint, "unix://"),
+		"--cert-dir", s.Dir + "/certificates", "--node-ip", s.NodeIP, "--containerd", strings.TrimPrefix(s.Endpoint, "unix://"),
 	}, createCgroup(s.CgroupRoot) // which must exist when the kubelet starts
 }
 

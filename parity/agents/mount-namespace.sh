@@ -4,6 +4,10 @@
 set -e
 dir=$1
 shift
+# Nothing that is mounted here may appear outside, even if the machine's mounts are shared with this namespace.
+for parent in / /var /proc; do
+	! mountpoint -q "$parent" || mount --make-private "$parent"
+done
 mkdir -p "$dir/var" "$dir/var-work" "$dir/sys"
 mount -t overlay -o "lowerdir=/var,upperdir=$dir/var,workdir=$dir/var-work" overlay /var
 for setting in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
