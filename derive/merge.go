@@ -14,6 +14,7 @@ import (
 //     Resize conditions and conditions of other writers keep their own times.
 //   - The start time is the first one that was ever set (SM-25, I4).
 //   - The observed generation never decreases (SM-27, I5).
+//   - Pod-level resources are kept if the status has none (PH-39).
 func CarryOver(previous *v1.PodStatus, status v1.PodStatus, now time.Time) v1.PodStatus {
 	status.Conditions = withTransitionTimes(previous.Conditions, status.Conditions, now)
 	switch {
@@ -24,6 +25,9 @@ func CarryOver(previous *v1.PodStatus, status v1.PodStatus, now time.Time) v1.Po
 		status.StartTime = &start
 	}
 	status.ObservedGeneration = max(status.ObservedGeneration, previous.ObservedGeneration)
+	if status.Resources == nil && status.AllocatedResources == nil { // the status of a static pod may be older than its mirror pod
+		status.Resources, status.AllocatedResources = previous.Resources, previous.AllocatedResources
+	}
 	return status
 }
 

@@ -228,3 +228,16 @@ func TestSM70_TerminatedNotReady(t *testing.T) {
 func TestI5_MergeObservedGeneration(t *testing.T) {
 	requireEqual(t, derive.Merge(v1.PodStatus{ObservedGeneration: 9}, v1.PodStatus{ObservedGeneration: 7}, false, later).ObservedGeneration, int64(9))
 }
+
+// A mirror pod may be seen after the first status of its static pod.
+func TestPH39_ResourcesCarriedOver(t *testing.T) {
+	published := &v1.PodStatus{Resources: &v1.ResourceRequirements{Limits: newResourceList("cpu", "1")}, AllocatedResources: newResourceList("cpu", "1")}
+	got := derive.CarryOver(published, v1.PodStatus{}, noon)
+	if got.Resources != published.Resources || len(got.AllocatedResources) != 1 {
+		t.Errorf("got %v, %v", got.Resources, got.AllocatedResources)
+	}
+	next := v1.PodStatus{Resources: &v1.ResourceRequirements{}}
+	if got := derive.CarryOver(published, next, noon); got.Resources != next.Resources || got.AllocatedResources != nil {
+		t.Errorf("new resources: got %v, %v", got.Resources, got.AllocatedResources)
+	}
+}
