@@ -68,10 +68,10 @@ func newConfigConvertCommand() *cobra.Command {
 		Use: "convert FILE", Short: "Convert a KubeletConfiguration",
 		Long: `Read a KubeletConfiguration and print a HeraldConfiguration with the fields that Herald supports. Each ignored field is
 reported on the standard error with its line and the reason. Fields that are empty or 0s mean the default and are omitted
-silently. "-" reads the standard input.
+silently. A field that KubeletConfiguration does not have is an error. "-" reads the standard input.
 
 The kubelet's flags are not part of its configuration. Add the fields for them by hand: kubeconfig for --kubeconfig,
-nodeName for --hostname-override, nodeIP for --node-ip and nodeLabels for --node-labels.`,
+rootDir for --root-dir, nodeName for --hostname-override, nodeIP for --node-ip and nodeLabels for --node-labels.`,
 		Example: `  herald config convert /var/lib/kubelet/config.yaml > /etc/herald/config.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {

@@ -97,8 +97,8 @@ like `+"`20s`, `1m30s` or `2h`, quantities as in Kubernetes, like `10Mi` or `500
 ## Converting a kubelet configuration
 
 `+"`herald config convert /var/lib/kubelet/config.yaml > /etc/herald/config.yaml`"+` converts a KubeletConfiguration. It reports each ignored
-field on the standard error, with its line and the reason. Add the fields for the kubelet's flags by hand: kubeconfig, nodeName, nodeIP
-and nodeLabels.
+field on the standard error, with its line and the reason. Add the fields for the kubelet's flags by hand: kubeconfig, rootDir, nodeName,
+nodeIP and nodeLabels. [handover.md](handover.md) describes the rest.
 
 ## Fields
 

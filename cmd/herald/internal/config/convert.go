@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -11,14 +12,19 @@ import (
 )
 
 // Convert converts a KubeletConfiguration. For each field that is not supported, or whose value Herald would reject, ignored has
-// a line with its position and the reason. Values that mean the default to the kubelet (empty, 0, 0s) are omitted silently.
+// a line with its position and the reason. Values that mean the default to the kubelet (empty, 0, 0s) are omitted silently. A
+// field that KubeletConfiguration does not have is an error: the kubelet only logs it.
 func Convert(file, text string) (converted string, ignored []string, err error) {
 	c, origins := Default(), map[string]string{}
 	d := newDecoder(file, origins)
 	d.want = kubeletType
 	d.unknownField = func(key, value *yaml.Node, path string) {
-		if !isUnset(value) {
-			ignored = append(ignored, fmt.Sprintf("%s:%d: %s: ignored: %s", file, key.Line, path, unsupportedReason(path)))
+		reason, found := unsupportedReason(path)
+		switch {
+		case !found:
+			d.rejectKubeletField(key, path)
+		case !isUnset(value):
+			ignored = append(ignored, fmt.Sprintf("%s:%d: %s: ignored: %s", file, key.Line, path, reason))
 		}
 	}
 	if err := errors.Join(d.decode(text, &c), c.makePathsAbsolute()); err != nil {
@@ -96,7 +102,8 @@ var unsupportedFields = []struct{ reason, fields string }{
 		enableSystemLogQuery streamingConnectionIdleTimeout healthzPort healthzBindAddress`},
 	{"Herald does not request certificates; it reloads certificate files that change", "rotateCertificates"},
 	{"Herald evicts pods for limits of their own, not under resource pressure of the node", `evictionHard evictionSoft evictionSoftGracePeriod
-		evictionMaxPodGracePeriod evictionPressureTransitionPeriod evictionMinimumReclaim mergeDefaultEvictionSettings`},
+		evictionMaxPodGracePeriod evictionPressureTransitionPeriod evictionMinimumReclaim mergeDefaultEvictionSettings
+		kernelMemcgNotification`},
 	{"Herald does not remove images", `imageMinimumGCAge imageMaximumGCAge imageGCHighThresholdPercent
 		imageGCLowThresholdPercent`},
 	{"Herald pulls images in parallel; limit it with maxParallelImagePulls", "serializeImagePulls registryPullQPS registryBurst"},
@@ -113,14 +120,50 @@ var unsupportedFields = []struct{ reason, fields string }{
 	{"Herald does not list images in the Node object", "nodeStatusMaxImages"},
 	{"Herald does not export traces", "tracing"},
 	{"Herald uses protobuf, and JSON if the server does not support it", "contentType"},
+	{"Herald does not measure the volumes of pods", "volumeStatsAggPeriod"},
+	{"Herald runs until it is stopped", "runOnce"},
+	{"Herald always enforces CPU limits, in periods of 100ms", "cpuCFSQuota cpuCFSQuotaPeriod"},
+	{"Herald always enforces limits of local storage", "localStorageCapacityIsolation"},
+	{"limit the number of pods with maxPods", "podsPerCore"},
+	{"Herald does not change kernel settings", "protectKernelDefaults"},
+	{"containers do not use swap", "memorySwap"},
+	{"Herald does not throttle or reserve the memory of containers", "memoryThrottlingFactor memoryReservationPolicy"},
+	{"Herald does not support user namespaces", "userNamespaces"},
+	{"Herald checks the size of logs every 10s", "containerLogMaxWorkers containerLogMonitorInterval"},
+	{"Herald always notices changes of ConfigMaps and Secrets within a minute", "configMapAndSecretChangeDetectionStrategy"},
+	{"Herald waits up to 5m before it restarts a container", "crashLoopBackOff"},
+	{"Herald has no hidden metrics", "showHiddenMetricsForVersion"},
+	{"Herald does not buffer its log", "logging.flushFrequency logging.options"},
+	{"Herald has one verbosity", "logging.vmodule"},
+	{"the API server sets it", "registerWithTaints[].timeAdded"},
 	{"set OOMScoreAdjust and LimitNOFILE in the systemd unit instead", "oomScoreAdj maxOpenFiles"},
 }
 
-func unsupportedReason(path string) string {
+var listIndex = regexp.MustCompile(`\[[0-9]+\]`)
+
+// unsupportedReason returns why Herald does not have a field of KubeletConfiguration. found is false if that has no such field.
+func unsupportedReason(path string) (reason string, found bool) {
+	path = listIndex.ReplaceAllLiteralString(path, "[]")
 	for _, group := range unsupportedFields {
 		if slices.Contains(strings.Fields(group.fields), path) {
-			return group.reason
+			return group.reason, true
 		}
 	}
-	return "not supported by Herald"
+	return "", false
+}
+
+func (d *decoder) rejectKubeletField(key *yaml.Node, path string) {
+	suggestion := suggestField(key.Value)
+	for _, group := range unsupportedFields {
+		for name := range strings.FieldsSeq(group.fields) {
+			if suggestion == "" && editDistance(strings.ToLower(key.Value), strings.ToLower(name)) <= max(1, len(name)/4) {
+				suggestion = name
+			}
+		}
+	}
+	if suggestion != "" {
+		d.errorf(key, path, "KubeletConfiguration has no such field; did you mean %q?", suggestion)
+		return
+	}
+	d.errorf(key, path, "KubeletConfiguration has no such field; remove it")
 }

@@ -43,7 +43,6 @@ registerWithTaints:
 staticPodPath: manifests
 staticPodURL: http://example.com/pods
 staticPodURLHeader: {a: [b]}
-frobnicate: 1
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -74,9 +73,8 @@ logging:
 	if diff := cmp.Diff([]string{
 		file + "3: authentication: ignored: Herald serves only local clients, at the address in listen",
 		file + "15: failSwapOn: ignored: Herald always runs with swap and with cgroup v1",
-		file + "19: logging.flushFrequency: ignored: not supported by Herald",
-		file + "27: registerWithTaints[1].timeAdded: ignored: not supported by Herald",
-		file + "31: frobnicate: ignored: not supported by Herald",
+		file + "19: logging.flushFrequency: ignored: Herald does not buffer its log",
+		file + "27: registerWithTaints[1].timeAdded: ignored: the API server sets it",
 		file + "16: kubeReserved.pid: ignored: unsupported resource: must be cpu, memory or ephemeral-storage",
 		file + "17: systemReserved.pid: ignored: unsupported resource: must be cpu, memory or ephemeral-storage",
 		file + "29: staticPodURL: ignored: must be https: an attacker who can modify responses of http://example.com/pods in transit could gain root",
@@ -101,6 +99,10 @@ func TestConvert_Errors(t *testing.T) {
 		"invalid YAML":         {"a: [", "k.yaml:1: not valid YAML"},
 		"invalid value":        {kubeletIdentity + "maxPods: lots\n", "k.yaml:3: maxPods: invalid value lots: must be an integer"},
 		"duplicate field":      {kubeletIdentity + "maxPods: 1\nmaxPods: 2\n", "k.yaml:4: maxPods: already set in line 3"},
+		"unknown field":        {kubeletIdentity + "frobnicate: \"\"\n", "k.yaml:3: frobnicate: KubeletConfiguration has no such field; remove it"},
+		"typo":                 {kubeletIdentity + "maxPod: 3\n", `k.yaml:3: maxPod: KubeletConfiguration has no such field; did you mean "maxPods"?`},
+		"typo of unsupported":  {kubeletIdentity + "evictionHrad: {}\n", `did you mean "evictionHard"?`},
+		"typo in a list":       {kubeletIdentity + "registerWithTaints: [{key: a, efect: NoSchedule}]\n", "k.yaml:3: registerWithTaints[0].efect: KubeletConfiguration has no such field"},
 		"two documents":        {kubeletIdentity + "---\n" + kubeletIdentity, "k.yaml:3: unexpected second document"},
 	}
 	for name, test := range tests {
