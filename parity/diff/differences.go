@@ -70,7 +70,7 @@ var podsAndSources = []Difference{
 	{
 		Rule:    "BUG-20",
 		Kubelet: "derives a static pod's UID from the defaulted object and the file's path",
-		Herald:  "derives it from the manifest as written, with a version prefix",
+		Herald:  "derives it from the manifest as written, with a version prefix; keeps the UID of a pod that a kubelet has started",
 		Why:     "neither an upgrade nor renaming the file restarts static pods",
 		Shown:   "TestBUG20_UIDIndependentOfPath",
 	},

@@ -411,11 +411,11 @@ func (n *node) awaitLog(t *testing.T, pod *v1.Pod, restarts int32) {
 	})
 }
 
-// awaitGone waits until nothing of the pod is left on the machine.
+// awaitGone waits until nothing of the pod is left on the machine. The kubelet keeps the records of exited containers for a minute.
 func (n *node) awaitGone(t *testing.T, pod *v1.Pod) {
 	t.Helper()
 	heraldtest.Eventually(t, func() error {
-		if found := n.inspect(pod); len(found.Sandboxes)+len(found.Containers) > 0 {
+		if found := n.inspect(pod); found.Running() || n.running == n.herald && len(found.Sandboxes)+len(found.Containers) > 0 {
 			return fmt.Errorf("pod %s is still in the runtime", pod.Name)
 		}
 		cgroups, err := filepath.Glob("/sys/fs/cgroup/*" + n.kubelet.CgroupRoot() + "/kubepods/*/*" + string(pod.UID))
