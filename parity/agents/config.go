@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"context"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -69,7 +70,7 @@ func convertedHeraldCommand(binary string, s *settings) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	convert := exec.Command(binary, "config", "convert", kubelet)
+	convert := exec.CommandContext(context.Background(), binary, "config", "convert", kubelet)
 	convert.Stderr = new(strings.Builder) // the fields that are ignored
 	converted, err := convert.Output()
 	if err != nil {

@@ -236,8 +236,12 @@ var compareContinue = newComparison(generateChange, func(c changeCase) string {
 	pod, old := c.Pod.DeepCopy(), *c.Old.DeepCopy()
 	pod.Status = *c.Old.DeepCopy()
 	manager := newKubeletStatusManager()
-	manager.SetPodStatus(pod, *c.Next.DeepCopy())
 	next := *c.Next
+	theirs := c.Next.DeepCopy()
+	if next.Resources == nil && next.AllocatedResources == nil { // PH-39: a status of the kubelet always has them
+		theirs.Resources, theirs.AllocatedResources = old.Resources, old.AllocatedResources
+	}
+	manager.SetPodStatus(pod, *theirs)
 	next.ObservedGeneration = c.Pod.Generation // SM-38: SetPodStatus sets it
 	return compareCached(manager, pod, applyHerald(c.Pod, &old, next))
 })
