@@ -66,15 +66,23 @@ func build(ctx context.Context, progress io.Writer) (Binaries, error) {
 // BuildKubelet builds the kubelet of the API server's version, like Build, and returns its path. After Build, the first build
 // takes about two more minutes.
 func BuildKubelet(ctx context.Context, progress io.Writer) (string, error) {
-	kubelet, err := buildKubelet(ctx, progress)
-	if err != nil {
-		return "", fmt.Errorf("build kubelet: %w", err)
-	}
-	return kubelet, nil
+	return buildProgram(ctx, "kubelet", progress)
 }
 
-// buildKubelet needs no stamp: the go command takes one second if the program is up to date.
-func buildKubelet(ctx context.Context, progress io.Writer) (string, error) {
+// BuildControllerManager builds the kube-controller-manager of the API server's version, like BuildKubelet. After Build, the
+// first build takes about two more minutes.
+func BuildControllerManager(ctx context.Context, progress io.Writer) (string, error) {
+	return buildProgram(ctx, "kube-controller-manager", progress)
+}
+
+// buildProgram builds another program of Kubernetes. It needs no stamp: the go command takes one second if the program is up
+// to date.
+func buildProgram(ctx context.Context, name string, progress io.Writer) (path string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("build %s: %w", name, err)
+		}
+	}()
 	module, err := findModule(ctx)
 	if err != nil {
 		return "", err
@@ -85,12 +93,12 @@ func buildKubelet(ctx context.Context, progress io.Writer) (string, error) {
 	}
 	defer unlock()
 	start := time.Now()
-	kubelet := filepath.Join(dir, "kubelet")
-	compiled, err := module.goBuild(ctx, kubelet, []string{kubernetesModule + "/cmd/kubelet"}, progress)
+	path = filepath.Join(dir, name)
+	compiled, err := module.goBuild(ctx, path, []string{kubernetesModule + "/cmd/" + name}, progress)
 	if err == nil && compiled > 0 {
-		fmt.Fprintf(progress, "built kubelet %s in %v\n", module.kubernetes, time.Since(start).Round(time.Second))
+		fmt.Fprintf(progress, "built %s %s in %v\n", name, module.kubernetes, time.Since(start).Round(time.Second))
 	}
-	return kubelet, err
+	return path, err
 }
 
 // module is the directory of the parity module and the versions of the servers in its go.mod.

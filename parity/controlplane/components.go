@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -64,6 +65,24 @@ func (cp *ControlPlane) newAPIServer(config Config, files *pkiFiles, port int) *
 		log: cp.path("kube-apiserver.log"), ready: readyz(cp.url, cp.ca.clientTLS(cp.adminPair())),
 		args: append(args, config.APIServerArgs...),
 	}
+}
+
+// NewControllerManager returns a controller manager that runs the named controllers, each with the permissions of its own
+// service account. It is not started yet, and serves nothing.
+func (cp *ControlPlane) NewControllerManager(binary string, controllers ...string) (*Server, error) {
+	pair := cp.ca.issueClient("system:kube-controller-manager")
+	kubeconfig := cp.path("kube-controller-manager.kubeconfig")
+	if err := writeKubeconfig(kubeconfig, cp.config(cp.url, pair)); err != nil {
+		return nil, err
+	}
+	return cp.NewServer(ServerConfig{
+		Name: "kube-controller-manager",
+		Command: []string{
+			binary, "--kubeconfig=" + kubeconfig, "--use-service-account-credentials", "--leader-elect=false", "--secure-port=0",
+			"--controllers=" + strings.Join(controllers, ","),
+		},
+		Ready: func(context.Context) error { return nil }, // its work shows when it is ready
+	}), nil
 }
 
 // Compact removes etcd's history up to now. The API server keeps recent history in its watch cache. After a restart of the API

@@ -238,7 +238,8 @@ func TestPH39_PodResources(t *testing.T) {
 	expect(t, "resources present if enabled", pair(theirs.Resources != nil, ours.Resources != nil), pair(true, true))
 }
 
-func TestGEN34_RestartAllDone(t *testing.T) {
+// restartAllPod returns a pod whose containers all restart when "main" exits with code 0, and not at all otherwise.
+func restartAllPod() *v1.Pod {
 	pod := podWith(v1.RestartPolicyNever, "main", "other")
 	never := v1.ContainerRestartPolicyNever
 	pod.Spec.Containers[0].RestartPolicy = &never
@@ -248,6 +249,11 @@ func TestGEN34_RestartAllDone(t *testing.T) {
 			Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{0},
 		},
 	}}
+	return pod
+}
+
+func TestGEN34_RestartAllDone(t *testing.T) {
+	pod := restartAllPod()
 	pod.Status.Conditions = []v1.PodCondition{{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue}}
 	theirs, ours := statusCase{Pod: pod, Observed: runtimeWith(
 		observedInstance("main", 2, observed.Running), observedInstance("other", 2, observed.Running), observedInstance("main", 1, observed.Exited),

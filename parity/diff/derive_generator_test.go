@@ -72,7 +72,11 @@ func generateContainer(g *generator, name string, restartsAll bool) v1.Container
 	if g.chance(25) {
 		c.ReadinessProbe = &v1.Probe{}
 	}
-	if g.chance(30) {
+	hasPolicy := 30
+	if restartsAll { // rare otherwise: rule, exit code and state must match
+		hasPolicy = 60
+	}
+	if g.chance(hasPolicy) {
 		c.RestartPolicy = new(oneOf(g,
 			v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever))
 		for range g.IntN(3) {

@@ -11,18 +11,19 @@ import (
 
 // Difference is one behaviour in which Herald differs from the kubelet on purpose.
 type Difference struct {
-	// Rule is the number of the rule or bug in docs/behaviour.md.
+	// Rule is the number of the rule or bug in docs/behaviour.md, or "-".
 	Rule string
 	// Kubelet and Herald say what each does.
 	Kubelet, Herald string
 	// Why says what users gain.
 	Why string
-	// Shown is the test that shows the difference on both sides.
+	// Shown is the test of this package that shows the difference on both sides, or a test of another package, as
+	// "folder/Test", that shows Herald's.
 	Shown string
 }
 
 // Differences lists all intended differences by subject. docs/differences.md is generated from it.
-var Differences = slices.Concat(podsAndSources, derived, reported, probed)
+var Differences = slices.Concat(podsAndSources, onNode, derived, reported, probed)
 
 var podsAndSources = []Difference{
 	{

@@ -187,6 +187,12 @@ func TestCFG9_StricterValidation(t *testing.T) {
 	}
 }
 
+func TestCFG9_SeccompAnnotation(t *testing.T) {
+	result := decodeBoth([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","annotations":{` +
+		`"seccomp.security.alpha.kubernetes.io/pod":"runtime/default"}},"spec":{"containers":[{"name":"a","image":"a"}]}}`))
+	expect(t, "accepted", pair(result.kubeletErr == nil, result.heraldErr == nil), pair(true, false))
+}
+
 func TestBUG20_UIDIndependentOfPath(t *testing.T) {
 	good := goodManifests(t)["minimal.yaml"]
 	read := func(path string) (kubeletUID, heraldUID string) {

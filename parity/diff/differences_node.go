@@ -1,0 +1,48 @@
+package diff
+
+// onNode are the differences in what a node admits, needs and retries. The kubelet cannot be run up to these points in a
+// test, so some are shown on Herald's side only.
+var onNode = []Difference{
+	{
+		Rule:    "ADM-26",
+		Kubelet: "kills other pods to admit a critical one, and rejects it if that does not help",
+		Herald:  "admits a critical pod beyond the CPU, memory and storage of the node",
+		Why:     "a static pod never waits; requests are guarantees, and limits keep holding",
+		Shown:   "TestADM26_CriticalPod",
+	},
+	{
+		Rule:    "ADM-29",
+		Kubelet: "decides on all pods again when it starts, and ends a running pod that a label, a taint or a port now forbids",
+		Herald:  "admits a pod that runs",
+		Why:     "a restart, or taking over a node from another agent, ends no pod",
+		Shown:   "worker/TestAdmission_RunningAPIPod",
+	},
+	{
+		Rule:    "PW-31",
+		Kubelet: "retries a failed sync after 10 to 15 s",
+		Herald:  "retries it after 100 ms, doubling up to 10 s",
+		Why:     "many failures last for a moment only, like a cache of the API server that does not have the pod yet",
+		Shown:   "worker/TestPW31_RetryInterval",
+	},
+	{
+		Rule:    "CFG-9",
+		Kubelet: "accepts a seccomp annotation and ignores it",
+		Herald:  "rejects it unless the field seccompProfile says the same",
+		Why:     "a pod does not run without the profile that its author asked for",
+		Shown:   "TestCFG9_SeccompAnnotation",
+	},
+	{
+		Rule:    "-",
+		Kubelet: "reports DiskPressure for the file systems of its root directory and of images",
+		Herald:  "reports it for the file system of container logs too",
+		Why:     "logs on a separate disk fill up as well",
+		Shown:   "node/report/TestPressures_Thresholds",
+	},
+	{
+		Rule:    "-",
+		Kubelet: "does not start if it cannot write cgroups",
+		Herald:  "runs pods in the cgroups that the runtime chooses, with a warning",
+		Why:     "it can run in a container and on machines without delegated cgroups",
+		Shown:   "cgroup/manager/TestManager_NotWritable",
+	},
+}
