@@ -44,7 +44,7 @@ func (s *containerStart) ensureImage(ctx context.Context, containers []*runtimea
 	container := s.container
 	q := &imageRequest{
 		Runtime: s.Runtime, pod: s.pod, container: container, sandbox: s.sandbox.config, containers: containers,
-		events: s.Runtime.containerEvents(s.pod, container.Name),
+		events: s.containerEvents(s.pod, container.Name),
 	}
 	labels := imageRequestLabels{policy: container.ImagePullPolicy}
 	defer func() { s.metrics.countImageRequest(labels) }()

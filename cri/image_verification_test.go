@@ -271,7 +271,7 @@ func TestConfig_ImageVerification(t *testing.T) {
 }
 
 // completesAndFails performs the call and fails as if it had not.
-func completesAndFails(ctx context.Context, execute func() (any, error)) (any, error) {
+func completesAndFails(_ context.Context, execute func() (any, error)) (any, error) {
 	if _, err := execute(); err != nil {
 		return nil, err
 	}

@@ -81,7 +81,9 @@ func CheckLocalLimits(pod *v1.Pod, usage Usage) *Violation {
 	for i := range pod.Spec.Volumes { // EVI-25
 		volume := &pod.Spec.Volumes[i]
 		if isLimited(volume) && usage.Volumes[volume.Name] > volume.EmptyDir.SizeLimit.Value() {
-			return &Violation{SignalEmptyDir, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", volume.Name, volume.EmptyDir.SizeLimit)}
+			return &Violation{
+				SignalEmptyDir, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", volume.Name, volume.EmptyDir.SizeLimit),
+			}
 		}
 	}
 	// The limits of some containers bind all (EVI-26).

@@ -57,11 +57,11 @@ type imagePulls struct {
 func New(config Config) (*Manager, error) {
 	var errs []error
 	if !filepath.IsAbs(config.Dir) {
-		errs = append(errs, errors.New("Dir must be an absolute path"))
+		errs = append(errs, errors.New("pullmanager.Config: Dir must be an absolute path"))
 	}
 	verification, err := newVerification(cmp.Or(config.Policy, NeverVerifyPreloadedImages), config.Allowlist)
 	if err := errors.Join(append(errs, err)...); err != nil {
-		return nil, fmt.Errorf("pullmanager.Config: %w", err)
+		return nil, err
 	}
 	return &Manager{
 		store: store{config.Dir, config.FormerDir}, verification: verification, logger: cmp.Or(config.Logger, slog.New(slog.DiscardHandler)),

@@ -38,14 +38,15 @@ type verification struct {
 func newVerification(policy Policy, allowlist []string) (verification, error) {
 	v := verification{policy: policy}
 	if !slices.Contains(Policies(), policy) {
-		return v, fmt.Errorf("Policy must be one of %v, not %q", Policies(), policy)
+		return v, fmt.Errorf("pullmanager.Config: Policy must be one of %v, not %q", Policies(), policy)
 	}
 	if len(allowlist) > 0 && policy != NeverVerifyAllowlistedImages {
-		return v, fmt.Errorf("Allowlist requires Policy %s, not %s", NeverVerifyAllowlistedImages, policy)
+		return v, fmt.Errorf("pullmanager.Config: Allowlist requires Policy %s, not %s", NeverVerifyAllowlistedImages, policy)
 	}
 	for _, pattern := range allowlist {
 		if !IsPattern(pattern) {
-			return v, fmt.Errorf("Allowlist: %q must be an image name without tag and digest, or a prefix that ends in /*", pattern)
+			return v, fmt.Errorf("pullmanager.Config: Allowlist: %q must be an image name without tag and digest, or a prefix that ends in /*",
+				pattern)
 		}
 		if prefix, isPrefix := strings.CutSuffix(pattern, "*"); isPrefix {
 			v.prefixes = append(v.prefixes, prefix)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,8 +22,9 @@ import (
 	"github.com/heraldnode/herald/heraldtest"
 )
 
-// node is a node with pods. Only the test changes it, between passes.
+// node is a node with pods.
 type node struct {
+	mu       sync.Mutex // guards all below
 	pods     map[string]*v1.Pod
 	volumes  int64 // usage of each volume
 	layers   int64 // usage of each container
@@ -33,7 +35,22 @@ type node struct {
 	killed   map[string]v1.PodStatus
 }
 
+// set changes the node between passes.
+func (n *node) set(change func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	change()
+}
+
+func (n *node) list() []*v1.Pod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Values(n.pods))
+}
+
 func (n *node) VolumeUsage(_ context.Context, pod *v1.Pod) (map[string]int64, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.measured = append(n.measured, pod.Name)
 	time.Sleep(n.duration)
 	usage := map[string]int64{}
@@ -44,6 +61,8 @@ func (n *node) VolumeUsage(_ context.Context, pod *v1.Pod) (map[string]int64, er
 }
 
 func (n *node) ContainerUsage(_ context.Context, pod *v1.Pod) (map[string]int64, int64, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	usage := map[string]int64{}
 	for _, container := range pod.Spec.Containers {
 		usage[container.Name] = n.layers
@@ -52,10 +71,14 @@ func (n *node) ContainerUsage(_ context.Context, pod *v1.Pod) (map[string]int64,
 }
 
 func (n *node) Event(object runtime.Object, eventType, reason, message string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.events = append(n.events, fmt.Sprint(eventType, " ", reason, " ", object.(*v1.Pod).Name, ": ", message))
 }
 
 func (n *node) kill(_ context.Context, pod *v1.Pod, gracePeriod time.Duration, setStatus func(*v1.PodStatus)) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	status := v1.PodStatus{Message: gracePeriod.String()}
 	setStatus(&status)
 	n.killed[pod.Name] = status
@@ -72,7 +95,7 @@ func run(t *testing.T, pods []*v1.Pod, test func(t *testing.T, n *node), configu
 			n.pods[pod.Name] = pod
 		}
 		config := manager.Config{
-			Pods: func() []*v1.Pod { return slices.Collect(maps.Values(n.pods)) }, Volumes: n, Containers: n, Kill: n.kill, Events: n,
+			Pods: n.list, Volumes: n, Containers: n, Kill: n.kill, Events: n,
 		}
 		for _, change := range configure {
 			change(&config)
@@ -119,7 +142,7 @@ func TestEVI25_EmptyDirAboveLimit(t *testing.T) {
 		if len(n.killed) > 0 {
 			t.Fatal("evicted below the limit")
 		}
-		n.volumes = 2 << 20
+		n.set(func() { n.volumes = 2 << 20 })
 		pass(2)
 		const message = `Usage of EmptyDir volume "v" exceeds the limit "1Mi". `
 		want := map[string]v1.PodStatus{"web": {Phase: v1.PodFailed, Reason: "Evicted", Message: message}}
@@ -140,7 +163,7 @@ func TestEVI25_EmptyDirAboveLimit(t *testing.T) {
 
 func TestEVI26_StorageAboveLimit(t *testing.T) {
 	run(t, []*v1.Pod{heraldtest.NewPod("web", withStorageLimit)}, func(t *testing.T, n *node) {
-		n.layers = 2 << 20
+		n.set(func() { n.layers = 2 << 20 })
 		pass(1)
 		if n.killed["web"].Message != "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. " {
 			t.Errorf("got %+v", n.killed)
@@ -150,7 +173,7 @@ func TestEVI26_StorageAboveLimit(t *testing.T) {
 
 func TestEVI18_CriticalPodReported(t *testing.T) {
 	run(t, []*v1.Pod{heraldtest.NewPod("dns", withVolume, critical)}, func(t *testing.T, n *node) {
-		n.volumes = 2 << 20
+		n.set(func() { n.volumes = 2 << 20 })
 		pass(3)
 		want := []string{`Warning LocalStorageLimitExceeded dns: Usage of EmptyDir volume "v" exceeds the limit "1Mi". ` +
 			"Static and critical pods are not evicted."}
@@ -163,7 +186,7 @@ func TestEVI18_CriticalPodReported(t *testing.T) {
 // A volume with millions of files must not keep the disk busy.
 func TestManager_SlowMeasurement(t *testing.T) {
 	run(t, []*v1.Pod{heraldtest.NewPod("web", withVolume)}, func(t *testing.T, n *node) {
-		n.duration = 5 * time.Second
+		n.set(func() { n.duration = 5 * time.Second })
 		pass(12)
 		if len(n.measured) > 3 {
 			t.Errorf("measured %d times in two minutes, want at most a tenth of the time", len(n.measured))
@@ -174,12 +197,12 @@ func TestManager_SlowMeasurement(t *testing.T) {
 // EVI-28: a measurement that fails does not protect a pod that is known to exceed its limit.
 func TestManager_PartialMeasurement(t *testing.T) {
 	run(t, []*v1.Pod{heraldtest.NewPod("web", withVolume)}, func(t *testing.T, n *node) {
-		n.err = errors.New("too many files")
+		n.set(func() { n.err = errors.New("too many files") })
 		pass(1)
 		if len(n.killed) > 0 {
 			t.Fatal("evicted for an error")
 		}
-		n.volumes = 2 << 20
+		n.set(func() { n.volumes = 2 << 20 })
 		pass(1)
 		if len(n.killed) != 1 {
 			t.Error("not evicted")

@@ -1,5 +1,5 @@
-// Package rules finds the tests of each rule in docs/behaviour.md and docs/node-rules.md. Its own test generates docs/rules.md and the count in
-// README.md, and fails if they are out of date.
+// Package rules finds the tests of each rule in docs/behaviour.md and docs/node-rules.md. Its own test generates docs/rules.md and
+// the count in README.md, and fails if they are out of date.
 package rules
 
 import (

@@ -26,10 +26,10 @@ func TestEVI27_WritableLayer(t *testing.T) {
 	}
 	heraldtest.Eventually(t, func() error {
 		usage, _, err := r.ContainerUsage(t.Context(), pod)
-		if err != nil || usage["main"] < 1_000_000 {
-			return fmt.Errorf("got %v, error %v; want 1 MB of main", usage, err)
+		if err == nil && usage["main"] < 1_000_000 {
+			err = fmt.Errorf("got %v, want 1 MB of main", usage)
 		}
-		return nil
+		return err
 	})
 	if usage, _, err := r.ContainerUsage(t.Context(), other); err != nil || usage["main"] > 500_000 {
 		t.Errorf("other pod: got %v, error %v", usage, err)

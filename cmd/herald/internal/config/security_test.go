@@ -175,7 +175,7 @@ func TestNodeAgentConfig_ReadableSecrets(t *testing.T) {
 // publicDir returns a directory that every user can enter. That of t.TempDir is the user's own.
 func publicDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "herald-public-")
+	dir, err := os.MkdirTemp("", "herald-public-") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}
