@@ -86,8 +86,8 @@ func (a *Agent) initAllocations() (err error) {
 
 func (a *Agent) initStatuses() (err error) {
 	config := status.Config{
-		Pods: a.Pods, Deletion: deletionSafety{a}, Allocations: a.Allocations, State: a.config.State,
-		Logger: a.config.Logger, Metrics: a.config.Metrics,
+		Pods: a.Pods, Deletion: deletionSafety{a}, Allocations: a.Allocations, Journal: a.config.Journal,
+		State: a.config.State, Logger: a.config.Logger, Metrics: a.config.Metrics,
 	}
 	if a.config.API != nil {
 		config.API = a.config.API
@@ -113,8 +113,9 @@ func (a *Agent) initWorkers() (err error) {
 		Runtime: a.config.Runtime, PodCache: a.PLEG, Statuses: a.Statuses, Probes: a.Prober,
 		Admit: a.config.Admit, Allocated: a.allocatedPod, ResizeState: a.Allocations.ResizeState,
 		NodeInfo: a.config.NodeInfo, NetworkReady: a.health.networkError,
-		OnPodStopped: func(name podid.FullName) { a.Mirrors.Enqueue(name) }, // PW-43
-		State:        a.config.State, Resync: a.config.Resync,
+		OnPodStopped:    func(name podid.FullName) { a.Mirrors.Enqueue(name) }, // PW-43
+		OnContainerStop: a.config.OnContainerStop,
+		State:           a.config.State, Resync: a.config.Resync,
 		Events: a.config.Events, Logger: a.config.Logger, Metrics: a.config.Metrics,
 	}
 	if a.volumes != nil {

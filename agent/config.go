@@ -14,6 +14,7 @@ import (
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/event"
+	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/pleg"
 	"github.com/heraldnode/herald/pod/mirror"
 	"github.com/heraldnode/herald/podid"
@@ -69,6 +70,10 @@ type Config struct {
 	API API
 	// MirrorAPI writes mirror pods with limits of its own, so that they do not delay statuses. Defaults to API.
 	MirrorAPI mirror.API
+	// Journal receives every version of every pod's status; see status.Config. Defaults to none.
+	Journal status.Journal
+	// OnContainerStop is called before an instance of a container is stopped; see worker.Config. Defaults to none.
+	OnContainerStop func(stop plan.Stop)
 	// Volumes mounts the volumes of pods. Defaults to none.
 	Volumes Volumes
 	// State stores what must survive a restart of the agent. Defaults to none: nothing is stored.

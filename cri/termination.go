@@ -23,8 +23,9 @@ const (
 	maxMessageSize     = 4096
 	maxLogMessageLines = 80
 	maxLogMessageSize  = 2048
-	// maxLogTailSize fits a message with the prefix of each line, preceded by a truncated entry of 16 KiB.
-	maxLogTailSize = maxLogMessageSize + maxLogMessageLines*len("2006-01-02T15:04:05.000000000+00:00 stdout F \n") + 16<<10
+	// logEntryOverhead is the size of the prefix of a log entry, and maxLogEntry that of an entry.
+	logEntryOverhead = len("2006-01-02T15:04:05.000000000+00:00 stdout F \n")
+	maxLogEntry      = 16 << 10
 )
 
 // observedExit returns the exit of a container with its termination message, after the runtime's own message.
@@ -51,7 +52,7 @@ func (r *Runtime) terminationMessage(status *runtimeapi.ContainerStatus) string 
 	if message != "" || !fallback || status.ExitCode == 0 || status.Reason == "ContainerCannotRun" {
 		return message
 	}
-	tail, err := r.readLogTail(status.LogPath)
+	tail, err := r.readLogTail(status.LogPath, maxLogMessageLines, maxLogMessageSize)
 	if err != nil {
 		return "Error on reading termination message from logs: " + err.Error()
 	}
@@ -112,8 +113,19 @@ func readEnd(file *os.File, size int) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, int64(size)))
 }
 
+// LogTail returns the last lines of the log of one instance of a container, as the container wrote them: at most this many lines
+// and bytes. attempt is the restart count of the instance. Links are not followed.
+func (r *Runtime) LogTail(pod *v1.Pod, container string, attempt, lines, bytes int) (string, error) {
+	path := filepath.Join(r.generator.PodLogDir(pod), criconfig.ContainerLogPath(container, attempt))
+	tail, err := r.readLogTail(path, lines, bytes)
+	if err != nil {
+		return "", fmt.Errorf("cri: read log of container %s of pod %s/%s: %w", container, pod.Namespace, pod.Name, err)
+	}
+	return tail, nil
+}
+
 // readLogTail returns the end of a container's log, as the container wrote it.
-func (r *Runtime) readLogTail(path string) (string, error) {
+func (r *Runtime) readLogTail(path string, lines, bytes int) (string, error) {
 	root, name, err := r.openLogRoot(path)
 	if err != nil {
 		return "", err
@@ -124,15 +136,15 @@ func (r *Runtime) readLogTail(path string) (string, error) {
 		return "", err
 	}
 	defer file.Close()
-	content, err := readEnd(file, maxLogTailSize)
+	content, err := readEnd(file, bytes+lines*logEntryOverhead+maxLogEntry) // the first entry may be truncated
 	if err != nil {
 		return "", err
 	}
-	return logMessage(string(content)), nil
+	return logMessage(string(content), lines, bytes), nil
 }
 
 // logMessage returns the container's last lines from the end of a log in CRI format, limited in lines and bytes.
-func logMessage(log string) string {
+func logMessage(log string, maxLines, maxBytes int) string {
 	var lines []string
 	complete := true // the previous entry ended its line
 	for entry := range strings.Lines(log) {
@@ -147,8 +159,8 @@ func logMessage(log string) string {
 		}
 		complete = endsLine
 	}
-	text := strings.Join(lines[max(0, len(lines)-maxLogMessageLines):], "")
-	return text[max(0, len(text)-maxLogMessageSize):]
+	text := strings.Join(lines[max(0, len(lines)-maxLines):], "")
+	return text[max(0, len(text)-maxBytes):]
 }
 
 // parseLogEntry parses "<time> <stream> <F or P> <text>". P marks a partial line that the next entry continues.

@@ -50,6 +50,7 @@ type file interface {
 type directory struct {
 	root   *os.Root
 	handle *os.File // holds the lock
+	close  func() error
 }
 
 // ErrLocked reports that another process has opened the directory.
@@ -69,6 +70,7 @@ func openDirectory(path string) (*directory, error) {
 		return nil, errors.Join(err, root.Close())
 	}
 	d := &directory{root: root, handle: handle}
+	d.close = sync.OnceValue(func() error { return errors.Join(handle.Close(), root.Close()) })
 	err = syscall.Flock(int(handle.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		err = ErrLocked
@@ -123,8 +125,8 @@ func (d *directory) Sync() error {
 	return err
 }
 
-// Close implements fileSystem.
-func (d *directory) Close() error { return errors.Join(d.handle.Close(), d.root.Close()) }
+// Close implements fileSystem. It may be called again.
+func (d *directory) Close() error { return d.close() }
 
 // memory is a fileSystem in memory: the history of a node without a disk to write to.
 type memory struct {

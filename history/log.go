@@ -138,7 +138,7 @@ func (l *Log) Run(ctx context.Context) error {
 	return l.writer.stop(time.Now())
 }
 
-// Close releases the directory if Run is never called.
+// Close releases the directory. Run does so too; call Close if Run is never called.
 func (l *Log) Close() error { return l.store.files.Close() }
 
 // runSealer compresses full segments until ctx ends.

@@ -93,6 +93,9 @@ type Config struct {
 	// after a quarter of it. Defaults to 40s.
 	LeaseDuration time.Duration
 
+	// OnChange is called with each new version of the Node object, which must not be modified. before is nil for the first one.
+	// It must not block. Defaults to doing nothing.
+	OnChange func(before, after *v1.Node)
 	// Events records events of the node. Defaults to event.Discard.
 	Events event.Recorder
 	// Logger receives log messages. Defaults to slog.DiscardHandler.
@@ -141,6 +144,9 @@ func (c Config) withNoOps() Config {
 	}
 	if c.NetworkReady == nil {
 		c.NetworkReady = func() error { return nil }
+	}
+	if c.OnChange == nil {
+		c.OnChange = func(_, _ *v1.Node) {}
 	}
 	if c.Events == nil {
 		c.Events = event.Discard
@@ -269,6 +275,13 @@ func (n *Node) Watch(ctx context.Context) iter.Seq[*v1.Node] {
 	}
 }
 
+// MemoryAvailable returns the machine's available memory in bytes, as of the last check.
+func (n *Node) MemoryAvailable() int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.machine.Memory.Available
+}
+
 func (n *Node) setMachine(machine report.MachineInfo) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -281,6 +294,9 @@ func (n *Node) setObject(object *v1.Node) *v1.Node {
 	defer n.mu.Unlock()
 	previous := n.object
 	n.object = object
+	if object != nil {
+		n.config.OnChange(previous, object)
+	}
 	for watcher := range n.watchers {
 		watcher.Set()
 	}

@@ -120,6 +120,7 @@ func (n *NodeAgent) newNode() error {
 		RuntimeVersion:   func(ctx context.Context) (string, string, error) { return n.runtime.Version(ctx) },
 		RuntimeFeatures:  func() ([]v1.NodeRuntimeHandler, *v1.NodeFeatures) { return n.runtime.NodeFeatures() },
 		ImageFileSystems: n.imageFileSystems,
+		OnChange:         n.History.NodeChanged,
 		Events:           n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
 	if n.config.API != nil {
@@ -212,7 +213,7 @@ func (n *NodeAgent) newAgent() error {
 	}
 	config := agent.Config{
 		NodeName: n.config.NodeName, Sources: sources, Runtime: n.runtime, Events: n.Events, Volumes: n.volumes,
-		State: n.state, Admit: n.admit, NodeInfo: n.nodeInfo,
+		Journal: historyJournal{n.History}, OnContainerStop: n.recordStop, State: n.state, Admit: n.admit, NodeInfo: n.nodeInfo,
 		AllowNodeAddresses: n.config.AllowProbesToNodeAddresses, Resync: n.config.SyncFrequency,
 		Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}

@@ -135,6 +135,8 @@ type Config struct {
 	// MaxPods is the maximum number of pods. Defaults to 110.
 	MaxPods int
 
+	// History configures the history of statuses.
+	History HistoryConfig
 	// Logger receives log messages. Defaults to a logger that discards them.
 	Logger *slog.Logger
 	// Metrics registers the metrics of all components. Nil disables metrics.

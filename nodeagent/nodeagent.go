@@ -13,6 +13,7 @@ import (
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/event/broadcaster"
+	"github.com/heraldnode/herald/history"
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/node"
 	"github.com/heraldnode/herald/node/machine"
@@ -26,6 +27,8 @@ type NodeAgent struct {
 	Agent  *agent.Agent
 	Events *broadcaster.Broadcaster
 	Node   *node.Node
+	// History records the versions of all statuses.
+	History *history.Log
 
 	config   Config
 	started  chan struct{} // closed when the agent starts
@@ -60,7 +63,8 @@ func New(config Config) (_ *NodeAgent, err error) {
 		}
 	}()
 	for _, build := range []func() error{
-		n.openDataDir, n.newClients, n.newEvents, n.newNode, n.newVolumes, n.newProcessServer, n.newCgroups, n.newRuntime, n.newAgent,
+		n.openDataDir, n.openHistory, n.newClients, n.newEvents, n.newNode, n.newVolumes, n.newProcessServer, n.newCgroups, n.newRuntime,
+		n.newAgent,
 	} {
 		if err := build(); err != nil {
 			return nil, err
@@ -78,6 +82,9 @@ func (n *NodeAgent) Close() error {
 	if n.runtime != nil {
 		err = n.runtime.Close()
 	}
+	if n.History != nil {
+		err = errors.Join(err, n.History.Close())
+	}
 	if n.state != nil {
 		err = errors.Join(err, n.state.Close())
 	}
@@ -92,6 +99,10 @@ func (n *NodeAgent) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	context.AfterFunc(ctx, func() { close(n.stopping) })
+	recording, stopRecording := context.WithCancel(context.WithoutCancel(ctx)) // until all others have stopped
+	defer stopRecording()
+	var recorder sync.WaitGroup
+	recorder.Go(func() { n.runHistory(recording) })
 	var servers sync.WaitGroup
 	var serverErr error
 	if n.server != nil {
@@ -110,6 +121,8 @@ func (n *NodeAgent) Run(ctx context.Context) error {
 	err := n.Agent.Run(ctx)
 	stopServing()
 	servers.Wait()
+	stopRecording()
+	recorder.Wait()
 	return errors.Join(err, serverErr, n.Close())
 }
 

@@ -5,6 +5,7 @@
 //	GET /pods            returns a v1.PodList, or with ?watch=true a stream of watch events like the API server's
 //	GET /healthz         returns "ok", or status 500 and the error
 //	GET /metrics         returns Prometheus metrics
+//	GET /herald/v1/history  returns records of the history, see serveHistory
 //
 // There is no authentication. The server therefore listens on loopback addresses and unix sockets only, and rejects requests
 // for other host names, which a browser can be tricked into sending. All requests are read-only. Connections and the time to
@@ -45,6 +46,8 @@ type Config struct {
 	Agent Agent
 	// Metrics serves /metrics. Nil disables the path.
 	Metrics http.Handler
+	// History serves /herald/v1/history. Nil disables the path.
+	History History
 	// Logger receives log messages. Defaults to a logger that discards them.
 	Logger *slog.Logger
 }
@@ -70,6 +73,9 @@ func New(config Config) (*Server, error) {
 	mux.HandleFunc("GET /healthz", s.serveHealth)
 	if config.Metrics != nil {
 		mux.Handle("GET /metrics", config.Metrics)
+	}
+	if config.History != nil {
+		mux.HandleFunc("GET /herald/v1/history", s.serveHistory)
 	}
 	s.routes = requireLocalHost(mux)
 	return s, nil
@@ -129,6 +135,9 @@ func (s *Server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("/pods\n/pods?watch=true\n/healthz\n"))
 	if s.config.Metrics != nil {
 		_, _ = w.Write([]byte("/metrics\n"))
+	}
+	if s.config.History != nil {
+		_, _ = w.Write([]byte("/herald/v1/history\n"))
 	}
 }
 

@@ -122,6 +122,7 @@ func (entry *cacheEntry) syncPriority() priority {
 
 // statusUpdate is a change that a setter asks for.
 type statusUpdate struct {
+	via    Via
 	pod    *v1.Pod
 	status v1.PodStatus
 	// force creates a new version even of an equal status, so that the pod is synced again (SM-10).
@@ -215,6 +216,10 @@ func (m *Manager) storeLocked(entry *cacheEntry, update statusUpdate, status *v1
 		entry.unackedSince = now
 	}
 	m.lastVersion++
+	m.config.Journal.Accepted(Version{
+		UID: entry.uid, Pod: update.pod, Before: entry.status, After: status, Version: m.lastVersion, Previous: entry.version,
+		Via: update.via, Time: now,
+	})
 	entry.pod, entry.status, entry.finished = update.pod, status, update.finished
 	entry.version, entry.changedAt, entry.priority = m.lastVersion, now, priority
 	entry.restored = entry.restored && update.isPrivate // a probe result confirms one container only
@@ -257,7 +262,7 @@ func (m *Manager) setProbeResult(uid types.UID, container observed.ContainerID, 
 		m.mu.Unlock()
 		return
 	}
-	update := statusUpdate{pod: pod, status: *entry.status, isPrivate: true, finished: entry.finished}
+	update := statusUpdate{via: ViaProbe, pod: pod, status: *entry.status, isPrivate: true, finished: entry.finished}
 	_, priority, err := m.updateCacheLocked(update, nil)
 	m.mu.Unlock()
 	m.finishUpdate(pod, priority, err)
@@ -310,6 +315,10 @@ func (m *Manager) removeEntryLocked(uid podid.UID) {
 	}
 	entry.backoff.reset()
 	delete(m.entries, uid)
+	m.config.Journal.Accepted(Version{
+		UID: uid, Pod: entry.pod, Before: entry.status, After: entry.status, Version: entry.version, Previous: entry.version,
+		Via: ViaRemove, Time: time.Now(), Removed: true,
+	})
 	m.checkpoint.dirty.Set()
 	m.progress.Set()
 	m.subscribers.publish(Change{

@@ -96,6 +96,9 @@ func (m *Manager) restore() {
 			entry.priority = priorityTerminal
 		}
 		m.entries[entry.uid], m.checkpoint.versions[entry.uid] = entry, entry.version
+		m.config.Journal.Accepted(Version{
+			UID: entry.uid, Pod: entry.pod, After: entry.status, Version: entry.version, Via: ViaRestore, Time: now,
+		})
 		m.enqueue(entry.uid, entry.syncPriority())
 	}
 }

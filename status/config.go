@@ -54,6 +54,15 @@ type Allocations interface {
 	RemovePod(uid podid.UID)
 }
 
+// Journal receives every version of every status, for a history. Its methods are called with the manager's lock held: they must
+// not block, and must not call the manager.
+type Journal interface {
+	// Accepted is called for each new version of a pod's status, in order, and when the status is removed.
+	Accepted(version Version)
+	// Acknowledged is called when the API server is known to have this version of the pod's status, and with it all older ones.
+	Acknowledged(uid podid.UID, version uint64, at time.Time)
+}
+
 // Config configures a Manager. Pods is required, and Deletion if API is set.
 type Config struct {
 	// API is the API server. Nil runs without one: statuses are cached but not sent (SM-1).
@@ -64,6 +73,8 @@ type Config struct {
 	Deletion DeletionSafety
 	// Allocations is notified of each pod whose status is removed (SM-86). Optional.
 	Allocations Allocations
+	// Journal receives every version of every status. Optional.
+	Journal Journal
 	// State stores unsent statuses across restarts and, without an API server, all of them. Nil stores nothing.
 	State *checkpoint.Dir
 	// Workers is the number of concurrent requests. At most a quarter of them are for changes of normal priority. Defaults
@@ -93,6 +104,9 @@ func (c Config) withDefaults() (Config, error) {
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Allocations == nil {
 		c.Allocations = noAllocations{}
+	}
+	if c.Journal == nil {
+		c.Journal = noJournal{}
 	}
 	return c, nil
 }
@@ -124,3 +138,10 @@ func (c Config) validate() error {
 type noAllocations struct{}
 
 func (noAllocations) RemovePod(podid.UID) {}
+
+// noJournal is the default of Config.Journal.
+type noJournal struct{}
+
+func (noJournal) Accepted(Version) {}
+
+func (noJournal) Acknowledged(podid.UID, uint64, time.Time) {}

@@ -74,7 +74,9 @@ func New(config Config) (*Manager, error) {
 // The caller may modify status afterwards, but neither pod, which is retained, nor the result, which is shared.
 func (m *Manager) SetPodStatus(pod *v1.Pod, status v1.PodStatus) (v1.PodStatus, bool) {
 	status.ObservedGeneration = pod.Generation // SM-38
-	cached, changed := m.updateCache(statusUpdate{pod: pod, status: status, force: pod.DeletionTimestamp != nil})
+	cached, changed := m.updateCache(statusUpdate{
+		via: ViaWorker, pod: pod, status: status, force: pod.DeletionTimestamp != nil,
+	})
 	return *cached, changed
 }
 
@@ -82,7 +84,7 @@ func (m *Manager) SetPodStatus(pod *v1.Pod, status v1.PodStatus) (v1.PodStatus, 
 // are reported as ContainerStatusUnknown, and a phase that is not terminal becomes Failed except for a static pod
 // (SM-17..20). From then on the API object of a deleted pod may be deleted.
 func (m *Manager) TerminatePod(pod *v1.Pod) {
-	m.updateCache(statusUpdate{pod: pod, force: true, terminate: true})
+	m.updateCache(statusUpdate{via: ViaTerminate, pod: pod, force: true, terminate: true})
 }
 
 // SetContainerReadiness records the result of a container's readiness probe. It is ignored if Config.Pods does not have the

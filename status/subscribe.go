@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -25,6 +26,33 @@ type Change struct {
 	Finished bool
 	// Removed is set if the status was removed from the cache. Status is then the last one.
 	Removed bool
+}
+
+// Via is the way by which a version came about.
+type Via string
+
+// The ways.
+const (
+	ViaWorker    Via = "worker"    // SetPodStatus
+	ViaProbe     Via = "probe"     // SetContainerReadiness, SetContainerStartup
+	ViaTerminate Via = "terminate" // TerminatePod
+	ViaAdopt     Via = "adopt"     // the API object had an earlier start time
+	ViaRestore   Via = "restore"   // an earlier process left it in Config.State
+	ViaRemove    Via = "remove"    // the status was removed
+)
+
+// Version is a version of a pod's status, or the removal of the status.
+type Version struct {
+	UID podid.UID
+	Pod *v1.Pod
+	// Before is nil if there was no status. After is the new one, or the last one if the status was removed. Both are shared
+	// and must not be modified.
+	Before, After *v1.PodStatus
+	// Version identifies After, Previous identifies Before. They rise with each change of any pod; 0 means none.
+	Version, Previous uint64
+	Via               Via
+	Time              time.Time
+	Removed           bool
 }
 
 // Changes yields every change from this call on, once and in order for each pod, until ctx is done or the loop ends.

@@ -407,6 +407,7 @@ func (m *Manager) acknowledgeLocked(entry *cacheEntry, attempt syncAttempt, merg
 	if entry.ackedVersion < attempt.entry.version {
 		m.metrics.latency.Observe(now.Sub(entry.unackedSince).Seconds())
 		entry.ackedVersion = attempt.entry.version
+		m.config.Journal.Acknowledged(entry.uid, entry.ackedVersion, now)
 		entry.unackedSince = entry.changedAt
 		m.checkpoint.dirty.Set()
 	}
@@ -431,7 +432,7 @@ func (m *Manager) adoptStartTime(attempt syncAttempt) bool {
 	}
 	status := *entry.status
 	status.StartTime = startTime
-	m.storeLocked(entry, statusUpdate{pod: entry.pod, finished: entry.finished}, &status, time.Now())
+	m.storeLocked(entry, statusUpdate{via: ViaAdopt, pod: entry.pod, finished: entry.finished}, &status, time.Now())
 	m.publishLocked(entry, false)
 	return true
 }

@@ -112,6 +112,9 @@ type Config struct {
 	// OnPodStopped is called when all containers of the named pod have stopped, so that its mirror pod may be deleted
 	// (PW-43). It must not block. Defaults to a no-op.
 	OnPodStopped func(podid.FullName)
+	// OnContainerStop is called before an instance of a container is stopped, with the reason. It must not block. Defaults to a
+	// no-op.
+	OnContainerStop func(stop plan.Stop)
 	// Events records events. Defaults to event.Discard.
 	Events event.Recorder
 	// State stores the run-once journal (BUG-41). Defaults to none: the journal is lost on restart.
@@ -200,6 +203,9 @@ func (c Config) withNoOps() Config {
 	}
 	if c.OnPodStopped == nil {
 		c.OnPodStopped = func(podid.FullName) {}
+	}
+	if c.OnContainerStop == nil {
+		c.OnContainerStop = func(plan.Stop) {}
 	}
 	if c.Events == nil {
 		c.Events = event.Discard

@@ -174,6 +174,7 @@ func (w *Workers) stopContainer(ctx context.Context, iter *iteration, stop plan.
 			err = w.panicError(iter.lifecycle.Name, iter.uid, value)
 		}
 	}()
+	w.config.OnContainerStop(stop)
 	return w.config.Runtime.StopContainer(ctx, iter.lifecycle.Pod, stop)
 }
 

@@ -118,7 +118,7 @@ func runNode(ctx context.Context, stderr io.Writer, c *config.Config) error {
 		return errors.Join(err, listener.Close(), node.Close())
 	}
 	localServer, err := server.New(server.Config{
-		Agent: node.Agent, Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}), Logger: logger,
+		Agent: node.Agent, History: node.History, Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}), Logger: logger,
 	})
 	if err != nil {
 		return err

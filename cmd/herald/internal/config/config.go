@@ -168,6 +168,7 @@ type Config struct {
 	// Maximum burst of events to the API server.
 	EventBurst int `yaml:"eventBurst"`
 
+	History History `yaml:"history"`
 	Logging Logging `yaml:"logging"`
 }
 
@@ -179,6 +180,20 @@ type Taint struct {
 	Value string `yaml:"value"`
 	// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
 	Effect v1.TaintEffect `yaml:"effect"`
+}
+
+// History configures the history of pod statuses, see docs/history.md.
+type History struct {
+	// Maximum size of the history of pod statuses on disk, at least 512Ki; see [history.md](history.md). 0 keeps it in memory.
+	MaxDisk string `yaml:"maxDisk" format:"quantity"`
+	// How long the history is kept.
+	MaxAge time.Duration `yaml:"maxAge"`
+	// Maximum number of last log lines that are kept with the end of a failed container. They may contain secrets; 0 keeps none.
+	LogLines int `yaml:"logLines"`
+	// Maximum size of these lines.
+	LogBytes string `yaml:"logBytes" format:"quantity"`
+	// How much of the history a power failure may cost. A longer time spares flash memory.
+	Sync time.Duration `yaml:"sync"`
 }
 
 // Logging configures the log, which is written to the standard error.
@@ -225,6 +240,7 @@ func Default() Config {
 		KubeAPIBurst:                           100,
 		EventRecordQPS:                         50,
 		EventBurst:                             100,
+		History:                                History{MaxDisk: "64Mi", MaxAge: 720 * time.Hour, LogLines: 50, LogBytes: "8Ki", Sync: time.Second},
 		Logging:                                Logging{Format: "text"},
 	}
 }
@@ -268,6 +284,7 @@ func (c *Config) NodeAgentConfig() (nodeagent.Config, error) {
 		NodeLeaseDuration: time.Duration(c.NodeLeaseDurationSeconds) * time.Second, Reserved: c.reserved(),
 		EventQPS: float32(c.EventRecordQPS), EventBurst: c.EventBurst,
 	}
+	node.History = c.History.nodeAgentConfig()
 	if c.EventRecordQPS == 0 { // no limit, as for the kubelet
 		node.EventQPS = -1
 	}
@@ -277,6 +294,20 @@ func (c *Config) NodeAgentConfig() (nodeagent.Config, error) {
 	var err error
 	node.API, err = c.restConfig()
 	return node, err
+}
+
+func (h *History) nodeAgentConfig() nodeagent.HistoryConfig {
+	maxDisk, logBytes := resource.MustParse(h.MaxDisk), resource.MustParse(h.LogBytes)
+	converted := nodeagent.HistoryConfig{
+		MaxDisk: maxDisk.Value(), MaxAge: h.MaxAge, LogLines: h.LogLines, LogBytes: int(logBytes.Value()), Sync: h.Sync,
+	}
+	if converted.MaxDisk == 0 {
+		converted.MaxDisk = -1 // in memory
+	}
+	if converted.LogLines == 0 {
+		converted.LogLines = -1 // none
+	}
+	return converted
 }
 
 // restConfig returns the client configuration for the API server, or nil without a kubeconfig.

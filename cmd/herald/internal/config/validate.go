@@ -86,6 +86,7 @@ func (c *Config) problems(origins map[string]string) []problem {
 	v.rejectIf(c.KubeAPIBurst <= 0, "kubeAPIBurst", "invalid value %d: must be greater than 0", c.KubeAPIBurst)
 	v.rejectIf(c.EventRecordQPS < 0, "eventRecordQPS", "invalid value %d: must be greater than 0, or 0 for no limit", c.EventRecordQPS)
 	v.rejectIf(c.EventBurst <= 0, "eventBurst", "invalid value %d: must be greater than 0", c.EventBurst)
+	c.History.validate(v)
 	v.rejectIf(c.Logging.Format != "text" && c.Logging.Format != "json", "logging.format",
 		"invalid value %q: must be text or json", c.Logging.Format)
 	v.rejectIf(c.Logging.Verbosity < 0, "logging.verbosity", "invalid value %d: must not be negative", c.Logging.Verbosity)
@@ -101,6 +102,21 @@ func checkKubectlAddress(address string) error {
 	default:
 		return server.CheckAddress(address)
 	}
+}
+
+// minHistory is the least size of the history on disk.
+const minHistory = 512 << 10
+
+func (h *History) validate(v *validator) {
+	maxDisk, err := resource.ParseQuantity(h.MaxDisk)
+	v.rejectIf(err != nil || maxDisk.Value() != 0 && maxDisk.Value() < minHistory, "history.maxDisk",
+		"invalid value %q: must be at least 512Ki, or 0 to keep the history in memory", h.MaxDisk)
+	v.mustBePositive("history.maxAge", h.MaxAge)
+	v.rejectIf(h.LogLines < 0 || h.LogLines > 1000, "history.logLines", "invalid value %d: must be between 0 and 1000", h.LogLines)
+	logBytes, err := resource.ParseQuantity(h.LogBytes)
+	v.rejectIf(err != nil || logBytes.Value() <= 0 || logBytes.Value() > 64<<10, "history.logBytes",
+		"invalid value %q: must be between 1 and 64Ki", h.LogBytes)
+	v.mustBePositive("history.sync", h.Sync)
 }
 
 func (c *Config) validateNode(v *validator) {

@@ -1,0 +1,65 @@
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/heraldnode/herald/history"
+	"github.com/heraldnode/herald/plan"
+	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/status"
+	"github.com/heraldnode/herald/transition"
+)
+
+// HistoryConfig configures the history of statuses; see history.Config. Zero fields mean the defaults there.
+type HistoryConfig struct {
+	// MaxDisk bounds the files in bytes; a negative size keeps the history in memory.
+	MaxDisk int64
+	MaxAge  time.Duration
+	// LogLines and LogBytes bound the lines that are attached to the end of a failed container; negative LogLines attach none.
+	LogLines, LogBytes int
+	Sync               time.Duration
+}
+
+func (n *NodeAgent) openHistory() (err error) {
+	n.History, err = history.Open(history.Config{
+		Dir: n.path("history"), MaxDisk: n.config.History.MaxDisk, MaxAge: n.config.History.MaxAge, Sync: n.config.History.Sync,
+		LogLines: n.config.History.LogLines, LogBytes: n.config.History.LogBytes, ReadLog: n.readLog,
+		MemoryAvailable: func() int64 { return n.Node.MemoryAvailable() },
+		AgentVersion:    n.config.Version, Logger: n.config.Logger, Metrics: n.config.Metrics,
+	})
+	return err
+}
+
+func (n *NodeAgent) readLog(_ context.Context, request history.LogRequest) (string, error) {
+	return n.runtime.LogTail(request.Pod, request.Container, int(request.Attempt), request.Lines, request.Bytes)
+}
+
+// historyJournal passes what the status manager accepts and the API server acknowledges to the history.
+type historyJournal struct{ log *history.Log }
+
+// Accepted implements status.Journal.
+func (j historyJournal) Accepted(v status.Version) {
+	j.log.Accepted(history.Version{
+		UID: v.UID, Pod: v.Pod, Before: v.Before, After: v.After, Version: v.Version, Previous: v.Previous,
+		Via: transition.Via(v.Via), Time: v.Time, Removed: v.Removed,
+	})
+}
+
+// Acknowledged implements status.Journal.
+func (j historyJournal) Acknowledged(uid podid.UID, version uint64, at time.Time) {
+	j.log.Acknowledged(uid, version, at)
+}
+
+// recordStop passes the reason of a stop to the history, which finds it by the container ID of the status.
+func (n *NodeAgent) recordStop(stop plan.Stop) {
+	n.History.Stopping(stop.ID.String(), string(stop.Reason), stop.Message)
+}
+
+// runHistory runs the history until ctx ends. A history that fails does not stop the agent.
+func (n *NodeAgent) runHistory(ctx context.Context) {
+	if err := n.History.Run(ctx); err != nil {
+		n.config.Logger.Error("Failed to close history", "err", fmt.Errorf("%s: %w", n.path("history"), err))
+	}
+}
