@@ -190,8 +190,8 @@ var Layout = []Package{
 
 	{
 		Path: "cmd/herald", Layer: Commands, Modules: []string{"github.com/spf13/cobra"},
-		MayImport: []string{"process", "source", "source/manifest", "checkpoint", "cri/pullmanager", "internal/permission"},
-		Purpose:   "the herald command: run, get, check, config, kubeconfig, demo",
+		MayImport: []string{"history", "process", "source", "source/manifest", "checkpoint", "cri/pullmanager", "internal/permission"},
+		Purpose:   "the herald command: run, get, history, check, config, kubeconfig, demo",
 	},
 	{
 		Path: "heraldtest", Layer: Commands, MayImport: []string{"kubeapi"},

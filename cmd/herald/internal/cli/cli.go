@@ -108,7 +108,7 @@ It does not need a cluster.`,
 		return usageErrorf("%w\nSee '%s --help' for usage", err, cmd.CommandPath())
 	})
 	root.SuggestionsMinimumDistance = 2
-	root.AddCommand(newDemoCommand(), newRunCommand(), newGetCommand(), newCheckCommand(), newVersionCommand(), newConfigCommand(),
+	root.AddCommand(newDemoCommand(), newRunCommand(), newGetCommand(), newHistoryCommand(), newCheckCommand(), newVersionCommand(), newConfigCommand(),
 		newKubeconfigCommand(), newExitTopic())
 	root.SetHelpCommand(newHelpCommand())
 	return root

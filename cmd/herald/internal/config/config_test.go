@@ -266,6 +266,7 @@ kubeReserved: {cpu: 100m, memory: 1Gi}
 systemReserved: {cpu: 200m, ephemeral-storage: 2Gi}
 eventRecordQPS: 10
 eventBurst: 11
+history: {maxDisk: "0", maxAge: 1h, logLines: 0, logBytes: 1Ki, sync: 2s}
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -277,6 +278,7 @@ eventBurst: 11
 	want, err := (&config.Config{
 		NodeName: c.NodeName, DataDir: c.DataDir, Runtime: c.Runtime, RegisterNode: true, MaxPods: c.MaxPods, StaticPodPath: "/m",
 		FileCheckFrequency: c.FileCheckFrequency, HTTPCheckFrequency: c.HTTPCheckFrequency, ContainerLogMaxSize: "1",
+		History: c.History,
 	}).NodeAgentConfig()
 	if err != nil {
 		t.Fatal(err)
@@ -295,6 +297,8 @@ eventBurst: 11
 		v1.ResourceCPU: resource.MustParse("300m"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourceEphemeralStorage: resource.MustParse("2Gi"),
 	}
 	want.EventQPS, want.EventBurst = 10, 11
+	want.History.MaxDisk, want.History.MaxAge, want.History.LogLines, want.History.LogBytes = -1, time.Hour, -1, 1024
+	want.History.Sync = 2 * time.Second
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Error(diff)
 	}

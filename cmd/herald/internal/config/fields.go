@@ -31,7 +31,7 @@ func Fields() []Field {
 			field.Type = strings.TrimSuffix(field.Type, "string") + format
 		}
 		if !l.value.IsZero() {
-			field.Default = strings.Replace(fmt.Sprint(l.value.Interface()), "m0s", "m", 1) // 5m, not 5m0s
+			field.Default = strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(fmt.Sprint(l.value.Interface())) // 5m, not 5m0s
 		}
 		all = append(all, field)
 		if l.Type == reflect.TypeFor[[]Taint]() {

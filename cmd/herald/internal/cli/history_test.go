@@ -1,0 +1,106 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"iter"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/heraldnode/herald/cmd/herald/internal/cli"
+	"github.com/heraldnode/herald/history"
+	"github.com/heraldnode/herald/server"
+	"github.com/heraldnode/herald/transition"
+)
+
+// fixedHistory returns its records, newest first.
+type fixedHistory []history.Record
+
+func (h fixedHistory) Query(_ context.Context, query history.Query) (history.Page, error) {
+	var page history.Page
+	for _, record := range h {
+		if query.Name == "" || record.Name == query.Name && record.Namespace == query.Namespace {
+			page.Records = append(page.Records, record)
+		}
+	}
+	return page, nil
+}
+
+func (h fixedHistory) Follow(context.Context, history.Query, uint64) iter.Seq[history.Record] {
+	return func(func(history.Record) bool) {}
+}
+
+func (h fixedHistory) LastSeq() uint64 { return 9 }
+
+func TestHistory_Table(t *testing.T) {
+	at := func(ms int) time.Time {
+		return time.Now().Truncate(time.Hour).Add(time.Duration(ms) * time.Millisecond)
+	}
+	cart := history.PodRef{Namespace: "shop", Name: "cart-n1", UID: "2"}
+	records := fixedHistory{
+		{Seq: 5, Time: at(1300), Kind: history.KindLog, PodRef: cart, Attachment: &history.Attachment{
+			Of: 4, Container: "web", Lines: "starting\nopen /data: no such file", LineCount: 2,
+		}},
+		{Seq: 4, Time: at(1226), Kind: history.KindPod, PodRef: cart, SyncedMs: new(int64(41)), Transition: history.Transition{
+			Cause: transition.CauseRuntime, Changes: []transition.Change{
+				{Container: "web", Field: "state", From: "running", To: "terminated", Reason: "Error", Exit: &transition.Exit{Code: 3, RanMs: 1226}},
+				{Field: "Ready", From: "True", To: "False", Reason: "ContainersNotReady"},
+				{Field: "ContainersReady", From: "True", To: "False"},
+			},
+		}},
+		{Seq: 3, Time: at(0), Kind: history.KindPod, PodRef: cart, Transition: history.Transition{
+			Cause: transition.CauseAgent, Changes: []transition.Change{
+				{Container: "web", Field: "state", From: "waiting", To: "running"},
+				{Container: "web", Field: "restartCount", From: "12", To: "13"},
+			},
+		}},
+		{Seq: 2, Time: at(0), Kind: history.KindPod, PodRef: history.PodRef{Namespace: "shop", Name: "cart-n1", UID: "1"}, Transition: history.Transition{
+			Cause: transition.CauseAPI, Changes: []transition.Change{{Field: "removed"}},
+		}},
+		{Seq: 1, Time: at(0), Kind: history.KindAgent, Agent: &history.AgentEvent{Event: history.EventStarted, Version: "v1\x1b[31m"}},
+	}
+	handler, err := server.New(server.Config{Agent: fakeAgent{time.Now()}, History: records})
+	if err != nil {
+		t.Fatal(err)
+	}
+	httpServer := httptest.NewServer(handler)
+	defer httpServer.Close()
+	address := strings.TrimPrefix(httpServer.URL, "http://")
+	run := func(args string) (string, string, int) {
+		var stdout, stderr bytes.Buffer
+		status := cli.Main(append(strings.Fields(args), "-s", address), nil, &stdout, &stderr)
+		return stdout.String(), stderr.String(), status
+	}
+	for args, want := range map[string][]string{
+		"history pod/cart-n1 -n shop": {
+			"web started (restart 13)", "agent\n", "1.2s    web ended: exit 3 Error, ran 1.2s", "runtime  +41ms", "Ready True -> False (ContainersNotReady)",
+			"| open /data: no such file (2 lines: --logs)", "Earlier pods of this name: 1 (--all).",
+		},
+		"history pod cart-n1 -n shop --logs --all": {"removed from the node", "| starting\n", "| open /data: no such file\n"},
+		"history -A":                          {"shop/cart-n1", "agent started v1^[[31m"},
+		"history pod/cart-n1 -n shop -o json": {`"kind": "HistoryList"`, `"lines": "starting\nopen /data: no such file"`},
+	} {
+		stdout, stderr, status := run(args)
+		for _, text := range want {
+			if !strings.Contains(stdout, text) {
+				t.Errorf("%s: got %q, want %q in it", args, stdout, text)
+			}
+		}
+		if status != 0 || stderr != "" || strings.Contains(stdout, "ContainersReady") && !strings.Contains(args, "json") {
+			t.Errorf("%s: got status %d, %s%s", args, status, stdout, stderr)
+		}
+	}
+	for args, want := range map[string]int{
+		"history pod/other -n shop": 1, "history --limit 0": 2, "history deployment/web": 2, "history -o yaml": 2, "history --since=x": 1,
+	} {
+		if _, stderr, status := run(args); status != want {
+			t.Errorf("%s: got status %d, %s, want %d", args, status, stderr, want)
+		}
+	}
+	var stderr bytes.Buffer
+	if status := cli.Main([]string{"history", "-s", "unix:///nonexistent/herald.sock"}, nil, &stderr, &stderr); status != 3 {
+		t.Errorf("without an agent: got status %d, want 3", status)
+	}
+}

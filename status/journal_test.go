@@ -1,0 +1,65 @@
+package status_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/status"
+)
+
+// recordingJournal keeps what it is told.
+type recordingJournal struct {
+	mu       sync.Mutex
+	versions []status.Version
+	acked    map[podid.UID]uint64
+}
+
+func (j *recordingJournal) Accepted(version status.Version) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.versions = append(j.versions, version)
+}
+
+func (j *recordingJournal) Acknowledged(uid podid.UID, version uint64, _ time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.acked[uid] = version
+}
+
+func TestJournal_EveryVersion(t *testing.T) {
+	journal := &recordingJournal{acked: map[podid.UID]uint64{}}
+	withHarness(t, func(c *status.Config) { c.Journal = journal }, func(t *testing.T, h *harness) {
+		pod := h.addPod("web")
+		h.SetPodStatus(pod, runningStatus())
+		h.SetPodStatus(pod, runningStatus()) // unchanged
+		h.SetPodStatus(pod, runningWithReason("changed"))
+		synctest.Wait()
+		h.TerminatePod(pod)
+		synctest.Wait()
+		h.RemoveOrphanedStatuses(map[types.UID]bool{})
+		var got []status.Via
+		for i, version := range journal.versions {
+			got = append(got, version.Via)
+			if i > 0 && (version.Previous != journal.versions[i-1].Version || version.Before == nil) {
+				t.Errorf("%s: got previous version %d, want %d", version.Via, version.Previous, journal.versions[i-1].Version)
+			}
+		}
+		want := []status.Via{status.ViaWorker, status.ViaWorker, status.ViaTerminate, status.ViaRemove}
+		if len(got) != len(want) {
+			t.Fatalf("got %v, want %v", got, want)
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				t.Errorf("got %v, want %v", got, want)
+			}
+		}
+		if acked := journal.acked[podid.UID(pod.UID)]; acked != journal.versions[2].Version {
+			t.Errorf("got acknowledged version %d, want %d", acked, journal.versions[2].Version)
+		}
+	})
+}
