@@ -110,9 +110,10 @@ var probed = []Difference{
 	{
 		Rule:    "PRB-24",
 		Kubelet: "probes whatever host the probe names",
-		Herald:  "rejects the node's own, loopback, link-local and metadata addresses for pods with their own network, unless the operator allows them",
-		Why:     "a pod cannot reach the node's own services through its probes",
-		Shown:   "TestPRB24_NodeAddressesRejected",
+		Herald: "rejects the node's own, loopback, link-local and metadata addresses for pods with their own network, unless " +
+			"the operator allows them",
+		Why:   "a pod cannot reach the node's own services through its probes",
+		Shown: "TestPRB24_NodeAddressesRejected",
 	},
 	{
 		Rule:    "PRB-25",

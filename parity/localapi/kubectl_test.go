@@ -88,6 +88,7 @@ func (n *node) start() {
 	n.t.Helper()
 	n.agent = exec.CommandContext(context.Background(), n.binary, append([]string{"run"}, n.flags()...)...)
 	n.agent.Stderr = &n.log
+	n.agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // also if the test is aborted
 	if err := n.agent.Start(); err != nil {
 		n.t.Fatal(err)
 	}

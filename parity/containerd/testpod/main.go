@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -152,7 +153,7 @@ func await(args []string) (int, error) {
 
 // exhaust lets the kernel kill a child for its memory while the first process of the container survives.
 func exhaust(args []string) (int, error) {
-	child := exec.Command("/proc/self/exe", "fill", first(args))
+	child := exec.CommandContext(context.Background(), "/proc/self/exe", "fill", first(args))
 	child.Stdout, child.Stderr = os.Stdout, os.Stderr
 	var killed *exec.ExitError
 	if err := child.Run(); errors.As(err, &killed) && !killed.Exited() {

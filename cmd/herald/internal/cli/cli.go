@@ -108,8 +108,8 @@ It does not need a cluster.`,
 		return usageErrorf("%w\nSee '%s --help' for usage", err, cmd.CommandPath())
 	})
 	root.SuggestionsMinimumDistance = 2
-	root.AddCommand(newDemoCommand(), newRunCommand(), newGetCommand(), newHistoryCommand(), newCheckCommand(), newVersionCommand(), newConfigCommand(),
-		newKubeconfigCommand(), newExitTopic())
+	root.AddCommand(newDemoCommand(), newRunCommand(), newGetCommand(), newHistoryCommand(), newCheckCommand(),
+		newVersionCommand(), newConfigCommand(), newKubeconfigCommand(), newExitTopic())
 	root.SetHelpCommand(newHelpCommand())
 	return root
 }

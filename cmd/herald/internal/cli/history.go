@@ -80,7 +80,8 @@ func (o *historyOptions) addFlags(command *cobra.Command) {
 	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "show the pods of all namespaces")
 	flags.StringVar(&o.since, "since", "", "show only records after this time: RFC 3339, or how long ago, like 10m")
 	flags.StringVar(&o.until, "until", "", "show only records before this time")
-	flags.IntVar(&o.limit, "limit", history.DefaultLimit, "show at most this many of the newest records, up to "+strconv.Itoa(history.MaxLimit))
+	flags.IntVar(&o.limit, "limit", history.DefaultLimit,
+		"show at most this many of the newest records, up to "+strconv.Itoa(history.MaxLimit))
 	flags.BoolVar(&o.logs, "logs", false, "show all attached lines of failed containers, not only the last")
 	flags.BoolVar(&o.all, "all", false, "show all pods that had this name, not only the last")
 	flags.BoolVarP(&o.follow, "follow", "f", false, "show new records until interrupted")

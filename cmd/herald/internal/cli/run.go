@@ -118,7 +118,8 @@ func runNode(ctx context.Context, stderr io.Writer, c *config.Config) error {
 		return errors.Join(err, listener.Close(), node.Close())
 	}
 	localServer, err := server.New(server.Config{
-		Agent: node.Agent, History: node.History, Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}), Logger: logger,
+		Agent: node.Agent, History: node.History, Logger: logger,
+		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}),
 	})
 	if err != nil {
 		return err

@@ -240,9 +240,13 @@ func Default() Config {
 		KubeAPIBurst:                           100,
 		EventRecordQPS:                         50,
 		EventBurst:                             100,
-		History:                                History{MaxDisk: "64Mi", MaxAge: 720 * time.Hour, LogLines: 50, LogBytes: "8Ki", Sync: time.Second},
+		History:                                newHistory(),
 		Logging:                                Logging{Format: "text"},
 	}
+}
+
+func newHistory() History {
+	return History{MaxDisk: "64Mi", MaxAge: 720 * time.Hour, LogLines: 50, LogBytes: "8Ki", Sync: time.Second}
 }
 
 // ListenAddress returns the address of the local server.
