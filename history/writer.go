@@ -2,6 +2,7 @@ package history
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -309,11 +310,27 @@ func (w *writer) addAgent(now time.Time, event AgentEvent) {
 	w.add(now, &Record{Kind: KindAgent, Agent: &event})
 }
 
-// addDropped records that the disk failed for so long that records were dropped.
+// addDropped records that the disk failed for so long that records were dropped, and how the pods are now: the dropped records
+// may have been their last ones.
 func (w *writer) addDropped(now time.Time) {
-	if w.dropped > 0 {
-		w.addAgent(now, AgentEvent{Event: EventDropped, Count: w.dropped})
-		w.dropped = 0
+	if w.dropped == 0 {
+		return
+	}
+	w.addAgent(now, AgentEvent{Event: EventDropped, Count: w.dropped})
+	w.dropped = 0
+	for _, uid := range slices.Sorted(maps.Keys(w.pods)) {
+		state := w.pods[uid]
+		if !state.hasGap || state.seq == 0 {
+			continue
+		}
+		if len(w.batch.lines) >= maxBatch {
+			w.commit(now)
+			w.batch.reset(now)
+		}
+		state.seq = w.add(now, &Record{Kind: KindPod, PodRef: state.PodRef, Transition: Transition{
+			Prev: state.seq, Before: state.after, After: state.after, Gap: true, Cause: transition.CauseAgent,
+		}})
+		state.hasGap = false
 	}
 }
 
