@@ -297,6 +297,10 @@ func (s *store) removeWhile(shouldRemove func(oldest *segment, total int64) bool
 		if err := s.files.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			s.logger.Error("Failed to remove old history", "file", name, "err", err)
 			s.metrics.writeErrors.Inc()
+			s.mu.Lock() // the next attempt removes it: without it, a later one would leave a hole
+			s.segments = append([]*segment{oldest}, s.segments...)
+			s.mu.Unlock()
+			return removed
 		}
 		removed = true
 	}
