@@ -145,8 +145,10 @@ func (n *node) kubectl(args ...string) (string, error) {
 
 func TestKubectl(t *testing.T) {
 	n := newNode(t)
-	if out, err := n.kubectl("wait", "pod/web-n1", "--for=condition=Ready", "--timeout=60s"); err != nil {
-		t.Fatalf("wait: %v: %s", err, out)
+	for _, object := range []string{"pod/web-n1", "node/n1"} {
+		if out, err := n.kubectl("wait", object, "--for=condition=Ready", "--timeout=60s"); err != nil {
+			t.Fatalf("wait: %v: %s", err, out)
+		}
 	}
 	heraldtest.Eventually(t, func() error {
 		out, _ := n.kubectl("get", "pod", "crash-n1")

@@ -21,10 +21,6 @@ type intendedDifference struct {
 
 var intendedDifferences = []intendedDifference{
 	{
-		description: "Herald does not report that the pod may access an image, because it does not verify that",
-		kubelet:     regexp.MustCompile(` and can be accessed by the pod$`),
-	},
-	{
 		description: "pod-level resources are for API servers that store them; the kubelet shows 8 EiB for unlimited memory",
 		rule:        "PH-39",
 		kubelet:     regexp.MustCompile(`^status\.(resources|allocatedResources)\..*`),
