@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -42,8 +41,6 @@ type Config struct {
 	MaxEvents int
 	// User is the name that kubectl auth whoami prints. Defaults to herald:owner.
 	User string
-	// Logger receives log messages. Defaults to slog.DiscardHandler.
-	Logger *slog.Logger
 }
 
 // Server is an HTTP handler. It serves only what Run has read: requests before that wait. It does not authenticate.
@@ -64,9 +61,6 @@ func New(config Config) (*Server, error) {
 	}
 	config.MaxEvents = cmp.Or(config.MaxEvents, 1000)
 	config.User = cmp.Or(config.User, "herald:owner")
-	if config.Logger == nil {
-		config.Logger = slog.New(slog.DiscardHandler)
-	}
 	// Versions must not fall when the agent restarts: clients resume watches with the versions of the previous process (KCT-20).
 	return &Server{config: config, store: newStore(uint64(time.Now().UnixMicro())), synced: make(chan struct{})}, nil
 }

@@ -34,7 +34,7 @@ func newKubectlServer(ctx context.Context, c *config.Config, node *nodeagent.Nod
 		return &kubectlServer{}, nil
 	}
 	api, err := localapi.New(localapi.Config{
-		Agent: node.Agent, Node: node.Node.Watch, Events: node.Events.Watch, Logger: logger,
+		Agent: node.Agent, Node: node.Node.Watch, Events: node.Events.Watch,
 	})
 	if err != nil {
 		return nil, err

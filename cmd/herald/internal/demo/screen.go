@@ -91,16 +91,16 @@ type terminalSize struct{ columns, rows int }
 // terminal, pods take precedence over the header, and events are shown only if all fit. The last line is for the cursor.
 func (s terminalSize) fit(header, pods, events []string) []string {
 	header = s.wrap(header)
-	room := s.rows - 1
+	height := s.rows - 1
 	if s.rows == 0 {
-		room = len(header) + len(pods) + 1 + len(events)
+		height = len(header) + len(pods) + 1 + len(events)
 	}
 	var lines []string
-	if len(header)+len(pods) <= room {
+	if len(header)+len(pods) <= height {
 		lines = append(lines, header...)
 	}
-	lines = append(lines, pods[:max(0, min(len(pods), room-len(lines)))]...)
-	if len(lines)+1+len(events) <= room {
+	lines = append(lines, pods[:max(0, min(len(pods), height-len(lines)))]...)
+	if len(lines)+1+len(events) <= height {
 		lines = append(append(lines, ""), events...)
 	}
 	for i := range lines {
