@@ -32,7 +32,7 @@ type logState struct {
 // minLogGrowth is the size that changes may always reach before they are merged into the value.
 const minLogGrowth = 64 << 10
 
-// NewLog returns a Log in the file of that name. The version, at least 1, is that of T's JSON. A checkpoint that a Store has
+// NewLog returns a Log in the file of that name. The version, at least 1, identifies T's JSON format. A checkpoint that a Store has
 // written is a log without changes. One of an earlier version can be loaded, too: the first Append replaces it.
 func NewLog[T any](dir *Dir, name string, version int) (*Log[T], error) {
 	if err := dir.checkSave(name, version, nil); err != nil {

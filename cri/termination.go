@@ -23,7 +23,7 @@ const (
 	maxMessageSize     = 4096
 	maxLogMessageLines = 80
 	maxLogMessageSize  = 2048
-	// logEntryOverhead is the size of the prefix of a log entry, and maxLogEntry that of an entry.
+	// logEntryOverhead is the size of the prefix of a log entry, maxLogEntry the maximum size of an entry.
 	logEntryOverhead = len("2006-01-02T15:04:05.000000000+00:00 stdout F \n")
 	maxLogEntry      = 16 << 10
 )

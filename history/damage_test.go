@@ -90,7 +90,7 @@ func TestH5_BitFlip(t *testing.T) {
 			rt.Errorf("a flipped bit cost %v, want at most a block or two lines", ranges)
 		}
 		if len(ranges) > 0 && counted == 0 {
-			isTail := ranges[len(ranges)-1][1] >= records[len(records)-1].Seq-1 // told as a torn tail
+			isTail := ranges[len(ranges)-1][1] >= records[len(records)-1].Seq-1 // counted as a torn tail
 			if !isTail {
 				rt.Errorf("the loss of %v was not counted", ranges)
 			}

@@ -9,7 +9,7 @@
 // What is promised:
 //
 //   - Every version is in one record, or in the range of one folded record. If versions are missing before a record, it says so.
-//   - Per pod, the order of the records is that of the versions, whatever the clock does.
+//   - Per pod, records are in the order of the versions, whatever the clock does.
 //   - A crash costs at most the last milliseconds, a power failure at most Config.Sync. What a reader saw survives a crash.
 //   - Any damage of a file costs at most the line or, in a sealed segment, the block of 64 KiB that it hits.
 //   - Files never exceed Config.MaxDisk by more than one segment. While the disk fails, records wait in memory, within one

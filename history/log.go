@@ -92,8 +92,8 @@ func (l *Log) Acknowledged(uid podid.UID, version uint64, at time.Time) {
 	l.journal.addAck(ack{uid: uid, version: version, at: at})
 }
 
-// Stopping records why the agent is about to stop an instance of a container, in the words of plan.StopReason. containerID is
-// that of the pod's status.
+// Stopping records why the agent is about to stop an instance of a container, in the words of plan.StopReason. containerID is the
+// one of the pod status.
 func (l *Log) Stopping(containerID, reason, message string) {
 	l.journal.addStop(containerID, stop{reason: reason, message: message})
 }

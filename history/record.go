@@ -21,7 +21,7 @@ const (
 	KindAgent Kind = "agent" // the agent started, stopped, or lost something
 )
 
-// Record is one line of the history. Its JSON is both the format of the files and that of the local server. Fields are only
+// Record is one line of the history. Files and the local server have the same JSON. Fields are only
 // added to it.
 type Record struct {
 	// Seq numbers the records of a node. It rises over restarts and is the only order; after a crash it skips some numbers.

@@ -14,7 +14,7 @@ type recovered struct {
 	lastSeq uint64
 	pods    map[string]headerPod // by UID
 	node    headerPod            // Seq is 0 if there is no record of the node
-	isClean bool                 // the last record is that of a proper stop, or there is none
+	isClean bool                 // the last record says that the agent stopped properly, or there is none
 	torn    int64                // bytes at the end of the last segment that were not completely written
 	corrupt int64                // damaged lines and files
 	// canContinue is set if the last segment is open as the active one.

@@ -64,7 +64,7 @@ var coreDocument = sync.OnceValue(func() document {
 // schemas holds the schema of each type by its name.
 type schemas map[string]document
 
-// opaque are types whose JSON is not that of their fields.
+// opaque lists types whose JSON does not follow from their fields.
 var opaque = map[reflect.Type]document{
 	reflect.TypeFor[metav1.Time]():        {"type": "string", "format": "date-time"},
 	reflect.TypeFor[metav1.MicroTime]():   {"type": "string", "format": "date-time"},

@@ -50,7 +50,7 @@ func startScope(ctx context.Context, slice, scope string) error {
 	properties := []dbus.Property{
 		dbus.PropDescription("Container of a pod that herald runs as a process"),
 		dbus.PropSlice(slice), dbus.PropPids(uint32(os.Getpid())),
-		{Name: "CollectMode", Value: godbus.MakeVariant("inactive-or-failed")}, // nobody resets a failed scope
+		{Name: "CollectMode", Value: godbus.MakeVariant("inactive-or-failed")}, // nothing else resets a failed scope
 		dbus.PropAfter("network.target"),                                       // a shutdown stops it before the network
 	}
 	// A shutdown stops the agent first: it would restart the container, and count that.

@@ -92,7 +92,7 @@ func (c *objectCache[T]) startWatchLocked(key types.NamespacedName, entry *cache
 	})
 }
 
-// runWatch follows the object until nobody reads it any more, it cannot change, or the server does not let it be watched. In
+// runWatch follows the object until no pod reads it any more, it cannot change, or the server does not let it be watched. In
 // the last case it is polled; the next read after c.ttl tries again.
 func (c *objectCache[T]) runWatch(ctx context.Context, key types.NamespacedName, entry *cacheEntry[T], version string) {
 	version, err := c.watchOnce(ctx, key, entry, version)

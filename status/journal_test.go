@@ -12,7 +12,7 @@ import (
 	"github.com/heraldnode/herald/status"
 )
 
-// recordingJournal keeps what it is told.
+// recordingJournal keeps what it receives.
 type recordingJournal struct {
 	mu       sync.Mutex
 	versions []status.Version

@@ -203,7 +203,7 @@ func TestAppendPod_Properties(t *testing.T) {
 	})
 }
 
-// checkReverse checks that the way back swaps From and To of each value. States have no single way back: an end is told only once.
+// checkReverse checks that the way back swaps From and To of each value. States have no single way back: an end is reported only once.
 func checkReverse(t *rapid.T, changes, reverse []transition.Change) {
 	for _, change := range changes {
 		switch change.Field {

@@ -33,7 +33,7 @@ type record struct {
 	CredentialMapping map[string]access `json:"credentialMapping,omitempty"`
 }
 
-// access is who may use an image. Its zero value is nobody.
+// access is who may use an image. The zero value grants access to no pod.
 type access struct {
 	KubernetesSecrets         []Secret         `json:"kubernetesSecrets,omitempty"`
 	KubernetesServiceAccounts []serviceAccount `json:"kubernetesServiceAccounts,omitempty"`

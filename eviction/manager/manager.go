@@ -56,7 +56,7 @@ type Config struct {
 }
 
 const (
-	// gracePeriod is that of every eviction for a local limit, as in the kubelet.
+	// gracePeriod applies to every eviction for a local limit, as in the kubelet.
 	gracePeriod = time.Second
 	// measureTimeout bounds the measurement of one pod.
 	measureTimeout = 30 * time.Second

@@ -88,7 +88,7 @@ func TestChecker_ACL(t *testing.T) {
 // TestCheckSecret covers readers by mode and by an access control list, and directories that protect a file.
 func TestCheckSecret(t *testing.T) {
 	const user, group = 0x02, 0x08
-	dir, err := os.MkdirTemp("", "herald-public-") //nolint:usetesting // that of t.TempDir is the user's own
+	dir, err := os.MkdirTemp("", "herald-public-") //nolint:usetesting // t.TempDir belongs to the user alone
 	if err != nil {
 		t.Fatal(err)
 	}

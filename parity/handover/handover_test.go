@@ -1,5 +1,5 @@
 // Package handover_test lets a node change hands: the real kubelet runs pods, stops, Herald takes over, and hands the node back.
-// Nobody may notice: containers keep running, volumes keep their files, and statuses do not change.
+// Users must not notice: containers keep running, volumes keep their files, and statuses do not change.
 package handover_test
 
 import (

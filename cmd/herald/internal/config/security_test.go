@@ -172,7 +172,7 @@ func TestNodeAgentConfig_ReadableSecrets(t *testing.T) {
 	}
 }
 
-// publicDir returns a directory that every user can enter. That of t.TempDir is the user's own.
+// publicDir returns a directory that every user can enter. t.TempDir belongs to the user alone.
 func publicDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "herald-public-") //nolint:usetesting // see above
