@@ -74,12 +74,13 @@ tokens: ## start pods with service account tokens on Herald and the kubelet ten 
 fuzz: ## run every fuzz target for FUZZTIME
 	@hack/fuzz $(FUZZTIME)
 
-update: ## regenerate docs: deps.txt, the package table, rules.md, config.md, process.md, pod-fields.md, differences.md
+update: ## regenerate docs: deps.txt, the package table, rules.md, config.md, commands.md, process.md, pod-fields.md, explain.md, differences.md
 	@go test ./internal/arch -update
 	@go test ./internal/rules -update
 	@go test ./cmd/herald/internal/cli -update
 	@go test ./process -update
 	@go test ./cri/criconfig -run Document -update
+	@go test ./explain -update
 	@cd parity && go test ./diff -run Document -update
 
 rules: ## list the rules that no test names

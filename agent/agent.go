@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/heraldnode/herald/allocation"
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/eviction/manager"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/pleg"
@@ -68,7 +69,7 @@ func New(config Config) (*Agent, error) {
 
 func (a *Agent) initSources() (err error) {
 	a.Sources, err = source.NewMux(source.MuxConfig{
-		Sources: a.config.Sources, NodeName: a.config.NodeName,
+		Sources: a.config.Sources, NodeName: a.config.NodeName, OnProblem: a.config.OnSourceProblem,
 		Events: a.config.Events, Logger: a.config.Logger, Metrics: a.config.Metrics,
 	})
 	return err
@@ -284,6 +285,9 @@ func (a *Agent) LocalPods() []*v1.Pod {
 		podStatus := pod.Status
 		if cached, found := a.Statuses.GetPodStatus(pod.UID); found {
 			podStatus = cached
+		}
+		if !a.Statuses.IsObserved(pod.UID) {
+			podStatus = derive.AfterBoot(pod, podStatus, a.config.BootTime)
 		}
 		local = append(local, localPod(pod, podStatus))
 	}

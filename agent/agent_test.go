@@ -290,6 +290,41 @@ func TestPM16_LocalPods(t *testing.T) {
 	})
 }
 
+// TestBUG10_LocalPodsAfterBoot checks that nothing is claimed to run after a power loss before it was observed, neither of what the
+// agent has stored nor of what the API server has. A11
+func TestBUG10_LocalPodsAfterBoot(t *testing.T) {
+	for name, commands := range map[string][]string{
+		"standalone": {"standalone", "start agent", "put-manifest web.yaml"},
+		"static pod": {"start agent", "put-manifest web.yaml"},
+		"API pod":    {"start agent", "bind web.yaml"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(h *harness) {
+				h.runCommands(commands...)
+				h.runCommands("wait 5s", "kill agent", "reboot", "wait 1m")
+				heal := h.runtime.Inject(fakeruntime.Method("InspectPod"), fakeruntime.Fault{Delay: fakeruntime.Forever})
+				boot := time.Now()
+				h.configure = func(config *agent.Config) { config.BootTime = boot }
+				h.runCommands("start agent", "wait 5s")
+				phases := func() (phases []v1.PodPhase) {
+					for _, pod := range h.node.LocalPods() {
+						phases = append(phases, pod.Status.Phase)
+					}
+					return phases
+				}
+				if got := phases(); len(got) != 1 || got[0] == v1.PodRunning {
+					h.Errorf("got phases %v before the pod was observed, want one that is not Running", got)
+				}
+				heal()
+				h.runCommands("wait 5m")
+				if got := phases(); !slices.Equal(got, []v1.PodPhase{v1.PodRunning}) {
+					h.Errorf("got phases %v after the pod was observed, want Running", got)
+				}
+			})
+		})
+	}
+}
+
 func TestDispatch_WaitsForHealthCheck(t *testing.T) {
 	run(t, func(h *harness) {
 		heal := h.runtime.Inject(fakeruntime.Method("Ready"), fakeruntime.Fault{Delay: 3 * time.Second})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/derive"
@@ -72,6 +73,11 @@ type Config struct {
 	MirrorAPI mirror.API
 	// Journal receives every version of every pod's status; see status.Config. Defaults to none.
 	Journal status.Journal
+	// OnSourceProblem is called when a problem of a source appears and when it is resolved; see source.MuxConfig. Defaults to none.
+	OnSourceProblem func(problem source.Problem, isResolved bool)
+	// OnKnownPods is called in each housekeeping pass with the UIDs of all pods that are desired or have a worker, when all
+	// sources are complete. The map must not be modified. Defaults to none.
+	OnKnownPods func(known map[types.UID]bool)
 	// OnContainerStop is called before an instance of a container is stopped; see worker.Config. Defaults to none.
 	OnContainerStop func(stop plan.Stop)
 	// Volumes mounts the volumes of pods. Defaults to none.
@@ -80,6 +86,9 @@ type Config struct {
 	State *checkpoint.Dir
 	// Admit decides whether the node runs a pod; see worker.Config. Defaults to admitting every pod.
 	Admit func(*v1.Pod) error
+	// BootTime is when the machine booted. LocalPods does not claim that containers run that were last observed before. Defaults
+	// to none.
+	BootTime time.Time
 	// NodeInfo returns the node's part of a pod status. It must not block. Defaults to none.
 	NodeInfo func() derive.NodeInfo
 
@@ -113,6 +122,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.HousekeepingInterval = cmp.Or(c.HousekeepingInterval, 2*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	if c.OnKnownPods == nil {
+		c.OnKnownPods = func(map[types.UID]bool) {}
+	}
 	if c.NodeInfo == nil {
 		c.NodeInfo = func() derive.NodeInfo { return derive.NodeInfo{} }
 	}

@@ -154,6 +154,7 @@ func (a *Agent) housekeep() {
 		known := a.knownPods()
 		a.Statuses.RemoveOrphanedStatuses(known)
 		a.Allocations.RemoveOrphanedPods(known)
+		a.config.OnKnownPods(known)
 	}
 }
 

@@ -25,8 +25,10 @@ type runtimeHealth struct {
 	runtime Runtime
 	checked chan struct{} // closed after the first check
 
-	mu     sync.Mutex // guards result
-	result healthResult
+	mu      sync.Mutex // guards the fields below
+	result  healthResult
+	since   time.Time // when the runtime ceased to be ready; zero if it is
+	nextTry time.Time
 }
 
 // healthResult is the result of a health check. Nil errors mean ready.
@@ -45,6 +47,7 @@ func (h *runtimeHealth) run(ctx context.Context) error {
 		if h.check(ctx) != (healthResult{}) {
 			interval = healthCheckRetryInterval
 		}
+		h.setNextTry(time.Now().Add(interval))
 		if first {
 			close(h.checked)
 		}
@@ -66,8 +69,20 @@ func (h *runtimeHealth) check(ctx context.Context) healthResult {
 	if result.runtimeErr != nil { // the state of the network is unknown then; keep the last one
 		result = healthResult{fmt.Errorf("the runtime is not ready: %w", result.runtimeErr), h.result.networkErr}
 	}
+	switch {
+	case result.runtimeErr == nil:
+		h.since = time.Time{}
+	case h.since.IsZero():
+		h.since = time.Now()
+	}
 	h.result = result
 	return result
+}
+
+func (h *runtimeHealth) setNextTry(at time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.nextTry = at
 }
 
 // waitForFirst waits for the first check, which takes at most healthCheckTimeout.
@@ -88,6 +103,24 @@ func (h *runtimeHealth) last() healthResult {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.result
+}
+
+// RuntimeHealth is the result of the last health check of the runtime.
+type RuntimeHealth struct {
+	// Err is why the runtime cannot run pods, since Since. Network is why pods cannot get a network.
+	Err     error
+	Since   time.Time
+	Network error
+	// NextTry is when the next check begins.
+	NextTry time.Time
+}
+
+// RuntimeHealth returns the health of the runtime.
+func (a *Agent) RuntimeHealth() RuntimeHealth {
+	a.health.mu.Lock()
+	defer a.health.mu.Unlock()
+	result := a.health.result
+	return RuntimeHealth{Err: result.runtimeErr, Since: a.health.since, Network: result.networkErr, NextTry: a.health.nextTry}
 }
 
 // The kubelet's intervals.

@@ -194,6 +194,28 @@ func TestSetting_IsApplied(t *testing.T) {
 	}
 }
 
+// Systemd applies whole percents of a CPU, so a quota between two of them would be replaced whenever it writes its own.
+func TestCGR15_SystemdCPUQuota(t *testing.T) {
+	tests := map[string]struct{ quota, want int64 }{
+		"removed":            {-1, -1},
+		"no limit":           {0, 0},
+		"smallest quota":     {1_000, 1_000},
+		"one above":          {1_001, 2_000},
+		"125m":               {12_500, 13_000},
+		"one below":          {12_999, 13_000},
+		"whole percent":      {20_000, 20_000},
+		"more than one CPU":  {150_001, 151_000},
+		"as many as allowed": {1 << 40, 1099511628000},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := cgroup.SystemdCPUQuota(test.quota); got != test.want {
+				t.Errorf("got %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
 func TestMilliCPU(t *testing.T) {
 	for shares, want := range map[int64]int64{2: 2, 102: 100, 256: 250, 1024: 1000} {
 		if got := cgroup.MilliCPU(shares); got != want {

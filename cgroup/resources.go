@@ -145,6 +145,16 @@ func CPUQuota(milliCPU int64) int64 {
 	return max(milliCPU*QuotaPeriod/1000, minQuota)
 }
 
+// SystemdCPUQuota returns the quota per QuotaPeriod that systemd applies instead of quota: it rounds up to whole percents of a
+// CPU. The kubelet writes rounded quotas too (CGR-15).
+func SystemdCPUQuota(quota int64) int64 {
+	const percent = QuotaPeriod / 100
+	if quota <= 0 {
+		return quota // no limit
+	}
+	return (quota + percent - 1) / percent * percent
+}
+
 // CPUWeight returns the weight of cgroup version 2 for CPU shares, by the kubelet's formula for its own cgroups (CGR-16).
 func CPUWeight(shares int64) int64 {
 	if shares >= maxShares {

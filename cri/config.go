@@ -38,6 +38,12 @@ type Secrets interface {
 	GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 }
 
+// RuntimeClasses resolves runtime classes of the cluster.
+type RuntimeClasses interface {
+	// RuntimeHandler returns the handler of the runtime class that the pod names.
+	RuntimeHandler(ctx context.Context, pod *v1.Pod) (string, error)
+}
+
 // Cgroups manages the cgroups of pods; cgroup/manager implements it.
 type Cgroups interface {
 	// EnsurePod creates the pod's cgroup, or repairs its values.
@@ -95,8 +101,9 @@ type Config struct {
 	// IPv6First makes the IPv6 address of a dual-stack pod its primary one. Default: the IPv4 address.
 	IPv6First bool
 
-	// RuntimeHandlers maps each runtimeClassName to a handler of the runtime. Default: none, the field is rejected.
-	RuntimeHandlers map[string]string
+	// RuntimeClasses resolves the runtime classes of pods. Default: none, a runtimeClassName is the name of a handler that the
+	// runtime reports.
+	RuntimeClasses RuntimeClasses
 	// AllowedUnsafeSysctls are sysctls beyond the safe ones that pods may set; a trailing * matches any suffix.
 	AllowedUnsafeSysctls []string
 	// AllowNodeAddresses lets hooks of pods outside the host network name addresses of the node, link-local addresses and
@@ -205,7 +212,7 @@ func thermalThrottlePaths(root string) []string {
 
 func (c *Config) generator() *criconfig.Generator {
 	return &criconfig.Generator{
-		LogDir: c.LogDir, ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, RuntimeHandlers: c.RuntimeHandlers,
+		LogDir: c.LogDir, ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain,
 		AllowedUnsafeSysctls: c.AllowedUnsafeSysctls, SeccompDefault: c.SeccompDefault, SeccompDir: c.SeccompDir,
 		ThermalThrottlePaths: thermalThrottlePaths("/sys/devices/system/cpu"),
 		CgroupParent:         c.CgroupParent, CgroupHost: *c.CgroupHost, SingleProcessOOMKill: c.SingleProcessOOMKill, NoCPUQuota: c.NoCPUQuota,

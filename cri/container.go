@@ -73,6 +73,7 @@ type containerStart struct {
 	start     plan.Start
 	events    *containerEvents
 	sandbox   *sandboxInfo
+	image     *runtimeapi.Image // nil until ensureImage has read it
 }
 
 func (s *containerStart) run(ctx context.Context, sandboxID string) error {
@@ -189,14 +190,14 @@ func (s *containerStart) containerConfig(ctx context.Context, imageRef string, c
 		return nil, unmount, err
 	}
 	if criconfig.NeedsImageUser(s.pod, s.container) {
-		if inputs.User, err = s.imageUser(ctx, s.container.Image); err != nil {
+		if inputs.User, err = s.imageUser(ctx); err != nil {
 			return nil, unmount, err
 		}
 	}
 	if inputs.Env, err = s.config.Provisioner.Environment(ctx, s.pod, s.container, s.sandbox.ips); err != nil {
 		return nil, unmount, err
 	}
-	volumes, unmount, err := s.mountVolumes(ctx, s.pod, s.container, criconfig.EnvValues(inputs.Env))
+	volumes, unmount, err := s.mountVolumes(ctx, criconfig.EnvValues(inputs.Env))
 	if err != nil {
 		return nil, unmount, err
 	}
@@ -291,6 +292,9 @@ func (r *Runtime) StopContainer(ctx context.Context, pod *v1.Pod, stop plan.Stop
 		events.normal(eventKilling, cmp.Or(stop.Message, "Stopping container "+stop.Container.Name))
 		started := time.Now()
 		r.runPreStop(ctx, pod, stop, events)
+		if stop.PreStopDone != nil {
+			stop.PreStopDone()
+		}
 		awaitTurn(ctx, stop, started)
 		stop = stop.AfterWaiting(time.Since(started))
 	}

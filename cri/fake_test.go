@@ -33,6 +33,7 @@ type fake struct {
 	images     map[string]*runtimeapi.Image
 	passwords  map[string]string // of private images
 	layer      uint64            // size of each writable layer
+	podStats   []*runtimeapi.PodSandboxStats
 	faults     map[string][]fault
 	requests   []any
 	events     []*runtimeapi.ContainerEventResponse

@@ -50,8 +50,8 @@ func (r *Runtime) runHook(ctx context.Context, h hook) error {
 		return nil
 	case h.handler.Sleep != nil:
 		return r.runSleepHook(ctx, time.Duration(h.handler.Sleep.Seconds)*time.Second)
-	default:
-		return errors.New("lifecycle: the handler must have exec, httpGet or sleep")
+	default: // tcpSocket, which the API server accepts and no agent runs
+		return errors.New("invalid handler: it must have exec, httpGet or sleep")
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/observed"
+	"github.com/heraldnode/herald/plan"
 )
 
 func TestPRB23_ExecTimeout(t *testing.T) {
@@ -70,6 +72,39 @@ func TestPostStart_Failure(t *testing.T) {
 			"Normal Killing spec.containers{web}: FailedPostStartHook",
 		}, events[len(events)-2:]); diff != "" {
 			h.Error(diff)
+		}
+	})
+}
+
+// tcpSocket is accepted by the API server, and no agent runs it: the hook fails, as with the kubelet.
+func TestPostStart_TCPSocket(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		pod := newPod(func(pod *v1.Pod) {
+			pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(80)}}}
+		})
+		if err := h.startFirst(h.Context(), pod); waitingReason(err) != "PostStartHookError" || !strings.Contains(err.Error(), "invalid handler") {
+			h.Errorf("got %s: %v", waitingReason(err), err)
+		}
+		if c := h.onlyContainer(pod); c.State != observed.Exited {
+			h.Errorf("got container state %v, want exited", c.State)
+		}
+		if want := "Warning FailedPostStartHook spec.containers{web}: PostStartHook failed"; !slices.Contains(h.events(), want) {
+			h.Errorf("got events %q, want %s", h.events(), want)
+		}
+	})
+}
+
+func TestPreStop_TCPSocket(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		pod := newPod(func(pod *v1.Pod) {
+			pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(80)}}}
+		})
+		c := h.startPod(pod)
+		if err := h.StopContainer(h.Context(), pod, plan.Stop{ID: c.ID, Container: &pod.Spec.Containers[0], Grace: 30 * time.Second}); err != nil {
+			h.Fatal(err)
+		}
+		if want := "Warning FailedPreStopHook spec.containers{web}: PreStopHook failed"; !slices.Contains(h.events(), want) {
+			h.Errorf("got events %q, want %s", h.events(), want)
 		}
 	})
 }

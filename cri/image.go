@@ -32,6 +32,8 @@ type imageRequest struct {
 	containers []*runtimeapi.Container // the pod's, also exited ones
 	events     *containerEvents
 	spec       *runtimeapi.ImageSpec
+	// ignoreBackoff reports that the image is pulled at once, whatever failed before.
+	ignoreBackoff bool
 
 	// credentials of the pod for the image, once they were read. complete reports whether all secrets could be read.
 	credentials       []credential
@@ -44,7 +46,7 @@ func (s *containerStart) ensureImage(ctx context.Context, containers []*runtimea
 	container := s.container
 	q := &imageRequest{
 		Runtime: s.Runtime, pod: s.pod, container: container, sandbox: s.sandbox.config, containers: containers,
-		events: s.containerEvents(s.pod, container.Name),
+		events: s.containerEvents(s.pod, container.Name), ignoreBackoff: s.start.IgnoreBackoff,
 	}
 	labels := imageRequestLabels{policy: container.ImagePullPolicy}
 	defer func() { s.metrics.countImageRequest(labels) }()
@@ -55,7 +57,7 @@ func (s *containerStart) ensureImage(ctx context.Context, containers []*runtimea
 	}
 	q.spec = &runtimeapi.ImageSpec{
 		Image: q.name.Tagged(), UserSpecifiedImage: container.Image, Annotations: s.pod.Annotations,
-		RuntimeHandler: s.generator.RuntimeHandler(s.pod),
+		RuntimeHandler: s.sandbox.handler,
 	}
 	if container.ImagePullPolicy != v1.PullAlways {
 		present, err := s.imageStatus(ctx, q.spec)
@@ -68,7 +70,7 @@ func (s *containerStart) ensureImage(ctx context.Context, containers []*runtimea
 		}
 		labels.present = new(present != nil)
 		if present != nil && q.mayUse(ctx, present) {
-			labels.pull = new(false)
+			labels.pull, s.image = new(false), present
 			q.events.normal(eventImagePulled,
 				fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", container.Image))
 			return present.Id, nil
@@ -83,7 +85,20 @@ func (s *containerStart) ensureImage(ctx context.Context, containers []*runtimea
 		}
 	}
 	labels.pull = new(true)
-	return q.pull(ctx)
+	ref, pulled, err := q.pull(ctx)
+	s.image = pulled
+	return ref, err
+}
+
+// imageUser returns the user that the container's image runs as. ensureImage has usually read it.
+func (s *containerStart) imageUser(ctx context.Context) (criconfig.ImageUser, error) {
+	if s.image == nil {
+		var err error
+		if s.image, err = s.imageStatus(ctx, &runtimeapi.ImageSpec{Image: s.container.Image}); err != nil {
+			return criconfig.ImageUser{}, fmt.Errorf("get user of image %s: %w", s.container.Image, err)
+		}
+	}
+	return userOf(s.image), nil
 }
 
 // mayUse reports whether the pod may use an image that the node has, without a pull.
@@ -123,36 +138,37 @@ func (q *imageRequest) fail(reason, eventReason, format string, args ...any) err
 	return &startError{reason: reason, message: message, hasEvent: true}
 }
 
-// pull pulls the image, unless an earlier pull failed too recently, and records events.
-func (q *imageRequest) pull(ctx context.Context) (string, error) {
+// pull pulls the image, unless an earlier pull failed too recently, and records events. The image is nil if its status could not be read.
+func (q *imageRequest) pull(ctx context.Context) (ref string, pulled *runtimeapi.Image, err error) {
 	key := backoffKey{q.pod.UID, q.name.Tagged()}
-	if delay, cause := q.pullBackoff.remaining(key, time.Now()); delay > 0 {
+	if delay, cause := q.pullBackoff.remaining(key, time.Now()); delay > 0 && !q.ignoreBackoff {
 		message := fmt.Sprintf("Back-off pulling image %q", q.container.Image)
 		q.events.normal(eventImageBackOff, message)
-		return "", &startError{reason: reasonImagePullBackOff, message: message + ": " + cause, retryAfter: delay, hasEvent: true}
+		return "", nil, &startError{reason: reasonImagePullBackOff, message: message + ": " + cause, retryAfter: delay, hasEvent: true}
 	}
 	credentials := q.readCredentials(ctx)
 	if ctx.Err() != nil {
-		return "", ctx.Err()
+		return "", nil, ctx.Err()
 	}
 	q.events.normal(eventImagePulling, fmt.Sprintf("Pulling image %q", q.container.Image))
 	started := time.Now()
 	result := q.pulls.do(ctx, q.pullKey(credentials), func(ctx context.Context) pullResult { return q.fetch(ctx, credentials) })
 	if ctx.Err() != nil {
-		return "", ctx.Err() // does not count as a failed pull
+		return "", nil, ctx.Err() // does not count as a failed pull
 	}
 	if result.err != nil {
 		q.events.warn(eventFailed, fmt.Sprintf("Failed to pull image %q: %s", q.container.Image, errorMessage(result.err)))
 		startErr := q.pullError(result.err)
 		q.pullBackoff.fail(key, time.Now(), startErr.reason+": "+startErr.message)
-		return "", startErr
+		return "", nil, startErr
 	}
 	waited := time.Since(started)
 	q.pullBackoff.reset(key)
-	q.metrics.imagePulls.WithLabelValues(sizeLabel(result.size)).Observe(waited.Seconds())
+	size := result.image.GetSize() // 0: unknown
+	q.metrics.imagePulls.WithLabelValues(sizeLabel(size)).Observe(waited.Seconds())
 	q.events.normal(eventImagePulled, fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
-		q.container.Image, result.duration.Truncate(time.Millisecond), waited.Truncate(time.Millisecond), result.size))
-	return result.ref, nil
+		q.container.Image, result.duration.Truncate(time.Millisecond), waited.Truncate(time.Millisecond), size))
+	return result.ref, result.image, nil
 }
 
 // pullError returns the startError of a failed pull. The runtime's message may begin with a reason that the CRI defines.
@@ -180,7 +196,7 @@ func (q *imageRequest) pullKey(credentials []credential) pullKey {
 	}
 }
 
-// fetch pulls the image with each credential in turn and records who may use it. The size is optional.
+// fetch pulls the image with each credential in turn and records who may use it.
 func (q *imageRequest) fetch(ctx context.Context, credentials []credential) pullResult {
 	before, err := q.imageStatus(ctx, q.spec)
 	if err != nil {
@@ -199,7 +215,7 @@ func (q *imageRequest) fetch(ctx context.Context, credentials []credential) pull
 	}
 	pull.Succeed(ref, used)
 	image, _ := q.imageStatus(ctx, q.spec)
-	return pullResult{ref: ref, size: image.GetSize(), duration: duration}
+	return pullResult{ref: ref, image: image, duration: duration}
 }
 
 // recordFailure records a failed pull. The runtime may have completed it although the call failed.
@@ -262,18 +278,14 @@ func (r *Runtime) imageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (
 	return response.GetImage(), err
 }
 
-// imageUser returns the user that the image runs as. An image without a user runs as root.
-func (r *Runtime) imageUser(ctx context.Context, image string) (criconfig.ImageUser, error) {
-	status, err := r.imageStatus(ctx, &runtimeapi.ImageSpec{Image: image})
-	if err != nil {
-		return criconfig.ImageUser{}, fmt.Errorf("get user of image %s: %w", image, err)
-	}
+// userOf returns the user that the image runs as. An image without a user runs as root.
+func userOf(image *runtimeapi.Image) criconfig.ImageUser {
 	switch {
-	case status.GetUid() != nil:
-		return criconfig.ImageUser{UID: &status.Uid.Value}, nil
-	case status.GetUsername() != "":
-		return criconfig.ImageUser{Name: status.Username}, nil
+	case image.GetUid() != nil:
+		return criconfig.ImageUser{UID: &image.Uid.Value}
+	case image.GetUsername() != "":
+		return criconfig.ImageUser{Name: image.Username}
 	default:
-		return criconfig.ImageUser{UID: new(int64)}, nil
+		return criconfig.ImageUser{UID: new(int64)}
 	}
 }

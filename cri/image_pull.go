@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // pullGroup shares each pull among concurrent requests for the same image. Each request leaves with its own context (BUG-27).
@@ -34,7 +35,7 @@ type sharedPull struct {
 
 type pullResult struct {
 	ref      string
-	size     uint64 // 0: unknown
+	image    *runtimeapi.Image // nil: unknown
 	duration time.Duration
 	err      error
 }

@@ -82,7 +82,7 @@ func (r *Runtime) InspectPod(ctx context.Context, uid podid.UID) (*observed.Pod,
 // errors.ErrUnsupported means that the runtime does not report events at all. Events are hints: some get lost (F23).
 func (r *Runtime) WatchPods(ctx context.Context, changed func(podid.UID)) error {
 	r.mu.Lock()
-	noEvents := r.noEvents
+	noEvents := r.unsupported.events
 	r.mu.Unlock()
 	if noEvents {
 		return fmt.Errorf("cri: watch container events: %w", errors.ErrUnsupported)
@@ -100,7 +100,7 @@ func (r *Runtime) WatchPods(ctx context.Context, changed func(podid.UID)) error 
 	}
 	if isUnimplemented(err) {
 		r.mu.Lock()
-		r.noEvents = true
+		r.unsupported.events = true
 		r.mu.Unlock()
 		err = errors.ErrUnsupported
 	}

@@ -43,7 +43,7 @@ func (r *Runtime) messagesDir(uid podid.UID, container string) string {
 
 // mountVolumes returns the container's volume mounts with their host paths. The caller calls unmount, which is never nil, once
 // the container runs or has failed to.
-func (r *Runtime) mountVolumes(ctx context.Context, pod *v1.Pod, container *v1.Container, values map[string]string) (
+func (s *containerStart) mountVolumes(ctx context.Context, values map[string]string) (
 	mounts []*runtimeapi.Mount, unmount func() error, err error,
 ) {
 	var targets []string
@@ -55,25 +55,25 @@ func (r *Runtime) mountVolumes(ctx context.Context, pod *v1.Pod, container *v1.C
 		return errors.Join(errs...)
 	}
 	recursiveReadOnly := false
-	if criconfig.NeedsRecursiveReadOnly(container) {
-		if recursiveReadOnly, err = r.supportsRecursiveReadOnly(ctx, pod); err != nil {
+	if criconfig.NeedsRecursiveReadOnly(s.container) {
+		if recursiveReadOnly, err = s.supportsRecursiveReadOnly(ctx, s.sandbox.handler); err != nil {
 			return nil, unmount, err
 		}
 	}
-	volumeMounts, err := criconfig.VolumeMounts(pod, container, values, recursiveReadOnly)
+	volumeMounts, err := criconfig.VolumeMounts(s.pod, s.container, values, recursiveReadOnly)
 	if err != nil {
 		return nil, unmount, err
 	}
-	targetDir := filepath.Join(r.podDir(podid.UID(pod.UID)), subPathsDirName)
+	targetDir := filepath.Join(s.podDir(podid.UID(s.pod.UID)), subPathsDirName)
 	for i, volumeMount := range volumeMounts {
-		hostPath, err := r.config.Provisioner.Path(pod, volumeMount.Volume)
+		hostPath, err := s.config.Provisioner.Path(s.pod, volumeMount.Volume)
 		if err != nil {
 			return nil, unmount, fmt.Errorf("volume %s: %w", volumeMount.Volume, err)
 		}
 		if volumeMount.SubPath != "" {
-			target := filepath.Join(targetDir, volumeMount.Volume, container.Name, strconv.Itoa(i))
+			target := filepath.Join(targetDir, volumeMount.Volume, s.container.Name, strconv.Itoa(i))
 			if err := bindSubPath(hostPath, volumeMount.SubPath, target); err != nil {
-				return nil, unmount, fmt.Errorf("volumeMounts[%d] of container %s: %w", i, container.Name, err)
+				return nil, unmount, fmt.Errorf("volumeMounts[%d] of container %s: %w", i, s.container.Name, err)
 			}
 			targets = append(targets, target)
 			hostPath = target

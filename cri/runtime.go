@@ -40,10 +40,13 @@ type Runtime struct {
 	mu          sync.Mutex // guards what the runtime reported about itself
 	runtimeName string     // "" until known
 	driver      string     // cgroup driver; "" until known
-	noEvents    bool       // GetContainerEvents is not implemented
+	unsupported calls      // that the runtime does not implement
 
 	status atomic.Pointer[runtimeapi.StatusResponse] // as last reported; nil until known
 }
+
+// calls are optional calls of the CRI.
+type calls struct{ events, podStats bool }
 
 // New returns a Runtime. It performs no I/O: the first call connects, so the runtime need not be up yet.
 func New(config Config) (*Runtime, error) {

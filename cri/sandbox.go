@@ -47,6 +47,10 @@ func (r *Runtime) startSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 	if err != nil || id != "" {
 		return id, err
 	}
+	handler, err := r.runtimeHandler(ctx, pod)
+	if err != nil {
+		return "", err
+	}
 	if err := r.checkGroupsPolicy(ctx, pod); err != nil {
 		return "", err
 	}
@@ -60,7 +64,7 @@ func (r *Runtime) startSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 	if err := r.ensureCgroup(ctx, pod); err != nil {
 		return "", err
 	}
-	request := &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: r.generator.RuntimeHandler(pod)}
+	request := &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler}
 	id, err = r.runSandbox(ctx, request)
 	if err == nil {
 		return id, nil
@@ -168,9 +172,10 @@ func (r *Runtime) sandboxConfig(ctx context.Context, pod *v1.Pod, attempt uint32
 
 // sandboxInfo is a sandbox that containers are created in.
 type sandboxInfo struct {
-	id     string
-	config *runtimeapi.PodSandboxConfig
-	ips    []netip.Addr
+	id      string
+	handler string // of the runtime, "" is the default
+	config  *runtimeapi.PodSandboxConfig
+	ips     []netip.Addr
 }
 
 func (r *Runtime) sandboxInfo(ctx context.Context, pod *v1.Pod, id string) (*sandboxInfo, error) {
@@ -186,7 +191,7 @@ func (r *Runtime) sandboxInfo(ctx context.Context, pod *v1.Pod, id string) (*san
 	if pod.Spec.HostNetwork {
 		ips = r.config.NodeIPs()
 	}
-	return &sandboxInfo{id: id, config: config, ips: ips}, nil
+	return &sandboxInfo{id: id, handler: response.GetStatus().GetRuntimeHandler(), config: config, ips: ips}, nil
 }
 
 // StopSandbox stops the sandbox's containers and releases its network. It returns nil if the sandbox does not exist. When it

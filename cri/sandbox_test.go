@@ -115,29 +115,66 @@ func TestStartSandbox_Config(t *testing.T) {
 
 func TestStartSandbox_Unsupported(t *testing.T) {
 	pod := newPod(func(pod *v1.Pod) {
-		pod.Spec.RuntimeClassName = new("fast")
 		pod.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "net.core.somaxconn", Value: "1024"}}}
 	})
 	inBubble(t, func(h *harness) {
-		err := h.Unsupported(pod)
-		for _, path := range []string{"spec.runtimeClassName: ", "spec.securityContext.sysctls[0]: "} {
-			if err == nil || !strings.Contains(err.Error(), path) {
-				h.Errorf("%s: got error %v", path, err)
-			}
+		if err := h.Unsupported(pod); err == nil || !strings.Contains(err.Error(), "spec.securityContext.sysctls[0]: ") {
+			h.Errorf("got error %v", err)
 		}
 		if _, err := h.StartSandbox(h.Context(), pod, 0); waitingReason(err) != "CreatePodSandboxError" {
 			h.Errorf("got error %v", err)
 		}
 	})
-	inBubble(t, func(h *harness) {
-		h.startSandbox(pod)
-		if got := requests[*runtimeapi.RunPodSandboxRequest](h.fake)[0].RuntimeHandler; got != "kata" {
-			h.Errorf("got handler %q, want kata", got)
-		}
-	}, func(config *cri.Config) {
-		config.RuntimeHandlers = map[string]string{"fast": "kata"}
+	inBubble(t, func(h *harness) { h.startSandbox(pod) }, func(config *cri.Config) {
 		config.AllowedUnsafeSysctls = []string{"net.core.*"}
 	})
+}
+
+// runtimeClasses are the handlers of runtime classes, by name.
+type runtimeClasses map[string]string
+
+func (c runtimeClasses) RuntimeHandler(_ context.Context, pod *v1.Pod) (string, error) {
+	handler, found := c[*pod.Spec.RuntimeClassName]
+	if !found {
+		return "", errors.New("no such class")
+	}
+	return handler, nil
+}
+
+func TestStartSandbox_RuntimeClass(t *testing.T) {
+	reported := []*runtimeapi.RuntimeHandler{{Name: ""}, {Name: "runc"}, {Name: "kata"}}
+	for name, test := range map[string]struct {
+		class   string
+		classes cri.RuntimeClasses
+		handled []*runtimeapi.RuntimeHandler
+		want    string
+		wantErr string
+	}{
+		"default":               {classes: runtimeClasses{"": "kata"}},
+		"class":                 {class: "fast", classes: runtimeClasses{"fast": "kata"}, want: "kata"},
+		"no such class":         {class: "fast", classes: runtimeClasses{}, handled: reported, wantErr: "no such class"},
+		"handler":               {class: "kata", handled: reported, want: "kata"},
+		"no such handler":       {class: "fast", handled: reported, wantErr: "it must be one of the runtime's handlers: runc, kata"},
+		"runtime without names": {class: "fast", wantErr: "the runtime reports none; remove the field"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := newPod(func(pod *v1.Pod) { pod.Spec.RuntimeClassName = &test.class })
+			inBubble(t, func(h *harness) {
+				h.fake.status.RuntimeHandlers = test.handled
+				if _, err := h.StartSandbox(h.Context(), pod, 0); test.wantErr != "" {
+					if waitingReason(err) != "CreatePodSandboxError" || !strings.Contains(err.Error(), test.wantErr) {
+						h.Errorf("got error %v, want %s", err, test.wantErr)
+					}
+					return
+				} else if err != nil {
+					h.Fatal(err)
+				}
+				if got := requests[*runtimeapi.RunPodSandboxRequest](h.fake)[0].RuntimeHandler; got != test.want {
+					h.Errorf("got handler %q, want %q", got, test.want)
+				}
+			}, func(config *cri.Config) { config.RuntimeClasses = test.classes })
+		})
+	}
 }
 
 // criconfig tests all names and fields.

@@ -74,6 +74,8 @@ func (d *derivation) containerStatus(
 	}
 	if waiting, ok := d.Waiting[container.Name]; ok && d.shouldStart(container, kind, newest, previous) {
 		setWaiting(&status, waiting)
+	} else if d.isRestarting(newest) && !d.shouldRestart(container, kind, int32(newest.Exit.Code), newest.Exit.Reason) {
+		setWaiting(&status, Waiting{Reason: reasonContainerCreating}) // a terminated state would be final (SM-23)
 	}
 	return status
 }
@@ -281,6 +283,12 @@ func setWaiting(status *v1.ContainerStatus, waiting Waiting) {
 	status.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: waiting.Reason, Message: waiting.Message}}
 }
 
+// isRestarting reports whether the instance has exited because it is replaced.
+func (d *derivation) isRestarting(instance *observed.Container) bool {
+	return instance != nil && d.Restarting[instance.ID] && ContainerState(instance) == observed.Exited &&
+		!d.Terminating && d.Pod.DeletionTimestamp == nil
+}
+
 // shouldStart reports whether the container is to be started or restarted (PH-33). A completed init container (PH-34) and a
 // terminated ephemeral container (PH-42) are not.
 func (d *derivation) shouldStart(
@@ -289,7 +297,7 @@ func (d *derivation) shouldStart(
 	if d.Pod.DeletionTimestamp != nil {
 		return false
 	}
-	if newest == nil {
+	if newest == nil || d.isRestarting(newest) {
 		return true
 	}
 	if terminated := keptTermination(newest, previous); terminated != nil {

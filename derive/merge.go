@@ -95,6 +95,9 @@ func keepForeignFields(merged, api *v1.PodStatus) {
 	if api.QOSClass != "" {
 		merged.QOSClass = api.QOSClass
 	}
+	if merged.Resources == nil && merged.AllocatedResources == nil { // PH-39: another agent's, which the cached status has not seen
+		merged.Resources, merged.AllocatedResources = api.Resources, api.AllocatedResources
+	}
 }
 
 // mergeConditions returns the conditions of other writers in their order, then the desired ones. Owned conditions that are

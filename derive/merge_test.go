@@ -230,6 +230,20 @@ func TestI5_MergeObservedGeneration(t *testing.T) {
 }
 
 // A mirror pod may be seen after the first status of its static pod.
+// The first status of a static pod may be computed before its mirror pod is seen. What an earlier agent has written stays.
+func TestPH39_PublishedResourcesKept(t *testing.T) {
+	one, two := newResourceList("cpu", "1"), newResourceList("cpu", "2")
+	api := v1.PodStatus{Phase: v1.PodRunning, Resources: &v1.ResourceRequirements{Requests: one}, AllocatedResources: one}
+	got := derive.Merge(api, v1.PodStatus{Phase: v1.PodRunning}, false, noon)
+	if got.Resources != api.Resources || len(got.AllocatedResources) != 1 {
+		t.Errorf("got %v, %v, want the published resources", got.Resources, got.AllocatedResources)
+	}
+	desired := v1.PodStatus{Phase: v1.PodRunning, Resources: &v1.ResourceRequirements{Requests: two}, AllocatedResources: two}
+	if got := derive.Merge(api, desired, false, noon); got.Resources != desired.Resources || !got.AllocatedResources.Cpu().Equal(two["cpu"]) {
+		t.Errorf("got %v, %v, want the computed resources", got.Resources, got.AllocatedResources)
+	}
+}
+
 func TestPH39_ResourcesCarriedOver(t *testing.T) {
 	published := &v1.PodStatus{Resources: &v1.ResourceRequirements{Limits: newResourceList("cpu", "1")}, AllocatedResources: newResourceList("cpu", "1")}
 	got := derive.CarryOver(published, v1.PodStatus{}, noon)

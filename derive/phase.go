@@ -40,27 +40,36 @@ func (d *derivation) setPhase(status *v1.PodStatus) {
 	status.Phase, status.Reason, status.Message = explained.phase, explained.reason, explained.message
 }
 
-// withRestarting marks the containers that stopped because all containers restart, so that they count as restartable, whatever
-// the policy (PH-4). The kubelet removes their records; here they stay.
+// withRestarting marks the containers that stopped because they, or all containers, restart, so that they count as restartable,
+// whatever the policy (PH-4). The kubelet removes the records if all restart; here they stay.
 func (d *derivation) withRestarting(statuses []v1.ContainerStatus) []v1.ContainerStatus {
-	if !d.restartingAll || d.Terminating {
+	if d.Terminating || !d.restartingAll && len(d.Restarting) == 0 {
 		return statuses
 	}
-	exitedAt := restart.LastRestartAll(&d.Pod.Spec, d.runtimePod)
 	statuses = slices.Clone(statuses)
 	for i := range statuses {
-		instance, terminated := d.runtimePod.Newest(statuses[i].Name), statuses[i].State.Terminated
-		if terminated == nil || instance == nil || instance.Exit == nil || exitedAt.IsZero() {
+		instance := d.runtimePod.Newest(statuses[i].Name)
+		state := &statuses[i].State
+		if state.Waiting != nil && d.isRestarting(instance) {
+			state = &statuses[i].LastTerminationState
+		}
+		if state.Terminated == nil || instance == nil || instance.Exit == nil {
 			continue
 		}
-		isOld := !instance.CreatedAt.After(exitedAt) || !instance.CreatedAt.After(d.RestartAllAt)
-		if isOld && instance.Exit.FinishedAt.After(exitedAt) {
-			restarting := *terminated
+		if d.isRestarting(instance) || d.isStoppedForRestartAll(instance) {
+			restarting := *state.Terminated
 			restarting.Reason = reasonRestartingAll
-			statuses[i].State.Terminated = &restarting
+			state.Terminated = &restarting
 		}
 	}
 	return statuses
+}
+
+// isStoppedForRestartAll reports whether the exited instance stopped because all containers restart.
+func (d *derivation) isStoppedForRestartAll(instance *observed.Container) bool {
+	exitedAt := restart.LastRestartAll(&d.Pod.Spec, d.runtimePod)
+	isOld := !instance.CreatedAt.After(exitedAt) || !instance.CreatedAt.After(d.RestartAllAt)
+	return d.restartingAll && !exitedAt.IsZero() && isOld && instance.Exit.FinishedAt.After(exitedAt)
 }
 
 // containerCounts counts containers by their effect on the phase. Ephemeral containers have none (PH-5).

@@ -30,6 +30,9 @@ type Input struct {
 	Node   NodeInfo
 	// Eviction is set if the pod must fail, whatever its containers do (PH-19).
 	Eviction *Eviction
+	// Restarting holds the instances that the agent stopped in order to replace them. They have not completed, whatever their
+	// exit code and the restart policy. The kubelet lets a pod succeed or fail if such a container cannot start at once.
+	Restarting map[observed.ContainerID]bool
 	// RestartAllAt is when the agent began to restart all containers because one exited. Zero if it did not, or if only the
 	// exit is known.
 	RestartAllAt time.Time

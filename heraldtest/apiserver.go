@@ -26,8 +26,8 @@ import (
 	"github.com/heraldnode/herald/kubeapi"
 )
 
-// APIServer is an in-memory API server for pods, nodes, leases, events, config maps, secrets, services and service account
-// tokens. It is safe for concurrent use.
+// APIServer is an in-memory API server for pods, nodes, leases, events, config maps, secrets, services, runtime classes and
+// service account tokens. It is safe for concurrent use.
 //
 // It opens no sockets and blocks on channels and timers only, so it works inside a testing/synctest bubble if it is created
 // there.
@@ -35,7 +35,7 @@ import (
 // It has no authentication, admission or schema validation, sets few defaults, and does not support server-side apply, JSON
 // patches and paginated lists. Every client is treated as a node: it cannot change labels through the status.
 type APIServer struct {
-	pods, nodes, configMaps, secrets, services, events, leases *resource
+	pods, nodes, configMaps, secrets, services, events, leases, runtimeClasses *resource
 
 	storage *storage
 	codecs  serializer.CodecFactory
@@ -52,7 +52,8 @@ func NewAPIServer() *APIServer {
 	s := &APIServer{
 		pods: newPodResource(), nodes: newNodeResource(), configMaps: newConfigMapResource(), secrets: newSecretResource(),
 		services: newServiceResource(), events: newEventResource(), leases: newLeaseResource(),
-		storage: newStorage(), codecs: kubeapi.NewCodecs(), cut: make(chan struct{}),
+		runtimeClasses: newRuntimeClassResource(),
+		storage:        newStorage(), codecs: kubeapi.NewCodecs(), cut: make(chan struct{}),
 	}
 	s.handler = s.newHandler()
 	return s

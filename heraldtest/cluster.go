@@ -5,6 +5,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -109,7 +110,7 @@ func (s *APIServer) UpdateLease(nodeName string, edit func(*coordinationv1.Lease
 // DeleteLease deletes a node's lease. It reports whether the lease existed.
 func (s *APIServer) DeleteLease(nodeName string) bool { return s.remove(s.leaseKey(nodeName)) }
 
-// Put adds or replaces a config map, secret or service. It panics for other kinds.
+// Put adds or replaces a config map, secret, service or runtime class. It panics for other kinds.
 func (s *APIServer) Put(obj runtime.Object) {
 	key, given := s.keyOf(obj), obj.DeepCopyObject().(object)
 	if _, err := s.storage.get(key); err != nil {
@@ -148,8 +149,10 @@ func (s *APIServer) keyOf(obj runtime.Object) key {
 		return key{resource: s.secrets, namespace: obj.Namespace, name: obj.Name}
 	case *v1.Service:
 		return key{resource: s.services, namespace: obj.Namespace, name: obj.Name}
+	case *nodev1.RuntimeClass:
+		return key{resource: s.runtimeClasses, name: obj.Name}
 	default:
-		panic(fmt.Sprintf("heraldtest: Put: %T is not a config map, secret or service", obj))
+		panic(fmt.Sprintf("heraldtest: Put: %T is not a config map, secret, service or runtime class", obj))
 	}
 }
 

@@ -41,7 +41,7 @@ type handlerFunc func(call) (int, runtime.Object, error)
 
 func (s *APIServer) newHandler() http.Handler {
 	mux := http.NewServeMux()
-	for _, resource := range []*resource{s.pods, s.nodes, s.configMaps, s.secrets, s.services, s.events, s.leases} {
+	for _, resource := range []*resource{s.pods, s.nodes, s.configMaps, s.secrets, s.services, s.events, s.leases, s.runtimeClasses} {
 		collection := resource.root() + resource.name
 		if resource.namespaced {
 			s.handle(mux, "GET "+collection, resource, s.list)

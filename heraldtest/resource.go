@@ -9,6 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -123,6 +124,13 @@ func newLeaseResource() *resource {
 		func() runtime.Object { return &coordinationv1.LeaseList{} })
 	leases.apiGroup = coordinationv1.GroupName
 	return leases
+}
+
+func newRuntimeClassResource() *resource {
+	classes := newPlainResource("runtimeclasses", "RuntimeClass", func() object { return &nodev1.RuntimeClass{} },
+		func() runtime.Object { return &nodev1.RuntimeClassList{} })
+	classes.apiGroup, classes.namespaced = nodev1.GroupName, false
+	return classes
 }
 
 var (

@@ -36,6 +36,8 @@ type Config struct {
 
 	// AgentVersion is recorded at each start.
 	AgentVersion string
+	// BootID identifies the boot of the machine. A start after a reboot is recorded. Empty if it is not known.
+	BootID string
 	// Logger receives log messages. Defaults to slog.DiscardHandler.
 	Logger *slog.Logger
 	// Metrics registers the metrics. Defaults to none.

@@ -26,6 +26,9 @@ func (l *Log) Start(now time.Time)      { l.writer.start(now) }
 func (l *Log) Step(now time.Time)       { l.writer.step(now) }
 func (l *Log) Stop(now time.Time) error { return l.writer.stop(now) }
 
+// Bytes returns the size of all files.
+func (l *Log) Bytes() int64 { return l.store.diskBytes() }
+
 // SealAll seals all segments that are full.
 func (l *Log) SealAll() error {
 	for {
@@ -85,7 +88,7 @@ func LastLines(text string, lines, bytes int) string { return lastLines(text, li
 
 // Disk is a disk that can fail and lose what was not synced.
 type Disk struct {
-	// Fail returns the error of an operation: list, open, write, truncate, sync, rename, remove, sync dir. A write that fails
+	// Fail returns the error of an operation: list, open, read, write, truncate, sync, rename, remove, sync dir. A write that fails
 	// has written half of its data. Nil: nothing fails.
 	Fail func(op string) error
 	// Syncs counts the syncs of files and directories.
@@ -264,6 +267,9 @@ func (*Disk) Close() error { return nil }
 
 // ReadAt implements file.
 func (f *diskFile) ReadAt(buffer []byte, offset int64) (int, error) {
+	if err := f.disk.check("read"); err != nil {
+		return 0, err
+	}
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
 	if offset >= int64(len(f.data)) {

@@ -21,9 +21,12 @@ type tokenBucket struct {
 
 func newTokenBucket(now time.Time) tokenBucket { return tokenBucket{tokens: foldBurst, refilled: now} }
 
-func (b *tokenBucket) take(now time.Time) bool {
+func (b *tokenBucket) take(now time.Time) bool { return b.takeAt(now, foldRate, foldBurst) }
+
+// takeAt takes a token of a bucket that is refilled with rate tokens per second, up to burst.
+func (b *tokenBucket) takeAt(now time.Time, rate, burst float64) bool {
 	if elapsed := now.Sub(b.refilled); elapsed > 0 {
-		b.tokens, b.refilled = min(foldBurst, b.tokens+foldRate*elapsed.Seconds()), now
+		b.tokens, b.refilled = min(burst, b.tokens+rate*elapsed.Seconds()), now
 	}
 	if b.tokens < 1 {
 		return false

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"bytes"
 	"encoding/json"
 	"time"
 )
@@ -9,9 +8,18 @@ import (
 // head is the part of a record that is needed to find it. The slices are those of the line.
 type head struct {
 	seq                  uint64
-	time                 time.Time
+	timeText             []byte // in timeFormat, checked when it is needed
 	kind                 Kind
 	namespace, name, uid []byte
+}
+
+// time returns the time of the record.
+func (h *head) time() time.Time {
+	if at, ok := parseUTC(h.timeText); ok {
+		return at
+	}
+	at, _ := time.Parse(time.RFC3339Nano, string(h.timeText)) // the zero time if there is none
+	return at
 }
 
 // parseHead reads the first members of a record, which appendJSON writes in a fixed order, many times faster than encoding/json,
@@ -22,8 +30,11 @@ func parseHead(payload []byte) (head, bool) {
 	p.skip(`{"seq":`)
 	h.seq = p.number()
 	p.skip(`,"time":"`)
-	text := p.text()
+	h.timeText = p.text()
 	p.skip(`,"uptimeMs":`)
+	if len(p.rest) > 0 && p.rest[0] == '-' { // before the start, if a clock says so
+		p.rest = p.rest[1:]
+	}
 	p.number()
 	p.skip(`,"run":"`)
 	p.text()
@@ -32,35 +43,53 @@ func parseHead(payload []byte) (head, bool) {
 	h.namespace = p.optional(`,"namespace":"`)
 	h.name = p.optional(`,"pod":"`)
 	h.uid = p.optional(`,"uid":"`)
-	var err error
-	if !p.failed {
-		h.time, err = time.Parse(time.RFC3339, string(text))
-	}
-	if p.failed || err != nil {
+	if p.failed {
 		return decodeHead(payload)
 	}
 	return h, true
 }
 
+// parseUTC parses a time as appendJSON writes it: timeFormat, in UTC.
+func parseUTC(text []byte) (time.Time, bool) {
+	const pattern = "0000-00-00T00:00:00.000Z"
+	if len(text) != len(pattern) {
+		return time.Time{}, false
+	}
+	for i := range text {
+		isDigit := text[i] >= '0' && text[i] <= '9'
+		if isDigit != (pattern[i] == '0') || !isDigit && text[i] != pattern[i] {
+			return time.Time{}, false
+		}
+	}
+	number := func(from, to int) (n int) {
+		for _, c := range text[from:to] {
+			n = 10*n + int(c-'0')
+		}
+		return n
+	}
+	return time.Date(number(0, 4), time.Month(number(5, 7)), number(8, 10), number(11, 13), number(14, 16), number(17, 19),
+		number(20, 23)*int(time.Millisecond), time.UTC), true
+}
+
 func decodeHead(payload []byte) (head, bool) {
 	var record struct {
-		Seq  uint64    `json:"seq"`
-		Time time.Time `json:"time"`
-		Kind Kind      `json:"kind"`
+		Seq  uint64 `json:"seq"`
+		Time string `json:"time"`
+		Kind Kind   `json:"kind"`
 		PodRef
 	}
 	if json.Unmarshal(payload, &record) != nil || record.Seq == 0 {
 		return head{}, false
 	}
 	return head{
-		seq: record.Seq, time: record.Time, kind: record.Kind,
+		seq: record.Seq, timeText: []byte(record.Time), kind: record.Kind,
 		namespace: []byte(record.Namespace), name: []byte(record.Name), uid: []byte(record.UID),
 	}, true
 }
 
 // kindOf returns the kind without allocating.
 func kindOf(text []byte) Kind {
-	for _, kind := range [...]Kind{KindPod, KindAck, KindLog, KindNode, KindAgent} {
+	for _, kind := range [...]Kind{KindPod, KindAck, KindLog, KindEvent, KindNode, KindSource, KindAgent} {
 		if string(text) == string(kind) {
 			return kind
 		}
@@ -94,14 +123,19 @@ func (p *headParser) number() (n uint64) {
 
 // text returns the text before the next quote. Text with an escape is left to encoding/json.
 func (p *headParser) text() []byte {
-	end := bytes.IndexByte(p.rest, '"')
-	if end < 0 || bytes.IndexByte(p.rest[:end], '\\') >= 0 {
-		p.failed = true
-		return nil
+	for i, c := range p.rest { // the texts are too short for bytes.IndexByte
+		switch c {
+		case '"':
+			text := p.rest[:i]
+			p.rest = p.rest[i+1:]
+			return text
+		case '\\':
+			p.failed = true
+			return nil
+		}
 	}
-	text := p.rest[:end]
-	p.rest = p.rest[end+1:]
-	return text
+	p.failed = true
+	return nil
 }
 
 func (p *headParser) optional(prefix string) []byte {
@@ -130,7 +164,7 @@ func (n podNames) scan(payload []byte) lineKeys {
 	if !ok {
 		return lineKeys{}
 	}
-	line := lineKeys{seq: h.seq, time: h.time.UnixMilli()}
+	line := lineKeys{seq: h.seq, time: h.time().UnixMilli()}
 	if len(h.uid) > 0 {
 		line.keys = []uint32{podKey(h.namespace, h.name), uidKey(h.uid)}
 		if _, found := n[string(h.uid)]; !found {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/internal/wakeup"
 	"github.com/heraldnode/herald/podid"
@@ -36,9 +37,10 @@ type ack struct {
 	at      time.Time
 }
 
-// nodeChange is a change of the node that is not written yet.
+// nodeChange is a change of the node that is not written yet: two versions of the Node object, or another change.
 type nodeChange struct {
 	before, after *v1.Node
+	other         *transition.Change
 	at            time.Time
 }
 
@@ -51,6 +53,10 @@ type pending struct {
 	acks        []ack
 	nodes       []nodeChange
 	attachments []attachmentResult
+	events      []occurrence
+	sources     []sourceChange
+	// known has the pods of the node, once: others were removed while the agent did not run.
+	known map[types.UID]bool
 	// stops has the reasons by container ID, until the end of the instance is recorded.
 	stops map[string]stop
 }
@@ -98,11 +104,40 @@ func (j *journal) addAck(added ack) {
 func (j *journal) addNode(change nodeChange) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if n := len(j.pending.nodes); n >= maxPending {
+	if n := len(j.pending.nodes); n >= maxPending && change.other == nil && j.pending.nodes[n-1].other == nil {
 		j.pending.nodes[n-1].after = change.after
-	} else {
+	} else if n < 2*maxPending {
 		j.pending.nodes = append(j.pending.nodes, change)
 	}
+	j.ready.Set()
+}
+
+func (j *journal) addEvent(added occurrence) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.pending.events) >= maxEvents {
+		return false
+	}
+	j.pending.events = append(j.pending.events, added)
+	j.ready.Set()
+	return true
+}
+
+func (j *journal) addSource(added sourceChange) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.pending.sources) >= maxSourceChanges {
+		return false
+	}
+	j.pending.sources = append(j.pending.sources, added)
+	j.ready.Set()
+	return true
+}
+
+func (j *journal) setKnown(known map[types.UID]bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.pending.known = known
 	j.ready.Set()
 }
 

@@ -7,16 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/internal/wakeup"
 	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/transition"
 )
 
-// Log is the history of one node. All methods are safe for concurrent use, before, during and after Run. Accepted,
-// Acknowledged, Stopping and NodeChanged never block and do no I/O.
+// Log is the history of one node. All methods are safe for concurrent use, before, during and after Run. Those that record
+// something never block and do no I/O.
 type Log struct {
 	config  Config
 	metrics *metrics
@@ -26,6 +29,7 @@ type Log struct {
 	seal    wakeup.Signal // set when a segment can be sealed
 
 	writer   *writer // owned by Run
+	hasKnown atomic.Bool
 	requests chan attachmentRequest
 }
 
@@ -101,6 +105,25 @@ func (l *Log) Stopping(containerID, reason, message string) {
 // NodeChanged records the changes between two versions of the Node object, if there are any. before is nil for the first one.
 func (l *Log) NodeChanged(before, after *v1.Node) {
 	l.journal.addNode(nodeChange{before: before, after: after, at: time.Now()})
+}
+
+// LeaseChanged records that the node's lease has expired because it could not be renewed for the reason in message, or that it
+// was renewed again.
+func (l *Log) LeaseChanged(isRenewed bool, message string) {
+	change := transition.Change{Field: transition.FieldLease, From: "renewed", To: "expired", Message: message}
+	if isRenewed {
+		change.From, change.To = change.To, change.From
+	}
+	change.Message = transition.Truncate(message, transition.MaxMessage)
+	l.journal.addNode(nodeChange{other: &change, at: time.Now()})
+}
+
+// KnownPods tells which pods the node has, when all sources are complete. Only the first call counts: pods that an earlier
+// process recorded and that are not known were removed while no agent ran. known must not be modified afterwards.
+func (l *Log) KnownPods(known map[types.UID]bool) {
+	if l.hasKnown.CompareAndSwap(false, true) {
+		l.journal.setKnown(known)
+	}
 }
 
 const (

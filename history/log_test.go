@@ -65,6 +65,24 @@ func TestLog_Record(t *testing.T) {
 	}
 }
 
+// The record of a stop that a user asked for says who and why.
+func TestLog_StoppedByUser(t *testing.T) {
+	n, _ := newTestNode(t, nil)
+	n.set("web", status(v1.PodRunning, running(), 0))
+	n.log.Stopping("test://0", "User", "Container main is stopped by a user (root: new cert), will be restarted")
+	n.set("web", status(v1.PodRunning, failed(0, 143), 0))
+	n.step(time.Second)
+	page, err := n.log.Query(t.Context(), history.Query{Namespace: "default", Name: "web", Kinds: []history.Kind{history.KindPod}, Limit: 1})
+	if err != nil || len(page.Records) != 1 {
+		t.Fatalf("got %+v, %v, want a record", page, err)
+	}
+	got := page.Records[0]
+	if change := got.Changes[0]; got.Cause != transition.CauseUser || change.Exit.StoppedBy != "User" ||
+		change.Message != "Container main is stopped by a user (root: new cert), will be restarted" {
+		t.Fatalf("got cause %s, %+v; want the user's reason", got.Cause, change)
+	}
+}
+
 func TestLog_Folding(t *testing.T) {
 	n, _ := newTestNode(t, nil)
 	const versions = 1000
@@ -155,7 +173,12 @@ func TestLog_DiskFails(t *testing.T) {
 			n, disk := newTestNode(t, nil)
 			n.set("web", status(v1.PodRunning, running(), 0))
 			n.step(0)
-			disk.Fail = func(op string) error { return fmt.Errorf("%s: %w", op, fault) }
+			disk.Fail = func(op string) error {
+				if op == "read" {
+					return nil
+				}
+				return fmt.Errorf("%s: %w", op, fault)
+			}
 			n.set("web", status(v1.PodRunning, waiting("CrashLoopBackOff"), 1))
 			n.step(2 * time.Second)
 			if got := len(ofKind(all(t, n.log), history.KindPod)); got != 2 {

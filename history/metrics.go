@@ -8,6 +8,7 @@ import (
 
 type metrics struct {
 	records                           *prometheus.CounterVec
+	podRecords                        prometheus.Counter // of records, without a search by label
 	folded, dropped, corrupt          prometheus.Counter
 	writeErrors, syncs, logsTruncated prometheus.Counter
 }
@@ -27,6 +28,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		syncs:         counter("syncs_total", "Times that the history was synced to the disk."),
 		logsTruncated: counter("omitted_logs_total", "Last lines of failed containers that were not attached because of the limits."),
 	}
+	m.podRecords = m.records.WithLabelValues(string(KindPod))
 	if registry == nil {
 		return m, nil
 	}
@@ -49,7 +51,7 @@ func (l *Log) registerGauges(registry prometheus.Registerer) error {
 	}{
 		"bytes":    {"Size of the history's files.", func() float64 { return float64(l.store.diskBytes()) }},
 		"pending":  {"Status versions that are not written yet.", func() float64 { return float64(l.journal.size()) }},
-		"segments": {"Number of the history's files.", func() float64 { return float64(len(l.store.views())) }},
+		"segments": {"Number of the history's files.", func() float64 { return float64(l.store.segmentCount()) }},
 	}
 	for name, gauge := range gauges {
 		collector := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "herald_history_" + name, Help: gauge.help}, gauge.value)

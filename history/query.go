@@ -12,10 +12,13 @@ import (
 
 // Query selects records. Zero fields do not limit.
 type Query struct {
-	// Namespace and Name select the records of the pods of that name, UID those of one pod.
+	// Namespace and Name select the records of the pods of that name, UID those of one pod. Namespace alone leaves out the pods of
+	// other namespaces, and nothing else.
 	Namespace, Name, UID string
 	// Kinds defaults to all except KindAck, which is part of the others: see Record.SyncedMs.
 	Kinds []Kind
+	// Acks includes ack records if Kinds is empty.
+	Acks bool
 	// Since and Until limit the times of the records.
 	Since, Until time.Time
 	// Before is a cursor: only records with smaller sequence numbers are returned.
@@ -63,7 +66,7 @@ func (l *Log) Query(ctx context.Context, q Query) (Page, error) {
 		if h.kind == KindAck {
 			acks.add(payload, q.UID)
 		}
-		if q.Before != 0 && h.seq >= q.Before || !matcher.matches(h) {
+		if q.Before != 0 && h.seq >= q.Before || !matcher.matches(&h) {
 			return true
 		}
 		record, err := decodeRecord(payload)
@@ -92,7 +95,7 @@ func (l *Log) Follow(ctx context.Context, q Query, after uint64) iter.Seq[Record
 			isEnded := false
 			search := scan{after: after, since: q.Since, visit: func(h head, payload []byte) bool {
 				after = max(after, h.seq)
-				if matcher.matches(h) {
+				if matcher.matches(&h) {
 					if record, err := decodeRecord(payload); err == nil {
 						isEnded = !yield(record)
 					}
@@ -115,6 +118,19 @@ func (l *Log) Follow(ctx context.Context, q Query, after uint64) iter.Seq[Record
 		}
 	}
 }
+
+// FirstSeq returns the sequence number from which on records are kept, or 0 if there are none.
+func (l *Log) FirstSeq() uint64 {
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	if len(l.store.segments) == 0 {
+		return 0
+	}
+	return l.store.segments[0].first
+}
+
+// Size returns the size of the files in bytes.
+func (l *Log) Size() int64 { return l.store.diskBytes() }
 
 // LastSeq returns the sequence number of the newest record, or 0 if there is none.
 func (l *Log) LastSeq() uint64 {
@@ -152,13 +168,13 @@ func newMatcher(q *Query) *matcher {
 	return &matcher{query: q, namespace: []byte(q.Namespace), name: []byte(q.Name), uid: []byte(q.UID)}
 }
 
-func (m *matcher) matches(h head) bool {
+func (m *matcher) matches(h *head) bool {
 	q := m.query
 	switch {
-	case len(q.Kinds) == 0 && h.kind == KindAck, len(q.Kinds) > 0 && !slices.Contains(q.Kinds, h.kind),
+	case len(q.Kinds) == 0 && h.kind == KindAck && !q.Acks, len(q.Kinds) > 0 && !slices.Contains(q.Kinds, h.kind),
 		q.UID != "" && !bytes.Equal(h.uid, m.uid), q.Name != "" && !bytes.Equal(h.name, m.name),
-		q.Namespace != "" && !bytes.Equal(h.namespace, m.namespace),
-		!q.Since.IsZero() && h.time.Before(q.Since), !q.Until.IsZero() && h.time.After(q.Until):
+		q.Namespace != "" && !bytes.Equal(h.namespace, m.namespace) && (q.Name != "" || len(h.namespace) > 0),
+		!q.Since.IsZero() && h.time().Before(q.Since), !q.Until.IsZero() && h.time().After(q.Until):
 		return false
 	default:
 		return true

@@ -57,13 +57,28 @@ type scan struct {
 	after, before uint64
 	// since and until limit the times of blocks. Zero is no limit.
 	since, until time.Time
-	// visit returns false to end the scan.
+	// visit returns false to end the scan. head and payload are valid until it returns.
 	visit func(h head, payload []byte) bool
+
+	reader *blockReader // set by store.read
+}
+
+// blockReader has the memory for reading blocks, one at a time.
+type blockReader struct {
+	content  []byte
+	payloads [][]byte
+	decompressor
 }
 
 // read visits the lines that match the scan, and possibly others of the same blocks. Damaged lines and blocks are skipped and
 // counted. An error of the disk skips a segment; it is returned at the end.
 func (s *store) read(ctx context.Context, q *scan) error {
+	reader, _ := s.readers.Get().(*blockReader)
+	if reader == nil {
+		reader = &blockReader{}
+	}
+	defer s.readers.Put(reader)
+	q.reader = reader
 	views := s.views()
 	if q.isBackward {
 		slices.Reverse(views)
@@ -145,7 +160,7 @@ func (s *store) readSegmentView(ctx context.Context, q *scan, view *segmentView)
 		if ctx.Err() != nil {
 			return false, ctx.Err()
 		}
-		lines, err := s.readBlock(view, f, b)
+		lines, err := s.readBlock(q.reader, view, f, b)
 		if err != nil {
 			return true, err
 		}
@@ -188,9 +203,12 @@ func (s *store) index(view *segmentView, f io.ReaderAt) (*sealedIndex, error) {
 	return index, nil
 }
 
-// readBlock returns the lines of a block that precede a damage.
-func (s *store) readBlock(view *segmentView, f io.ReaderAt, b *block) ([]byte, error) {
-	content := make([]byte, b.length)
+// readBlock returns the lines of a block that precede a damage. They are valid until the next call with the same reader.
+func (s *store) readBlock(reader *blockReader, view *segmentView, f io.ReaderAt, b *block) ([]byte, error) {
+	if int64(cap(reader.content)) < b.length {
+		reader.content = make([]byte, max(b.length, blockSize))
+	}
+	content := reader.content[:b.length]
 	inFile := max(0, min(b.length, view.written-b.offset))
 	if inFile > 0 {
 		n, err := f.ReadAt(content[:inFile], b.offset)
@@ -207,7 +225,7 @@ func (s *store) readBlock(view *segmentView, f io.ReaderAt, b *block) ([]byte, e
 	if !view.sealed {
 		return content, nil
 	}
-	lines, err := decompress(content)
+	lines, err := reader.decompress(content)
 	if err != nil {
 		s.countDamage(view.first, uint64(b.offset), 1)
 		end := bytes.LastIndexByte(lines, '\n')
@@ -218,8 +236,9 @@ func (s *store) readBlock(view *segmentView, f io.ReaderAt, b *block) ([]byte, e
 
 // visitLines visits the lines of a block. It returns false to end the scan.
 func (s *store) visitLines(q *scan, view *segmentView, b *block, lines []byte) bool {
-	var payloads [][]byte
+	payloads := q.reader.payloads[:0]
 	bad := forEachLine(lines, func(payload, _ []byte) { payloads = append(payloads, payload) })
+	q.reader.payloads = payloads
 	if bad > 0 {
 		s.countDamage(view.first, uint64(b.offset), bad)
 	}

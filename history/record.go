@@ -14,11 +14,13 @@ type Kind string
 
 // The kinds of records.
 const (
-	KindPod   Kind = "pod"   // a new version of a pod's status
-	KindNode  Kind = "node"  // a change of the node
-	KindAck   Kind = "ack"   // versions that the API server acknowledged
-	KindLog   Kind = "log"   // the last lines and the circumstances of a container that failed
-	KindAgent Kind = "agent" // the agent started, stopped, or lost something
+	KindPod    Kind = "pod"    // a new version of a pod's status
+	KindNode   Kind = "node"   // a change of the node
+	KindAck    Kind = "ack"    // versions that the API server acknowledged
+	KindLog    Kind = "log"    // the last lines and the circumstances of a container that failed
+	KindEvent  Kind = "event"  // a Kubernetes event that the agent emitted
+	KindSource Kind = "source" // a problem of a pod source appeared or was resolved
+	KindAgent  Kind = "agent"  // the agent started, stopped, or lost something
 )
 
 // Record is one line of the history. Files and the local server have the same JSON. Fields are only
@@ -41,6 +43,10 @@ type Record struct {
 	Acks []Ack `json:"acks,omitempty"`
 	// Attachment is the content of a log record.
 	Attachment *Attachment `json:"attachment,omitempty"`
+	// Event is the content of an event record.
+	Event *Event `json:"event,omitempty"`
+	// Source is the content of a source record.
+	Source *SourceProblem `json:"source,omitempty"`
 	// Agent is the content of an agent record.
 	Agent *AgentEvent `json:"agent,omitempty"`
 	// SyncedMs is how long after the record the API server acknowledged the version or a newer one. It is not stored: Query
@@ -48,7 +54,7 @@ type Record struct {
 	SyncedMs *int64 `json:"syncedMs,omitempty"`
 }
 
-// PodRef identifies the pod of a pod or log record.
+// PodRef identifies the pod of a pod, log or event record.
 type PodRef struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"pod,omitempty"`
@@ -124,6 +130,8 @@ type AgentEvent struct {
 	Version string `json:"version,omitempty"`
 	// Unclean is set at a start if the previous run did not stop properly: what it accepted last may be missing.
 	Unclean bool `json:"unclean,omitempty"`
+	// BootID identifies the boot of the machine at a start.
+	BootID string `json:"bootID,omitempty"`
 	// Count is the number of lines, bytes or records that the event is about.
 	Count int64 `json:"count,omitempty"`
 }
@@ -138,6 +146,8 @@ const (
 	EventCorrupt = "corrupt"
 	// EventDropped: Count records were dropped because they could not be written for too long.
 	EventDropped = "dropped"
+	// EventUnsynced: Count records were written, but the disk failed to sync them: a power failure may take them.
+	EventUnsynced = "unsynced"
 )
 
 // castagnoli is the polynomial of the checksums; processors have an instruction for it.

@@ -2,6 +2,7 @@ package history
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -14,9 +15,12 @@ type recovered struct {
 	lastSeq uint64
 	pods    map[string]headerPod // by UID
 	node    headerPod            // Seq is 0 if there is no record of the node
+	bootID  string               // of the last run
 	isClean bool                 // the last record says that the agent stopped properly, or there is none
 	torn    int64                // bytes at the end of the last segment that were not completely written
 	corrupt int64                // damaged lines and files
+	// unsynced is the number of records that could not be synced now.
+	unsynced int64
 	// canContinue is set if the last segment is open as the active one.
 	canContinue bool
 }
@@ -35,7 +39,7 @@ func openStore(files fileSystem, l limits, logger *slog.Logger, m *metrics) (*st
 		r.isClean = false
 		s.replay(&r)
 		s.resume(&r)
-		s.syncOthers()
+		s.syncOthers(&r)
 	}
 	m.corrupt.Add(float64(r.corrupt))
 	return s, r, nil
@@ -107,14 +111,14 @@ func (s *store) addSealed(first uint64, info fileInfo) (isComplete bool) {
 // addPlain reads a plain segment and indexes it.
 func (s *store) addPlain(first uint64, info fileInfo, r *recovered) {
 	content, err := s.readFile(info.name, info.size)
-	if err != nil {
+	if err != nil { // left alone: its sequence numbers are used
 		s.logger.Error("Failed to read history segment", "file", info.name, "err", err)
+		s.segments = append(s.segments, &segment{first: first, foreign: true, size: info.size, modTime: info.modTime})
+		return
 	}
 	plain := scanPlain(content)
 	if plain.good == 0 {
-		if err == nil {
-			s.setAside(info.name, len(content) > 0, r)
-		}
+		s.setAside(info.name, len(content) > 0, r)
 		return
 	}
 	r.corrupt += plain.bad
@@ -269,17 +273,24 @@ func (r *recovered) replay(content []byte) {
 		switch h.kind {
 		case KindPod:
 			last[string(h.uid)] = payload
-			if bytes.Contains(payload, []byte(`"field":"deletion"`)) {
+			switch {
+			case isRemoval(payload): // it may come back
+				delete(deleting, string(h.uid))
+				delete(r.pods, string(h.uid))
+			case bytes.Contains(payload, []byte(`"field":"deletion"`)):
 				deleting[string(h.uid)] = true
 			}
 		case KindNode:
 			node = payload
 		case KindAgent:
 			r.isClean = bytes.Contains(payload, []byte(`"event":"stopped"`))
+			if record, err := decodeRecord(payload); err == nil && record.Agent != nil && record.Agent.BootID != "" {
+				r.bootID = record.Agent.BootID
+			}
 		}
 	})
 	for uid, payload := range last {
-		if bytes.Contains(payload, []byte(`"field":"removed"`)) {
+		if isRemoval(payload) {
 			delete(r.pods, uid)
 			continue
 		}
@@ -294,6 +305,8 @@ func (r *recovered) replay(content []byte) {
 	}
 }
 
+func isRemoval(payload []byte) bool { return bytes.Contains(payload, []byte(`"field":"removed"`)) }
+
 func (r *recovered) replayHeader(h header) {
 	r.lastSeq = max(r.lastSeq, h.First-min(h.First, 1))
 	clear(r.pods)
@@ -303,6 +316,7 @@ func (r *recovered) replayHeader(h header) {
 	if h.Node != nil {
 		r.node = *h.Node
 	}
+	r.bootID = cmp.Or(h.BootID, r.bootID)
 }
 
 // resume makes the last segment the active one, if it is plain, not full, and its torn tail can be cut off.
@@ -334,24 +348,36 @@ func (s *store) resume(r *recovered) {
 		_ = f.Close()
 		return
 	}
-	s.active, s.written = activeFile{file: f, startedAt: last.modTime}, last.size
+	s.active, s.written = activeFile{file: f, isNew: true, startedAt: last.modTime}, last.size
 	r.canContinue = true
 }
 
 // syncOthers syncs the plain segments that are not continued. The earlier process may have been killed before it did, and the
 // header of the next segment refers to their records.
-func (s *store) syncOthers() {
+func (s *store) syncOthers(r *recovered) {
+	sync := func(other *segment) error {
+		f, err := s.files.Open(other.name(), true)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Sync(), f.Close())
+	}
+	var errs []error
 	for _, other := range s.segments {
 		if other.sealed || other.foreign || s.active.file != nil && other == s.segments[len(s.segments)-1] {
 			continue
 		}
-		f, err := s.files.Open(other.name(), true)
-		if err == nil {
-			err = errors.Join(f.Sync(), f.Close())
+		if err := sync(other); err != nil {
+			errs = append(errs, err)
+			r.unsynced += max(1, other.records())
 		}
-		if err != nil {
-			s.metrics.writeErrors.Inc()
-			s.logger.Error("Failed to sync history segment", "file", other.name(), "err", err)
-		}
+	}
+	if err := s.files.Sync(); err != nil {
+		errs = append(errs, err)
+		r.unsynced = max(1, r.unsynced)
+	}
+	if err := errors.Join(errs...); err != nil {
+		s.metrics.writeErrors.Inc()
+		s.logger.Error("Failed to sync history", "err", err)
 	}
 }

@@ -2,14 +2,17 @@ package history
 
 import (
 	"bytes"
-	"compress/flate"
-	"compress/gzip"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
+	"sync"
+
+	"github.com/klauspost/compress/flate"
+	"github.com/klauspost/compress/gzip"
 )
 
 // A sealed segment is a chain of gzip members, so that zcat reads it: one for each block, one for the index, and an empty one
@@ -20,6 +23,9 @@ const (
 	trailerSize      = 10 + 2 + 28 + 2 + 8
 	maxMember        = 8 << 20  // bounds what is read for one member
 	maxBlock         = 16 << 20 // bounds the content of one member
+
+	// compressionLevel is the best trade: level 9 saves another 6 % and takes four times as long.
+	compressionLevel = 6
 )
 
 // blockMagic starts each member except the trailer: gzip, deflate, with an extra field of 8 bytes named HB that has 4 bytes.
@@ -48,7 +54,7 @@ func (c *compressor) member(content []byte) ([]byte, error) {
 	c.buffer.Write(make([]byte, 4))
 	if c.deflate == nil {
 		var err error
-		if c.deflate, err = flate.NewWriter(&c.buffer, flate.DefaultCompression); err != nil {
+		if c.deflate, err = flate.NewWriter(&c.buffer, compressionLevel); err != nil {
 			return nil, err
 		}
 	} else {
@@ -98,16 +104,54 @@ func readTrailer(f io.ReaderAt, size int64) (trailer, error) {
 	return t, nil
 }
 
-// decompress returns the content of a member. After an error, it returns what precedes the damage.
-func decompress(member []byte) ([]byte, error) {
-	reader, err := gzip.NewReader(bytes.NewReader(member))
-	if err != nil {
+// decompressor reads gzip members. Its memory is reused.
+type decompressor struct {
+	source  bytes.Reader
+	gzip    gzip.Reader
+	content []byte
+}
+
+// decompress returns the content of a member, which is valid until the next call. After an error, it returns what precedes the
+// damage.
+func (d *decompressor) decompress(member []byte) ([]byte, error) {
+	d.source.Reset(member)
+	if err := d.gzip.Reset(&d.source); err != nil {
 		return nil, err
 	}
-	reader.Multistream(false)
-	content := bytes.NewBuffer(make([]byte, 0, blockSize+blockSize/4))
-	_, err = content.ReadFrom(io.LimitReader(reader, maxBlock))
-	return content.Bytes(), err
+	d.gzip.Multistream(false)
+	if cap(d.content) == 0 {
+		d.content = make([]byte, 0, blockSize+1) // nearly all blocks fit, with room to see the end
+	}
+	content := d.content[:0]
+	for len(content) < maxBlock {
+		if len(content) == cap(content) {
+			content = slices.Grow(content, len(content))
+		}
+		n, err := d.gzip.Read(content[len(content):cap(content)])
+		content = content[:len(content)+n]
+		d.content = content
+		switch {
+		case errors.Is(err, io.EOF):
+			return content, nil
+		case err != nil:
+			return content, err
+		}
+	}
+	return content[:maxBlock], nil
+}
+
+// decompressors and compressors are pools: each holds up to a megabyte, which would be garbage after each segment.
+var (
+	decompressors = sync.Pool{New: func() any { return new(decompressor) }}
+	compressors   = sync.Pool{New: func() any { return new(compressor) }}
+)
+
+// decompress returns a copy of what decompressor.decompress returns.
+func decompress(member []byte) ([]byte, error) {
+	d := decompressors.Get().(*decompressor)
+	defer decompressors.Put(d)
+	content, err := d.decompress(member)
+	return bytes.Clone(content), err
 }
 
 // sealedIndex is the content of a sealed segment's index.
@@ -260,7 +304,8 @@ func seal(fs fileSystem, plain io.ReaderAt, blocks []block, name string, logByte
 	if err := out.Truncate(0); err != nil { // a leftover of a crash
 		return 0, nil, err
 	}
-	var compress compressor
+	compress := compressors.Get().(*compressor)
+	defer compressors.Put(compress)
 	write := func(content []byte) (block, error) {
 		member, err := compress.member(content)
 		if err == nil {

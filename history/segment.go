@@ -26,7 +26,7 @@ const (
 type segment struct {
 	first   uint64 // the first sequence number, which is the name of the file
 	sealed  bool
-	foreign bool // has a newer format
+	foreign bool // has a newer format, or cannot be read: it is left alone
 	size    int64
 	modTime time.Time // of the last record, or later
 
@@ -35,6 +35,16 @@ type segment struct {
 	logBytes int64      // of log records, before compression
 	// times is the range of times of a sealed segment whose index was read, in milliseconds since the epoch.
 	times *[2]int64
+	// isRenamed is set while the sealer replaces the plain file: retention must not remove one of the two.
+	isRenamed bool
+}
+
+// records returns the number of records of a plain segment, or more.
+func (s *segment) records() int64 {
+	if s.lastSeq < s.first {
+		return 0
+	}
+	return int64(s.lastSeq - s.first + 1)
 }
 
 func (s *segment) name() string {
@@ -65,6 +75,7 @@ type header struct {
 	First  uint64      `json:"first"`
 	Time   time.Time   `json:"time"`
 	Run    string      `json:"run"`
+	BootID string      `json:"bootID,omitempty"`
 	Node   *headerPod  `json:"node,omitempty"`
 	Pods   []headerPod `json:"pods,omitempty"`
 }
@@ -75,8 +86,11 @@ type headerPod struct {
 	Seq      uint64 `json:"last"`
 	After    string `json:"after,omitempty"`
 	Deleting bool   `json:"deleting,omitempty"`
-	Gap      bool   `json:"gap,omitempty"` // records were dropped, perhaps of this pod
+	Gap      bool   `json:"gap,omitempty"`     // records were lost, perhaps of this pod
+	Removed  bool   `json:"removed,omitempty"` // only with Gap: the record that says so may be lost
 }
+
+func (p headerPod) chainEnd() chainEnd { return chainEnd{seq: p.Seq, after: p.After, hasGap: p.Gap} }
 
 const kindSegment = "segment"
 

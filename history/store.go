@@ -1,6 +1,7 @@
 package history
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,21 +29,27 @@ type store struct {
 	logger  *slog.Logger
 	metrics *metrics
 
+	readers sync.Pool // of *blockReader
+
 	active activeFile // of the last segment; owned by the writing goroutine
 	outage outage     // owned by the writing goroutine
 
-	mu        sync.Mutex              // guards all below; not held across I/O
-	segments  []*segment              // by sequence number; the last one is the active one
-	written   int64                   // how much of the active segment is in its file
-	unwritten []byte                  // the rest
-	indexes   map[uint64]*sealedIndex // some of those that were read, by first sequence number
-	damaged   map[damage]bool         // what was counted already
+	mu        sync.Mutex // guards all below; not held across I/O
+	segments  []*segment // by sequence number; the last one is the active one
+	written   int64      // how much of the active segment is in its file
+	unwritten []byte     // the rest
+	// hasRemoved is set if a power failure could restore a removed segment. No other one is removed before it is synced:
+	// otherwise the older could come back without the newer.
+	hasRemoved bool
+	indexes    map[uint64]*sealedIndex // some of those that were read, by first sequence number
+	damaged    map[damage]bool         // what was counted already
 }
 
 // activeFile is the file that lines are appended to.
 type activeFile struct {
 	file      file  // nil until the first write
 	synced    int64 // how much of it survives a power failure
+	unsynced  int64 // the number of records that would not
 	isNew     bool  // a power failure may remove it from its directory
 	startedAt time.Time
 }
@@ -77,6 +84,9 @@ func (s *store) begin(first uint64, lines []byte, now time.Time) {
 	active := &segment{first: first, modTime: now}
 	active.index.add(lineKeys{}, len(lines))
 	active.size = int64(len(lines))
+	if n := len(s.segments); n > 0 && s.segments[n-1].first == first { // it has no records; its file is written again
+		s.segments = s.segments[:n-1]
+	}
 	s.segments = append(s.segments, active)
 	s.written, s.unwritten = 0, append([]byte(nil), lines...)
 }
@@ -89,13 +99,20 @@ func (s *store) dropUnwritten() (dropped int64) {
 		return 0
 	}
 	forEachLine(s.unwritten, func(payload, _ []byte) { dropped += recordCount(payload) })
-	active := s.lastLocked()
 	s.unwritten = nil
-	if s.written == 0 {
+	s.truncateLocked()
+	return dropped
+}
+
+// truncateLocked ends the active segment after what is in its file.
+func (s *store) truncateLocked() {
+	active := s.lastLocked()
+	if s.active.file == nil { // it was never created
 		s.segments = s.segments[:len(s.segments)-1]
-		return dropped
+		return
 	}
 	var index blockIndex
+	active.lastSeq = 0
 	for _, b := range active.index.snapshot() {
 		if b.offset >= s.written {
 			break
@@ -103,9 +120,9 @@ func (s *store) dropUnwritten() (dropped int64) {
 		b.length = min(b.length, s.written-b.offset) // its keys and times may be of dropped lines too, which is harmless
 		index.blocks = append(index.blocks, b)
 		index.open.offset = b.offset + b.length
+		active.lastSeq = b.lastSeq // or less
 	}
 	active.index, active.size = index, s.written
-	return dropped
 }
 
 // recordCount returns the number of records that a dropped line stands for. One that says how many were dropped stands for
@@ -157,7 +174,7 @@ func (s *store) flushNow(now time.Time) {
 	}
 	if s.outage.backoff > 0 {
 		s.logger.Info("History is written again")
-		s.outage.backoff = 0
+		s.outage = outage{}
 	}
 }
 
@@ -184,6 +201,9 @@ func (s *store) write() error {
 		if err != nil {
 			return err
 		}
+		if err := opened.Truncate(0); err != nil { // an earlier attempt may have left something
+			return errors.Join(err, opened.Close())
+		}
 		s.active.file, s.active.isNew = opened, true
 	}
 	// A write that failed in the middle is repeated at the same place.
@@ -192,6 +212,7 @@ func (s *store) write() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.active.unsynced += int64(bytes.Count(lines, []byte{'\n'}))
 	s.written = offset + int64(len(lines))
 	s.unwritten = s.unwritten[:0]
 	if cap(s.unwritten) > 4*blockSize {
@@ -211,7 +232,11 @@ func (s *store) isDirty() bool {
 // write and report success at the next attempt: so the segment ends, and sealing it writes all of it again. The caller begins
 // a new one if it returns false.
 func (s *store) sync(now time.Time) bool {
-	if s.active.file == nil || now.Before(s.outage.retryAt) {
+	return now.Before(s.outage.retryAt) || s.syncNow(now)
+}
+
+func (s *store) syncNow(now time.Time) bool {
+	if s.active.file == nil {
 		return true
 	}
 	s.mu.Lock()
@@ -229,7 +254,7 @@ func (s *store) sync(now time.Time) bool {
 		s.fail("Failed to sync history", err, now)
 		return false
 	}
-	s.active.synced, s.active.isNew = written, false
+	s.active.synced, s.active.isNew, s.active.unsynced = written, false, 0
 	return true
 }
 
@@ -253,6 +278,12 @@ func (s *store) diskBytesLocked() (total int64) {
 		total += segment.size
 	}
 	return total
+}
+
+func (s *store) segmentCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.segments)
 }
 
 // logBytes returns the size of the log records. Those of a sealed segment are at most its size.
@@ -285,17 +316,16 @@ func (s *store) freeSpace() bool {
 func (s *store) removeWhile(shouldRemove func(oldest *segment, total int64) bool) (removed bool) {
 	for {
 		s.mu.Lock()
-		if len(s.segments) < 2 || !shouldRemove(s.segments[0], s.diskBytesLocked()) {
+		if len(s.segments) < 2 || s.segments[0].isRenamed || !shouldRemove(s.segments[0], s.diskBytesLocked()) {
 			s.mu.Unlock()
 			return removed
 		}
 		oldest := s.segments[0]
 		s.segments = slices.Clone(s.segments[1:])
 		delete(s.indexes, oldest.first)
-		name := oldest.name()
 		s.mu.Unlock()
-		if err := s.files.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			s.logger.Error("Failed to remove old history", "file", name, "err", err)
+		if err := s.removeFiles(oldest); err != nil {
+			s.logger.Error("Failed to remove old history", "segment", segmentName(oldest.first), "err", err)
 			s.metrics.writeErrors.Inc()
 			s.mu.Lock() // the next attempt removes it: without it, a later one would leave a hole
 			s.segments = append([]*segment{oldest}, s.segments...)
@@ -304,6 +334,25 @@ func (s *store) removeWhile(shouldRemove func(oldest *segment, total int64) bool
 		}
 		removed = true
 	}
+}
+
+// removeFiles removes the files of a segment. A plain one may have been sealed already, and a plain file may be left of a
+// sealed one.
+func (s *store) removeFiles(removed *segment) error {
+	if s.hasRemoved {
+		if err := s.files.Sync(); err != nil {
+			return err
+		}
+		s.hasRemoved = false
+	}
+	name := segmentName(removed.first)
+	for _, suffix := range []string{plainSuffix, sealedSuffix} {
+		if err := s.files.Remove(name + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	s.hasRemoved = true
+	return nil
 }
 
 // sealNext compresses the oldest plain segment except the active one. It returns false if there is none.
@@ -325,41 +374,55 @@ func (s *store) sealNext() (bool, error) {
 
 	sealedName := segmentName(next.first) + sealedSuffix
 	size, index, err := s.sealFile(plainName, sealedName, blocks, logBytes)
+	if err == nil {
+		err = s.replace(next, sealedName, size, index)
+	}
 	if err != nil {
 		s.metrics.writeErrors.Inc()
 		_ = s.files.Remove(sealedName + tempSuffix) // the next attempt or start removes it
 		return false, fmt.Errorf("seal history segment %s: %w", plainName, err)
 	}
-	s.mu.Lock()
-	next.sealed, next.size, next.index = true, size, blockIndex{}
-	next.times = index.times()
-	isRemoved := !slices.Contains(s.segments, next) // by retention, meanwhile
-	s.mu.Unlock()
-	obsolete := plainName
-	if isRemoved {
-		obsolete = sealedName
-		_ = s.files.Remove(plainName)
-	}
-	if err := s.files.Remove(obsolete); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return true, fmt.Errorf("remove sealed history segment: %w", err)
-	}
 	return true, nil
 }
 
+// sealFile writes the sealed segment to a temporary file.
 func (s *store) sealFile(plainName, sealedName string, blocks []block, logBytes int64) (int64, *sealedIndex, error) {
 	plain, err := s.files.Open(plainName, false)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer plain.Close()
-	size, index, err := seal(s.files, plain, blocks, sealedName+tempSuffix, logBytes)
+	return seal(s.files, plain, blocks, sealedName+tempSuffix, logBytes)
+}
+
+// replace puts the sealed file in the place of the plain one.
+func (s *store) replace(plain *segment, sealedName string, size int64, index *sealedIndex) error {
+	s.mu.Lock()
+	if !slices.Contains(s.segments, plain) { // retention removed it meanwhile
+		s.mu.Unlock()
+		return s.files.Remove(sealedName + tempSuffix)
+	}
+	plain.isRenamed = true
+	plainName := plain.name()
+	s.mu.Unlock()
+	err := s.files.Rename(sealedName+tempSuffix, sealedName)
+	if err == nil {
+		err = s.files.Sync()
+	}
+	s.mu.Lock()
+	if err == nil {
+		plain.sealed, plain.size, plain.index, plain.times = true, size, blockIndex{}, index.times()
+	}
+	plain.isRenamed = false
+	s.mu.Unlock()
 	if err != nil {
-		return 0, nil, err
+		return err
 	}
-	if err := s.files.Rename(sealedName+tempSuffix, sealedName); err != nil {
-		return 0, nil, err
+	if err := s.files.Remove(plainName); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.logger.Error("Failed to remove sealed history segment", "file", plainName, "err", err) // retention removes it
+		s.metrics.writeErrors.Inc()
 	}
-	return size, index, s.files.Sync()
+	return nil
 }
 
 // times returns the range of times of the blocks.

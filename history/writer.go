@@ -2,7 +2,6 @@ package history
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,24 +13,44 @@ import (
 
 // writer turns what is pending into records. It is owned by one goroutine.
 type writer struct {
-	log     *Log
-	run     string
-	started time.Time
-	seq     uint64 // of the last record
-	pods    map[podid.UID]*podState
-	node    chainEnd
+	log *Log
+	runClock
+	seq  uint64 // of the last record
+	pods map[podid.UID]*podState
+	node chainEnd
 
 	batch   batch
 	spare   pending
-	dropped int64               // records that were dropped, until a record says so
+	lost    lost                // until records say so
 	changes []transition.Change // reused
 
-	acks     ackBuffer
-	folds    map[podid.UID]*podState
-	syncAt   time.Time // when the files are synced; zero if nothing is to be synced
-	lastWall wallClock
+	acks    ackBuffer
+	folds   map[podid.UID]*podState
+	sources tokenBucket
+	eventBuffer
+	unsynced
 	// recovered is what is recorded at the start.
 	recovered recovered
+}
+
+// runClock identifies the run of the agent and its times.
+type runClock struct {
+	run      string
+	started  time.Time
+	lastWall wallClock
+}
+
+// eventBuffer collects repeated events.
+type eventBuffer struct {
+	events map[eventObject]*objectEvents
+	// eventsDue is when repeats of events are written; zero if there are none.
+	eventsDue time.Time
+}
+
+// unsynced is what a power failure would lose.
+type unsynced struct {
+	removed []podid.UID // pods whose removal is not synced yet
+	syncAt  time.Time   // when the files are synced; zero if nothing is to be synced
 }
 
 // ackBuffer collects acknowledgements for one record.
@@ -42,8 +61,9 @@ type ackBuffer struct {
 
 // chainEnd is the last record of a pod or of the node.
 type chainEnd struct {
-	seq   uint64
-	after string
+	seq    uint64
+	after  string
+	hasGap bool // records were lost, perhaps of this chain, and no record says so yet
 }
 
 // podState is what the writer knows about a pod.
@@ -52,10 +72,11 @@ type podState struct {
 	chainEnd
 	version  uint64 // the last one of this run; 0 if there was none yet
 	deleting bool
-	hasGap   bool // records were dropped, perhaps of this pod
-	bucket   tokenBucket
-	fold     *fold
-	attached map[string]attached // by container
+	// isRemoved is set while the removal could still be lost. Forgetting the pod earlier would lose the gap too.
+	isRemoved bool
+	bucket    tokenBucket
+	fold      *fold
+	attached  map[string]attached // by container
 }
 
 // batch is a number of records that are written together.
@@ -82,6 +103,8 @@ const (
 	urgentSync = 50 * time.Millisecond
 	// maxBatch bounds what is written at once, to less than the smallest segment.
 	maxBatch = 32 << 10
+	// idleStep is how often the clock and the age of the segment are checked.
+	idleStep = time.Minute
 	// ackDelay is how long acknowledgements are collected for one record.
 	ackDelay = time.Second
 	// crashGap is how far the sequence skips after a crash, so that no number is used twice: readers may have seen records that
@@ -91,18 +114,22 @@ const (
 
 func newWriter(l *Log, r recovered) *writer {
 	w := &writer{
-		log: l, run: newRunID(), started: time.Now(), seq: r.lastSeq, recovered: r,
+		log: l, runClock: runClock{run: newRunID(), started: time.Now()}, seq: r.lastSeq, recovered: r,
 		pods: map[podid.UID]*podState{}, folds: map[podid.UID]*podState{},
-		node: chainEnd{seq: r.node.Seq, after: r.node.After},
+		eventBuffer: eventBuffer{events: map[eventObject]*objectEvents{}}, node: r.node.chainEnd(),
 	}
+	w.sources = newTokenBucket(w.started)
 	if !r.isClean {
 		w.seq += crashGap
 	}
 	for uid, pod := range r.pods {
 		w.pods[podid.UID(uid)] = &podState{
-			PodRef: pod.PodRef, chainEnd: chainEnd{seq: pod.Seq, after: pod.After}, deleting: pod.Deleting, hasGap: pod.Gap,
+			PodRef: pod.PodRef, chainEnd: pod.chainEnd(), deleting: pod.Deleting, isRemoved: pod.Removed,
 			bucket: newTokenBucket(w.started),
 		}
+	}
+	if r.unsynced > 0 {
+		w.lose(lost{unsynced: r.unsynced})
 	}
 	if !r.canContinue {
 		w.begin(w.started)
@@ -113,19 +140,19 @@ func newWriter(l *Log, r recovered) *writer {
 // begin starts a new segment. What could not be written to the old one is dropped, and the next record of each pod says so.
 func (w *writer) begin(now time.Time) {
 	if dropped := w.log.store.dropUnwritten(); dropped > 0 {
-		w.dropped += dropped
 		w.log.metrics.dropped.Add(float64(dropped))
-		for _, state := range w.pods {
-			state.hasGap = true
-		}
+		w.lose(lost{dropped: dropped})
 	}
-	h := header{Kind: kindSegment, Format: formatVersion, First: w.seq + 1, Time: now.UTC(), Run: w.run}
+	h := header{Kind: kindSegment, Format: formatVersion, First: w.seq + 1, Time: now.UTC(), Run: w.run, BootID: w.log.config.BootID}
 	if w.node.seq != 0 {
-		h.Node = &headerPod{Seq: w.node.seq, After: w.node.after}
+		h.Node = &headerPod{Seq: w.node.seq, After: w.node.after, Gap: w.node.hasGap}
 	}
 	for _, state := range w.pods {
-		if state.seq != 0 {
-			h.Pods = append(h.Pods, headerPod{PodRef: state.PodRef, Seq: state.seq, After: state.after, Deleting: state.deleting, Gap: state.hasGap})
+		if state.seq != 0 && (!state.isRemoved || state.hasGap) {
+			h.Pods = append(h.Pods, headerPod{
+				PodRef: state.PodRef, Seq: state.seq, After: state.after, Deleting: state.deleting, Gap: state.hasGap,
+				Removed: state.isRemoved,
+			})
 		}
 	}
 	slices.SortFunc(h.Pods, func(a, b headerPod) int {
@@ -138,13 +165,20 @@ func (w *writer) begin(now time.Time) {
 func (w *writer) start(now time.Time) {
 	w.batch.reset(now)
 	w.lastWall = newWallClock(now)
-	w.addAgent(now, AgentEvent{Event: EventStarted, Version: w.log.config.AgentVersion, Unclean: !w.recovered.isClean})
+	bootID := w.log.config.BootID
+	w.addAgent(now, AgentEvent{
+		Event: EventStarted, Version: w.log.config.AgentVersion, Unclean: !w.recovered.isClean, BootID: bootID,
+	})
+	if last := w.recovered.bootID; bootID != "" && last != "" && bootID != last {
+		w.addNodeRecord(now, w.node.after, []transition.Change{{Field: transition.FieldBootID, From: last, To: bootID}})
+	}
 	if w.recovered.torn > 0 {
 		w.addAgent(now, AgentEvent{Event: EventTornTail, Count: w.recovered.torn})
 	}
 	if w.recovered.corrupt > 0 {
 		w.addAgent(now, AgentEvent{Event: EventCorrupt, Count: w.recovered.corrupt})
 	}
+	w.addLost(now)
 	w.log.store.retain(now)
 	w.commit(now)
 }
@@ -153,7 +187,7 @@ func (w *writer) start(now time.Time) {
 func (w *writer) step(now time.Time) time.Time {
 	w.batch.reset(now)
 	w.checkClock(now)
-	w.addDropped(now)
+	w.addLost(now)
 	taken := w.log.journal.take(w.spare)
 	for i := range taken.versions {
 		if len(w.batch.lines) >= maxBatch {
@@ -162,23 +196,38 @@ func (w *writer) step(now time.Time) time.Time {
 		}
 		w.addVersion(&taken.versions[i])
 	}
-	for _, change := range taken.nodes {
-		w.addNode(change)
+	if taken.known != nil {
+		w.removeUnknown(taken.known, now)
 	}
-	for _, result := range taken.attachments {
-		w.addAttachment(result, now)
-	}
+	w.addOthers(&taken, now)
 	if len(taken.acks) > 0 && w.acks.due.IsZero() {
 		w.acks.due = now.Add(ackDelay)
 	}
 	w.acks.acks = append(w.acks.acks, taken.acks...)
 	w.reuse(taken)
 	w.flushFolds(now)
+	w.flushEvents(now, false)
 	if !w.acks.due.IsZero() && !now.Before(w.acks.due) {
 		w.addAcks(now)
 	}
 	w.commit(now)
 	return w.deadline(now)
+}
+
+// addOthers records what is not a version.
+func (w *writer) addOthers(taken *pending, now time.Time) {
+	for _, change := range taken.nodes {
+		w.addNode(change)
+	}
+	for i := range taken.sources {
+		w.addSource(&taken.sources[i])
+	}
+	for i := range taken.events {
+		w.addEvent(&taken.events[i])
+	}
+	for _, result := range taken.attachments {
+		w.addAttachment(result, now)
+	}
 }
 
 // reuse keeps the memory of the slices for the next batch, unless it is much.
@@ -197,8 +246,9 @@ func (w *writer) stop(now time.Time) error {
 	for _, state := range w.folds {
 		w.flushFold(state)
 	}
+	w.flushEvents(now, true)
 	w.addAcks(now)
-	w.addDropped(now)
+	w.addLost(now)
 	w.addAgent(now, AgentEvent{Event: EventStopped, Version: w.log.config.AgentVersion})
 	w.commit(now)
 	return w.log.store.close(now)
@@ -218,11 +268,14 @@ func (w *writer) commit(now time.Time) {
 	if !w.syncAt.IsZero() && !now.Before(w.syncAt) {
 		w.syncAt = time.Time{}
 		if !store.sync(now) {
-			w.rotate(now)
+			w.rotate(now, false)
 		}
 	}
 	if store.shouldRotate(now) {
-		w.rotate(now)
+		w.rotate(now, true)
+	}
+	if len(w.removed) > 0 && !store.isDirty() {
+		w.forgetRemoved()
 	}
 }
 
@@ -239,11 +292,14 @@ func (w *writer) scheduleSync(now time.Time) {
 	}
 }
 
-// rotate begins a new segment and leaves the old one to the sealer.
-func (w *writer) rotate(now time.Time) {
+// rotate begins a new segment and leaves the old one to the sealer. shouldSync is false after a sync failed: another one could
+// succeed although the kernel dropped what it could not write.
+func (w *writer) rotate(now time.Time, shouldSync bool) {
 	store := w.log.store
 	store.flushNow(now)
-	store.sync(now)
+	if !shouldSync || !store.syncNow(now) {
+		w.lose(lost{unsynced: store.active.unsynced})
+	}
 	w.begin(now)
 	store.flush(now)
 	store.retain(now)
@@ -252,11 +308,8 @@ func (w *writer) rotate(now time.Time) {
 
 // deadline returns when the next step is due.
 func (w *writer) deadline(now time.Time) time.Time {
-	due := w.log.store.active.startedAt.Add(w.log.store.limits.segmentAge)
-	if due.Before(now.Add(time.Minute)) { // an idle segment is not rotated
-		due = now.Add(time.Minute)
-	}
-	for _, other := range []time.Time{w.syncAt, w.acks.due} {
+	due := now.Add(idleStep)
+	for _, other := range []time.Time{w.syncAt, w.acks.due, w.eventsDue} {
 		if !other.IsZero() && other.Before(due) {
 			due = other
 		}
@@ -294,7 +347,11 @@ func (w *writer) add(at time.Time, record *Record) uint64 {
 	if record.Kind == KindLog {
 		w.batch.logBytes += int64(len(w.batch.lines) - start)
 	}
-	w.log.metrics.records.WithLabelValues(string(record.Kind)).Inc()
+	if record.Kind == KindPod {
+		w.log.metrics.podRecords.Inc()
+	} else {
+		w.log.metrics.records.WithLabelValues(string(record.Kind)).Inc()
+	}
 	return record.Seq
 }
 
@@ -308,30 +365,6 @@ func (b *batch) reset(now time.Time) {
 func (w *writer) addAgent(now time.Time, event AgentEvent) {
 	w.batch.isUrgent = true
 	w.add(now, &Record{Kind: KindAgent, Agent: &event})
-}
-
-// addDropped records that the disk failed for so long that records were dropped, and how the pods are now: the dropped records
-// may have been their last ones.
-func (w *writer) addDropped(now time.Time) {
-	if w.dropped == 0 {
-		return
-	}
-	w.addAgent(now, AgentEvent{Event: EventDropped, Count: w.dropped})
-	w.dropped = 0
-	for _, uid := range slices.Sorted(maps.Keys(w.pods)) {
-		state := w.pods[uid]
-		if !state.hasGap || state.seq == 0 {
-			continue
-		}
-		if len(w.batch.lines) >= maxBatch {
-			w.commit(now)
-			w.batch.reset(now)
-		}
-		state.seq = w.add(now, &Record{Kind: KindPod, PodRef: state.PodRef, Transition: Transition{
-			Prev: state.seq, Before: state.after, After: state.after, Gap: true, Cause: transition.CauseAgent,
-		}})
-		state.hasGap = false
-	}
 }
 
 func (w *writer) addAcks(now time.Time) {
@@ -349,6 +382,10 @@ func (w *writer) addAcks(now time.Time) {
 }
 
 func (w *writer) addNode(change nodeChange) {
+	if change.other != nil {
+		w.addNodeRecord(change.at, w.node.after, []transition.Change{*change.other})
+		return
+	}
 	changes := transition.AppendNode(w.changes[:0], change.before, change.after)
 	w.changes = changes
 	summary := transition.NodeSummary(change.after)
@@ -359,17 +396,21 @@ func (w *writer) addNode(change nodeChange) {
 }
 
 func (w *writer) addNodeRecord(at time.Time, after string, changes []transition.Change) {
-	w.node.seq = w.add(at, &Record{Kind: KindNode, Transition: Transition{
-		Prev: w.node.seq, Before: w.node.after, After: after, Cause: transition.CauseNode, Changes: changes,
+	seq := w.add(at, &Record{Kind: KindNode, Transition: Transition{
+		Prev: w.node.seq, Before: w.node.after, After: after, Cause: transition.CauseNode, Changes: changes, Gap: w.node.hasGap,
 	}})
-	w.node.after = after
+	w.node = chainEnd{seq: seq, after: after}
 }
 
 // addVersion records a version, or folds it if its pod changes too often.
 func (w *writer) addVersion(v *Version) {
 	state, found := w.pods[v.UID]
-	if !found {
-		state = &podState{bucket: newTokenBucket(v.Time)}
+	if !found || state.isRemoved { // a pod that comes back begins another chain
+		added := &podState{bucket: newTokenBucket(v.Time)}
+		if found {
+			added.hasGap = state.hasGap
+		}
+		state = added
 		w.pods[v.UID] = state
 	}
 	state.PodRef = PodRef{Namespace: v.Pod.Namespace, Name: v.Pod.Name, UID: string(v.UID)}
@@ -430,7 +471,7 @@ func (w *writer) record(state *podState, v *Version, counts map[string]int) {
 	w.batch.isUrgent = w.batch.isUrgent || derive.IsTerminal(v.After.Phase)
 	w.requestAttachments(state, v, changes, stops)
 	if v.Removed {
-		delete(w.pods, v.UID)
+		w.remove(v.UID, state)
 	}
 }
 
@@ -449,6 +490,9 @@ func (w *writer) attributeStops(changes []transition.Change) map[int]string {
 				messages = map[int]string{}
 			}
 			messages[i] = stopped.message
+			if stopped.reason == transition.StopUser && changes[i].Message == "" { // says who asked for it and why
+				changes[i].Message = strings.ToValidUTF8(stopped.message[:min(len(stopped.message), transition.MaxMessage)], "")
+			}
 		}
 	}
 	return messages

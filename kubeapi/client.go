@@ -17,6 +17,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -76,6 +77,7 @@ func NewScheme() *runtime.Scheme {
 	utilruntime.Must(v1.AddToScheme(scheme))
 	utilruntime.Must(authenticationv1.AddToScheme(scheme)) // service account tokens
 	utilruntime.Must(coordinationv1.AddToScheme(scheme))   // node leases
+	utilruntime.Must(nodev1.AddToScheme(scheme))           // runtime classes
 	utilruntime.Must(metav1.AddMetaToScheme(scheme))
 	return scheme
 }

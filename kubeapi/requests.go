@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -144,28 +146,42 @@ func (c *Client) GetSecret(ctx context.Context, namespace, name string) (*v1.Sec
 // WatchConfigMap sends the changes of a config map after the version, or its state and then the changes if there is no
 // version. A node may watch those that its pods refer to.
 func (c *Client) WatchConfigMap(ctx context.Context, namespace, name, resourceVersion string) (watch.Interface, error) {
-	return c.watchObject(ctx, "configmaps", key{namespace, name}, resourceVersion)
+	return c.watchObject(ctx, c.rest.Get().Namespace(namespace).Resource("configmaps"), key{namespace, name}, resourceVersion)
 }
 
 // WatchSecret sends the changes of a secret like WatchConfigMap.
 func (c *Client) WatchSecret(ctx context.Context, namespace, name, resourceVersion string) (watch.Interface, error) {
-	return c.watchObject(ctx, "secrets", key{namespace, name}, resourceVersion)
+	return c.watchObject(ctx, c.rest.Get().Namespace(namespace).Resource("secrets"), key{namespace, name}, resourceVersion)
+}
+
+// GetRuntimeClass reads a runtime class.
+func (c *Client) GetRuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error) {
+	return do[nodev1.RuntimeClass](ctx, onRuntimeClass(c.rest.Get(), name), "get runtime class", key{name: name})
+}
+
+// WatchRuntimeClass sends the changes of a runtime class like WatchConfigMap.
+func (c *Client) WatchRuntimeClass(ctx context.Context, name, resourceVersion string) (watch.Interface, error) {
+	return c.watchObject(ctx, onRuntimeClass(c.rest.Get()), key{name: name}, resourceVersion)
+}
+
+// onRuntimeClass sets the path to the runtime classes, or to one of them. Their API group differs from the client's.
+func onRuntimeClass(request *rest.Request, name ...string) *rest.Request {
+	return request.AbsPath(append([]string{"/apis", nodev1.GroupName, "v1", "runtimeclasses"}, name...)...)
 }
 
 // minWatchTimeout is the least duration of a watch of one object. The server ends it within twice that time.
 const minWatchTimeout = time.Hour
 
-// watchObject watches one object. The Node authorizer recognizes it by the field selector.
-func (c *Client) watchObject(ctx context.Context, resource string, object key, resourceVersion string) (watch.Interface, error) {
+// watchObject watches one object of the request's resource. The Node authorizer recognizes it by the field selector.
+func (c *Client) watchObject(ctx context.Context, request *rest.Request, object key, resourceVersion string) (watch.Interface, error) {
 	timeout := int64((minWatchTimeout + rand.N(minWatchTimeout)).Seconds()) //nolint:gosec // spreads load, not security-relevant
 	options := &metav1.ListOptions{
 		Watch: true, ResourceVersion: resourceVersion, TimeoutSeconds: &timeout,
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, object.name).String(),
 	}
-	request := c.rest.Get().Namespace(object.namespace).Resource(resource).VersionedParams(options, metav1.ParameterCodec)
-	stream, err := request.MaxRetries(0).Watch(ctx)
+	stream, err := request.VersionedParams(options, metav1.ParameterCodec).MaxRetries(0).Watch(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("watch %s %s/%s: %w", resource, object.namespace, object.name, err)
+		return nil, fmt.Errorf("watch %s %s: %w", path.Base(request.URL().Path), object, err)
 	}
 	return stream, nil
 }

@@ -12,6 +12,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -201,6 +202,10 @@ func TestClient_PodReferences(t *testing.T) {
 	if got, err := client.GetSecret(t.Context(), "shop", "web"); err != nil || string(got.Data["key"]) != "secret" {
 		t.Errorf("secret: got %v, %v", got, err)
 	}
+	server.Put(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Handler: "kata"})
+	if got, err := client.GetRuntimeClass(t.Context(), "fast"); err != nil || got.Handler != "kata" {
+		t.Errorf("runtime class: got %v, %v", got, err)
+	}
 	if got, err := client.ListServices(t.Context(), "shop"); err != nil || len(got) != 1 || got[0].Spec.ClusterIP != "10.0.0.1" {
 		t.Errorf("services: got %v, %v", got, err)
 	}
@@ -343,8 +348,12 @@ func TestClient_WatchObject(t *testing.T) {
 		named := metav1.ObjectMeta{Namespace: "shop", Name: "web"}
 		server.Put(&v1.ConfigMap{ObjectMeta: named})
 		server.Put(&v1.Secret{ObjectMeta: named})
+		server.Put(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "web"}})
 		for resource, open := range map[string]func(context.Context, string, string, string) (watch.Interface, error){
 			"configmaps": client.WatchConfigMap, "secrets": client.WatchSecret,
+			"runtimeclasses": func(ctx context.Context, _, name, version string) (watch.Interface, error) {
+				return client.WatchRuntimeClass(ctx, name, version)
+			},
 		} {
 			stream, err := open(t.Context(), "shop", "web", "")
 			if err != nil {
@@ -360,7 +369,7 @@ func TestClient_WatchObject(t *testing.T) {
 			if selector := last.Query.Get("fieldSelector"); last.Resource != resource || selector != "metadata.name=web" {
 				t.Errorf("%s: got a watch of %s with selector %q", resource, last.Resource, selector)
 			}
-			if _, err := open(t.Context(), "shop", "web", "x"); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), resource+" shop/web") {
+			if _, err := open(t.Context(), "shop", "web", "x"); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "watch "+resource) || !strings.Contains(err.Error(), "web") {
 				t.Errorf("%s: got %v for an invalid version, want BadRequest with the object's name", resource, err)
 			}
 		}

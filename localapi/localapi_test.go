@@ -495,6 +495,10 @@ func TestKCT30_ReadOnly(t *testing.T) {
 			t.Errorf("%s %s: got %+v, Allow %q", method, path, status, allowed)
 		}
 	}
+	scale := get[metav1.Status](h, "/api/v1/namespaces/default/pods/a/scale")
+	if scale.Code != http.StatusMethodNotAllowed || !strings.Contains(scale.Message, `scale is not supported on resources of kind "pods": this node is read-only`) {
+		t.Errorf("scale: got %+v, want 405", scale)
+	}
 	for path, want := range map[string]int32{
 		"/api/v1/namespaces/default/pods/absent": 404, "/api/v1/namespaces/default/pods/a/log": 404, "/api/v1/pods/a": 404,
 		"/api/v1/secrets": 404, "/apis/apps/v1/deployments": 404, "/nothing": 404, "/api/v1/namespaces/default/pods/a/proxy": 403,

@@ -142,6 +142,8 @@ func (s *Server) serveObjects(w http.ResponseWriter, r *http.Request, parts []st
 		writeError(w, apierrors.NewNotFound(schema.GroupResource{Resource: parts[0]}, ""))
 	case req.subresource == "proxy":
 		writeError(w, apierrors.NewForbidden(req.resource(), req.name, errors.New("this node does not proxy requests")))
+	case req.subresource == "scale": // kubectl scale gets it before it changes it
+		writeNotAllowed(w, req, "scale")
 	case req.subresource != "" && (req.subresource != "status" || r.Method != http.MethodGet):
 		writeError(w, apierrors.NewNotFound(schema.GroupResource{Resource: req.kind.resource + "/" + req.subresource}, req.name))
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
@@ -191,14 +193,18 @@ func (r *request) resource() schema.GroupResource {
 	return schema.GroupResource{Resource: r.kind.resource}
 }
 
-// writeNotAllowed explains where the objects come from (KCT-30).
-func writeNotAllowed(w http.ResponseWriter, req *request, method string) {
+// writeNotAllowed explains where the objects come from (KCT-30). The operation is an HTTP method or a verb.
+func writeNotAllowed(w http.ResponseWriter, req *request, operation string) {
 	verbs := map[string]string{
 		http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
 	}
-	err := apierrors.NewMethodNotSupported(req.resource(), cmp.Or(verbs[method], method))
+	err := apierrors.NewMethodNotSupported(req.resource(), cmp.Or(verbs[operation], operation))
 	err.ErrStatus.Message += ": this node is read-only; " + req.kind.origin
-	w.Header().Set("Allow", "GET, HEAD")
+	allowed := "GET, HEAD"
+	if req.subresource != "" {
+		allowed = ""
+	}
+	w.Header().Set("Allow", allowed)
 	writeError(w, err)
 }
 

@@ -17,6 +17,9 @@ import (
 type leaseRenewer struct {
 	*Node
 	lease *coordinationv1.Lease // the API server's latest known version; nil if it must be read
+	// renewedAt is when the lease was renewed last, or the first attempt. isExpired is set while others see an expired lease.
+	renewedAt time.Time
+	isExpired bool
 }
 
 // run waits for the Node object, which owns the lease.
@@ -25,6 +28,7 @@ func (l *leaseRenewer) run(ctx context.Context) {
 		return
 	}
 	backoff := l.newBackoff()
+	l.renewedAt = time.Now()
 	for ctx.Err() == nil {
 		err := l.renew(ctx)
 		pause := l.interval() + rand.N(l.interval()/25) // keeps nodes from renewing in step
@@ -34,7 +38,25 @@ func (l *leaseRenewer) run(ctx context.Context) {
 		} else {
 			backoff = l.newBackoff()
 		}
+		l.reportExpiry(ctx, err)
+		l.setRenewed(l.lease, err, pause)
 		sleep(ctx, pause)
+	}
+}
+
+// reportExpiry tells OnLease when the lease expires and when it is renewed again. While the Node object is deleted nobody
+// expects a lease.
+func (l *leaseRenewer) reportExpiry(ctx context.Context, err error) {
+	switch {
+	case err == nil:
+		l.renewedAt = time.Now()
+		if l.isExpired {
+			l.isExpired = false
+			l.config.OnLease(nil)
+		}
+	case !l.isExpired && ctx.Err() == nil && time.Since(l.renewedAt) >= l.config.LeaseDuration:
+		l.isExpired = true
+		l.config.OnLease(err)
 	}
 }
 

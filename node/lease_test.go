@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/heraldnode/herald/node"
 )
 
 func TestLease_Renewal(t *testing.T) {
@@ -129,6 +132,25 @@ func TestF5_LeaseAfterOutage(t *testing.T) {
 		advance(13 * time.Second)
 		if renewed := h.server.Lease("a").Spec.RenewTime; !renewed.After(back) {
 			t.Errorf("got a renewal at %s, want it after %s", renewed, back)
+		}
+	})
+}
+
+// TestLease_Expiry checks that an outage that is shorter than the lease is none, and that each longer one is told once.
+func TestLease_Expiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []bool
+		h := newHarness(t, func(c *node.Config) { c.OnLease = func(err error) { told = append(told, err == nil) } })
+		h.start()
+		advance(time.Minute)
+		for _, outage := range []time.Duration{20 * time.Second, time.Hour} {
+			h.server.SetDown(true)
+			advance(outage)
+			h.server.SetDown(false)
+			advance(time.Minute)
+		}
+		if want := []bool{false, true}; !slices.Equal(told, want) {
+			t.Errorf("got %v, want that the lease expired and was renewed once", told)
 		}
 	})
 }

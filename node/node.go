@@ -96,6 +96,9 @@ type Config struct {
 	// OnChange is called with each new version of the Node object, which must not be modified. before is nil for the first one.
 	// It must not block. Defaults to doing nothing.
 	OnChange func(before, after *v1.Node)
+	// OnLease is called with the last error when the lease has expired because it could not be renewed for LeaseDuration, and
+	// with nil when it was renewed again. It must not block. Defaults to none.
+	OnLease func(err error)
 	// Events records events of the node. Defaults to event.Discard.
 	Events event.Recorder
 	// Logger receives log messages. Defaults to slog.DiscardHandler.
@@ -148,6 +151,9 @@ func (c Config) withNoOps() Config {
 	if c.OnChange == nil {
 		c.OnChange = func(_, _ *v1.Node) {}
 	}
+	if c.OnLease == nil {
+		c.OnLease = func(error) {}
+	}
 	if c.Events == nil {
 		c.Events = event.Discard
 	}
@@ -169,6 +175,7 @@ type Node struct {
 	// object is the latest known Node: the API server's, or without a cluster, what would be reported.
 	object   *v1.Node
 	watchers map[wakeup.Signal]struct{}
+	sync     syncState
 }
 
 // New returns a Node. It reads the machine's information, so that the addresses are known before Run.
@@ -180,6 +187,9 @@ func New(config Config) (*Node, error) {
 	machine, err := config.MachineInfo()
 	if err != nil {
 		return nil, err
+	}
+	if err := report.CheckReserved(machine, config.Reserved); err != nil {
+		return nil, fmt.Errorf("node.Config: Reserved (kubeReserved and systemReserved together): %w", err)
 	}
 	n := &Node{config: config, registered: make(chan struct{}), machine: machine}
 	n.metrics, err = newMetrics(config.Metrics, config.NodeName)

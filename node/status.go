@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ type statusReporter struct {
 	resetUID       types.UID         // of the Node object whose extended resources were reset
 	reported       v1.NodeSystemInfo // by this agent; zero before the first report
 	foreignReports []time.Time       // in the last minute, see shouldYield
+	limited        error             // why the last sync did not report; nil if it did
 }
 
 const (
@@ -46,12 +48,15 @@ func (r *statusReporter) run(ctx context.Context) {
 		if isReady := r.notReadyMessage() == ""; isReady != wasReady || !time.Now().Before(nextSync) {
 			wasReady = isReady
 			pause := r.config.UpdateFrequency
-			if err := r.sync(ctx); err != nil {
+			r.limited = nil
+			err := r.sync(ctx)
+			if err != nil {
 				pause = backoff.Step()
 				r.handleError(ctx, err, pause)
 			} else {
 				backoff = r.newBackoff()
 			}
+			r.setReported(cmp.Or(err, r.limited), pause)
 			nextSync = time.Now().Add(pause)
 		}
 		select {
@@ -85,6 +90,8 @@ func (r *statusReporter) sync(ctx context.Context) error {
 		r.syncWithoutCluster(machine)
 		return nil
 	}
+	local, _ := r.statusOf(machine, r.lastKnownStatus()) // the API server may not answer
+	r.setLocal(local)
 	object, err := r.config.API.GetNode(ctx, r.config.NodeName)
 	if apierrors.IsNotFound(err) {
 		return r.register(ctx, machine)
@@ -163,27 +170,40 @@ func (r *statusReporter) notReadyMessage() string {
 
 // desiredStatus returns the status to report.
 func (r *statusReporter) desiredStatus(machine report.MachineInfo, previous *v1.NodeStatus) *v1.NodeStatus {
+	var desired *v1.NodeStatus
+	desired, r.pressures = r.statusOf(machine, previous)
+	return desired
+}
+
+// statusOf returns the status of the machine, and its pressures.
+func (r *statusReporter) statusOf(machine report.MachineInfo, previous *v1.NodeStatus) (*v1.NodeStatus, report.Pressures) {
 	var conditions []v1.NodeCondition
 	if previous != nil {
 		conditions = previous.Conditions
 	}
 	now := time.Now()
-	r.pressures = r.pressures.Update(machine, conditions, now)
+	pressures := r.pressures.Update(machine, conditions, now)
 	return report.Status(report.StatusInput{
-		Machine: machine, Previous: previous, Pressures: r.pressures, NotReady: r.notReadyMessage(), MaxPods: r.config.MaxPods,
+		Machine: machine, Previous: previous, Pressures: pressures, NotReady: r.notReadyMessage(), MaxPods: r.config.MaxPods,
 		Reserved: r.config.Reserved, Port: r.config.Port, Now: now,
-	})
+	}), pressures
 }
 
 // syncWithoutCluster stores the object that would be reported.
 func (r *statusReporter) syncWithoutCluster(machine report.MachineInfo) {
-	previous := &v1.NodeStatus{}
-	if object := r.Object(); object != nil {
-		previous = &object.Status
-	}
+	previous := cmp.Or(r.lastKnownStatus(), &v1.NodeStatus{})
 	object := report.NewNode(r.registration(), machine.Hostname, r.desiredStatus(machine, previous))
 	r.setObject(object)
+	r.setLocal(&object.Status)
 	r.recordEvents(report.StatusEvents(object.Name, previous, &object.Status)...)
+}
+
+// lastKnownStatus returns a copy of the status of the latest known Node, or nil.
+func (r *statusReporter) lastKnownStatus() *v1.NodeStatus {
+	if object := r.Object(); object != nil {
+		return &object.Status
+	}
+	return nil
 }
 
 // updateStatus reports the status if it has changed or is due.
@@ -192,12 +212,14 @@ func (r *statusReporter) updateStatus(ctx context.Context, object *v1.Node, mach
 	if r.resetUID != object.UID {
 		report.ResetExtendedResources(&object.Status, desired)
 	}
+	r.setLocal(desired)
 	if !report.StatusChanged(&object.Status, desired) && time.Now().Before(r.nextReport) {
 		r.resetUID = object.UID
 		r.metrics.reports.WithLabelValues(resultUnchanged).Inc()
 		return nil
 	}
 	if r.shouldYield(object) {
+		r.limited = errOtherAgent
 		r.metrics.reports.WithLabelValues(resultConflict).Inc()
 		return nil
 	}
@@ -249,6 +271,7 @@ func (r *statusReporter) shouldYield(object *v1.Node) bool {
 
 var (
 	errNotRegistered = errors.New("the Node does not exist, and registration is disabled")
+	errOtherAgent    = errors.New("limited: another agent keeps reporting the status of this node")
 	errDeleted       = errors.New("the Node was deleted; restart the agent to register it again")
 )
 

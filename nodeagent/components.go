@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
@@ -17,11 +18,13 @@ import (
 	"github.com/heraldnode/herald/cri/pullmanager"
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/event/broadcaster"
+	"github.com/heraldnode/herald/inspect"
 	"github.com/heraldnode/herald/internal/permission"
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/node"
 	"github.com/heraldnode/herald/node/machine"
 	"github.com/heraldnode/herald/node/report"
+	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/process"
 	"github.com/heraldnode/herald/provision"
 	"github.com/heraldnode/herald/source"
@@ -87,7 +90,8 @@ func (c Config) separateLimits() *rest.Config {
 // newEvents gives events a separate client with separate limits, so that a flood of events does not delay statuses.
 func (n *NodeAgent) newEvents() (err error) {
 	config := broadcaster.Config{
-		NodeName: n.config.NodeName, Scheme: kubeapi.NewScheme(), Logger: n.config.Logger, Metrics: n.config.Metrics,
+		NodeName: n.config.NodeName, Scheme: kubeapi.NewScheme(), Journal: n.History,
+		Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
 	if n.config.API != nil {
 		limited := rest.CopyConfig(n.config.API)
@@ -121,6 +125,7 @@ func (n *NodeAgent) newNode() error {
 		RuntimeFeatures:  func() ([]v1.NodeRuntimeHandler, *v1.NodeFeatures) { return n.runtime.NodeFeatures() },
 		ImageFileSystems: n.imageFileSystems,
 		OnChange:         n.History.NodeChanged,
+		OnLease:          n.recordLease,
 		Events:           n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
 	if n.config.API != nil {
@@ -200,7 +205,7 @@ func (n *NodeAgent) newRuntime() (err error) {
 		config.CgroupParent = cgroup.NodeName(cgroup.ParseName(n.config.CgroupRoot)).Path(cgroup.DriverCgroupfs)
 	}
 	if n.clients.objects != nil {
-		config.Secrets = n.clients.objects
+		config.Secrets, config.RuntimeClasses = n.clients.objects, n.volumes
 	}
 	n.runtime, err = cri.New(config)
 	return err
@@ -211,16 +216,41 @@ func (n *NodeAgent) newAgent() error {
 	if err != nil {
 		return err
 	}
+	tally := inspect.NewTally()
 	config := agent.Config{
 		NodeName: n.config.NodeName, Sources: sources, Runtime: n.runtime, Events: n.Events, Volumes: n.volumes,
-		Journal: historyJournal{n.History}, OnContainerStop: n.recordStop, State: n.state, Admit: n.admit, NodeInfo: n.nodeInfo,
-		AllowNodeAddresses: n.config.AllowProbesToNodeAddresses, Resync: n.config.SyncFrequency,
+		Journal: historyJournal{n.History, tally}, OnSourceProblem: n.recordProblem,
+		OnKnownPods: n.History.KnownPods, State: n.state, Admit: n.admit, NodeInfo: n.nodeInfo,
+		BootTime: n.host.BootTime(), AllowNodeAddresses: n.config.AllowProbesToNodeAddresses, Resync: n.config.SyncFrequency,
 		Logger: n.config.Logger, Metrics: n.config.Metrics,
+		OnContainerStop: func(stop plan.Stop) {
+			tally.Stopping(stop.ID.String(), string(stop.Reason))
+			n.recordStop(stop)
+		},
 	}
 	if n.clients.statuses != nil {
 		config.API, config.MirrorAPI = n.clients.statuses, n.clients.mirrors
 	}
-	n.Agent, err = agent.New(config)
+	if n.Agent, err = agent.New(config); err != nil {
+		return err
+	}
+	return n.newInspector(tally)
+}
+
+func (n *NodeAgent) newInspector(tally *inspect.Tally) (err error) {
+	config := inspect.Config{Agent: n.Agent, Node: n.Node, History: n.History, Tally: tally, Version: n.config.Version}
+	if n.config.API != nil {
+		config.Cluster = n.config.API.Host
+	}
+	config.RuntimeVersion = func() (string, string) {
+		object := n.Node.Object()
+		if object == nil {
+			return "", ""
+		}
+		name, version, _ := strings.Cut(object.Status.NodeInfo.ContainerRuntimeVersion, "://")
+		return name, version
+	}
+	n.Inspector, err = inspect.New(config)
 	return err
 }
 
@@ -259,7 +289,7 @@ func (n *NodeAgent) sources() ([]source.Source, error) {
 	if n.clients.statuses != nil {
 		assigned, err := source.NewAPI(source.APIConfig{
 			ListerWatcher: n.clients.statuses.PodsOnNode(n.config.NodeName), NodeName: n.config.NodeName, Logger: n.config.Logger,
-			WaitForNode: n.Node.WaitForRegistration,
+			WaitForNode: n.Node.WaitForRegistration, Server: n.config.API.Host,
 		})
 		if err != nil {
 			return nil, err

@@ -3,11 +3,15 @@ package nodeagent
 import (
 	"context"
 	"fmt"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/heraldnode/herald/history"
+	"github.com/heraldnode/herald/inspect"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/source"
 	"github.com/heraldnode/herald/status"
 	"github.com/heraldnode/herald/transition"
 )
@@ -27,7 +31,7 @@ func (n *NodeAgent) openHistory() (err error) {
 		Dir: n.path("history"), MaxDisk: n.config.History.MaxDisk, MaxAge: n.config.History.MaxAge, Sync: n.config.History.Sync,
 		LogLines: n.config.History.LogLines, LogBytes: n.config.History.LogBytes, ReadLog: n.readLog,
 		MemoryAvailable: func() int64 { return n.Node.MemoryAvailable() },
-		AgentVersion:    n.config.Version, Logger: n.config.Logger, Metrics: n.config.Metrics,
+		AgentVersion:    n.config.Version, BootID: readBootID(), Logger: n.config.Logger, Metrics: n.config.Metrics,
 	})
 	return err
 }
@@ -36,8 +40,11 @@ func (n *NodeAgent) readLog(_ context.Context, request history.LogRequest) (stri
 	return n.runtime.LogTail(request.Pod, request.Container, int(request.Attempt), request.Lines, request.Bytes)
 }
 
-// historyJournal passes what the status manager accepts and the API server acknowledges to the history.
-type historyJournal struct{ log *history.Log }
+// historyJournal passes what the status manager accepts and the API server acknowledges to the history, and counts it.
+type historyJournal struct {
+	log   *history.Log
+	tally *inspect.Tally
+}
 
 // Accepted implements status.Journal.
 func (j historyJournal) Accepted(v status.Version) {
@@ -45,6 +52,11 @@ func (j historyJournal) Accepted(v status.Version) {
 		UID: v.UID, Pod: v.Pod, Before: v.Before, After: v.After, Version: v.Version, Previous: v.Previous,
 		Via: transition.Via(v.Via), Time: v.Time, Removed: v.Removed,
 	})
+	if v.Removed {
+		j.tally.Forget(v.UID)
+		return
+	}
+	j.tally.Accepted(v.UID, v.Before, v.After, v.Time)
 }
 
 // Acknowledged implements status.Journal.
@@ -55,6 +67,31 @@ func (j historyJournal) Acknowledged(uid podid.UID, version uint64, at time.Time
 // recordStop passes the reason of a stop to the history, which finds it by the container ID of the status.
 func (n *NodeAgent) recordStop(stop plan.Stop) {
 	n.History.Stopping(stop.ID.String(), string(stop.Reason), stop.Message)
+}
+
+// recordProblem passes a problem of a source to the history.
+func (n *NodeAgent) recordProblem(problem source.Problem, isResolved bool) {
+	n.History.SourceChanged(history.SourceProblem{
+		Source: string(problem.Source), Location: problem.Location, Line: problem.Line, Field: problem.Field, Message: problem.Message,
+		Unavailable: problem.Unavailable, Resolved: isResolved,
+	})
+}
+
+func (n *NodeAgent) recordLease(err error) {
+	message := ""
+	if err != nil {
+		message = err.Error()
+	}
+	n.History.LeaseChanged(err == nil, message)
+}
+
+// readBootID returns the identifier of this boot of the machine, or "" if it is not known.
+func readBootID() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
 }
 
 // runHistory runs the history until ctx ends. A history that fails does not stop the agent.

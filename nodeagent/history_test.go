@@ -1,6 +1,8 @@
 package nodeagent_test
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -48,6 +50,23 @@ spec:
 		eventually(t, "acknowledged version", func() bool {
 			return slices.ContainsFunc(query(n, history.KindPod), func(record history.Record) bool { return record.SyncedMs != nil })
 		})
+		eventually(t, "event of the pod", func() bool {
+			return slices.ContainsFunc(query(n, history.KindEvent), func(record history.Record) bool { return record.Name == "crash-n1" })
+		})
+		broken := filepath.Join(config.StaticPodPath, "broken.yaml")
+		if err := os.WriteFile(broken, []byte("kind: Pod\nspec: {imag: x}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		isProblem := func(isResolved bool) func(history.Record) bool {
+			return func(record history.Record) bool {
+				return strings.HasSuffix(record.Source.Location, "broken.yaml") && record.Source.Resolved == isResolved
+			}
+		}
+		eventually(t, "problem of the file", func() bool { return slices.ContainsFunc(query(n, history.KindSource), isProblem(false)) })
+		if err := os.Remove(broken); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "end of the problem", func() bool { return slices.ContainsFunc(query(n, history.KindSource), isProblem(true)) })
 		eventually(t, "record of the node", func() bool {
 			return slices.ContainsFunc(query(n, history.KindNode), func(record history.Record) bool { return record.After == "Ready" })
 		})

@@ -14,6 +14,7 @@ import (
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/event/broadcaster"
 	"github.com/heraldnode/herald/history"
+	"github.com/heraldnode/herald/inspect"
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/node"
 	"github.com/heraldnode/herald/node/machine"
@@ -29,6 +30,8 @@ type NodeAgent struct {
 	Node   *node.Node
 	// History records the versions of all statuses.
 	History *history.Log
+	// Inspector answers questions about pods and the node.
+	Inspector *inspect.Inspector
 
 	config   Config
 	started  chan struct{} // closed when the agent starts

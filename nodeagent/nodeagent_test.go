@@ -322,7 +322,7 @@ func TestNodeAgent_UnsupportedFieldsWait(t *testing.T) {
 			}}}
 		}, "FailedMount", "persistentVolumeClaim: volumes that need a driver are not supported; use emptyDir"},
 		"RuntimeClass": {
-			func(spec *v1.PodSpec) { spec.RuntimeClassName = new("gvisor") }, "FailedCreatePodSandBox", "spec.runtimeClassName: ",
+			func(spec *v1.PodSpec) { spec.RuntimeClassName = new("gvisor") }, "FailedCreatePodSandBox", `runtimeclass.node.k8s.io "gvisor" not found`,
 		},
 	}
 	for name, test := range tests {

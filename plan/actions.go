@@ -29,6 +29,9 @@ type Input struct {
 	Backoff Backoff
 	// RestartAll is the RestartAll of the last Actions, or the zero value.
 	RestartAll RestartAll
+	// Restart holds the containers that a user wants to be restarted now, with the reason. A restart that was requested once
+	// is remembered in the Backoff of the Actions until it is done.
+	Restart map[string]string
 	// StartTime is when the pod started; activeDeadlineSeconds counts from it. Zero if the pod has not started.
 	StartTime time.Time
 	Now       time.Time
@@ -70,6 +73,8 @@ type Start struct {
 	Container    *v1.Container
 	Kind         derive.ContainerKind
 	RestartCount int
+	// IgnoreBackoff reports that a user wants the start now: earlier failures do not delay it.
+	IgnoreBackoff bool
 }
 
 // ComputeActions returns what to do for one pod now. The same input yields the same actions. A pod in its desired state
@@ -82,6 +87,7 @@ func ComputeActions(in Input) Actions {
 	p.noticeRestartAll()
 	p.sandboxID, p.hasSandbox = usableSandbox(in.Pod, p.runtimePod)
 	p.actions.Backoff = p.updateBackoff()
+	p.requestRestarts()
 	p.compute()
 	return p.actions
 }
@@ -203,8 +209,9 @@ func (p *planner) start(container *v1.Container, kind derive.ContainerKind, stop
 	if slices.ContainsFunc(p.actions.Start, func(start Start) bool { return start.Container.Name == container.Name }) {
 		return
 	}
+	_, isRequested := p.Restart[container.Name]
 	p.actions.Start = append(p.actions.Start, Start{
-		Container: container, Kind: kind, RestartCount: p.nextRestartCount(container.Name),
+		Container: container, Kind: kind, RestartCount: p.nextRestartCount(container.Name), IgnoreBackoff: isRequested,
 	})
 }
 

@@ -48,6 +48,15 @@ type CrashLoop struct {
 	LastExit time.Time
 	// PendingRestart is the instance that was last stopped in order to restart, whatever its exit code.
 	PendingRestart observed.ContainerID
+	// Requested is the restart that a user requested last.
+	Requested RequestedRestart
+}
+
+// RequestedRestart is the request of a user to replace an instance of a container.
+type RequestedRestart struct {
+	ID observed.ContainerID
+	// Message says who wants it and why.
+	Message string
 }
 
 // Delay returns how long a start waits after LastExit: not at all after the first run, then 10s, doubling up to 5 minutes.
@@ -149,6 +158,9 @@ func runDuration(instance *observed.Container, end time.Time) time.Duration {
 // is replaced at once.
 func (p *planner) backoffOf(container *v1.Container, stopped *observed.Container) (waiting derive.Waiting, isWaiting bool) {
 	loop := p.actions.Backoff[newBackoffKey(container)]
+	if newest := p.runtimePod.Newest(container.Name); newest != nil && newest.ID == loop.Requested.ID {
+		return derive.Waiting{}, false
+	}
 	if stopped != nil {
 		loop = loop.withRun(runDuration(stopped, p.Now))
 	}
@@ -173,4 +185,43 @@ func (p *planner) setPendingRestart(container *v1.Container, instance *observed.
 
 func (p *planner) isPendingRestart(container *v1.Container, instance *observed.Container) bool {
 	return p.actions.Backoff[newBackoffKey(container)].PendingRestart == instance.ID
+}
+
+// requestRestarts remembers which instances a user wants to be replaced.
+func (p *planner) requestRestarts() {
+	for name, message := range p.Restart {
+		container, _ := FindContainer(p.Pod, name)
+		instance := p.runtimePod.Newest(name)
+		if container == nil || instance == nil {
+			continue
+		}
+		key := newBackoffKey(container)
+		loop := p.actions.Backoff[key]
+		loop.Requested = RequestedRestart{ID: instance.ID, Message: message}
+		p.actions.Backoff[key] = loop
+	}
+}
+
+// requestedRestart returns the user's request to replace the instance, or the zero value.
+func (p *planner) requestedRestart(instance *observed.Container) RequestedRestart {
+	for key, loop := range p.actions.Backoff {
+		if key.Name == instance.Name && loop.Requested.ID == instance.ID {
+			return loop.Requested
+		}
+	}
+	return RequestedRestart{}
+}
+
+// PendingRestarts returns the instances that were stopped in order to restart, whatever their exit code.
+func (b Backoff) PendingRestarts() map[observed.ContainerID]bool {
+	var pending map[observed.ContainerID]bool
+	for _, loop := range b {
+		if loop.PendingRestart != (observed.ContainerID{}) {
+			if pending == nil {
+				pending = map[observed.ContainerID]bool{}
+			}
+			pending[loop.PendingRestart] = true
+		}
+	}
+	return pending
 }

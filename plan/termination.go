@@ -31,6 +31,8 @@ type Stop struct {
 	Turn <-chan struct{}
 	// SkipPreStop reports that the preStop hook ran already, in a stop that was interrupted.
 	SkipPreStop bool
+	// PreStopDone is called when the preStop hook has ended, or if there is none. It must not block. Nil means nobody asks.
+	PreStopDone func()
 	Reason      StopReason
 	// Message is the text of the event.
 	Message string
@@ -54,6 +56,7 @@ const (
 	StopUnknownState      StopReason = "Unknown"
 	StopStale             StopReason = "Stale"
 	StopRestartAll        StopReason = "RestartAllContainers"
+	StopUser              StopReason = "User"
 )
 
 // message returns the end of a sentence that starts with the container's name: the kubelet's text if it has one.
@@ -71,6 +74,8 @@ func (r StopReason) message() string {
 		return "does not belong to the current pod"
 	case StopRestartAll:
 		return "is stopped by a rule that restarts all containers"
+	case StopUser:
+		return "is stopped by a user"
 	default:
 		return "is stopped"
 	}
@@ -102,7 +107,11 @@ func (p *planner) stopMessage(instance *observed.Container, reason StopReason) s
 	if _, kind := FindContainer(p.Pod, instance.Name); kind == derive.InitContainer || kind == derive.SidecarContainer {
 		noun = "Init container"
 	}
-	return fmt.Sprintf("%s %s %s", noun, instance.Name, reason.message())
+	message = fmt.Sprintf("%s %s %s", noun, instance.Name, reason.message())
+	if requested := p.requestedRestart(instance); reason == StopUser && requested.Message != "" {
+		message += " (" + requested.Message + ")"
+	}
+	return message
 }
 
 // GracePeriod returns how long the pod's containers may take to terminate by themselves.

@@ -46,16 +46,18 @@ type podProbes struct {
 // a process in the runtime.
 const maxConcurrentExecs = 10
 
-// containerProbe is one probe of one container. The first six fields are immutable; Prober.mu guards the others.
+// containerProbe is one probe of one container. The first seven fields are immutable; Prober.mu guards the others.
 type containerProbe struct {
 	pod       *v1.Pod
 	container *v1.Container
 	spec      *v1.Probe
 	kind      judge.Kind
+	target    string        // what is checked, as text
 	execSlots chan struct{} // of its pod
 	counters  counters
 
 	state judge.Probe
+	last  lastAnswers
 	// stopped reports that no check follows and that late results are ignored.
 	stopped bool
 	// cancel stops the check in flight. Nil if there is none. A probe that replaced another one waits for the other's check,
@@ -183,7 +185,8 @@ func (p *Prober) updateProbesLocked(podProbes *podProbes, pod *v1.Pod) {
 		for _, kind := range []judge.Kind{judge.Startup, judge.Readiness, judge.Liveness} {
 			if spec := kind.ProbeOf(container); spec != nil {
 				podProbes.probes = append(podProbes.probes, keepOrReplace(before, &containerProbe{
-					pod: pod, container: container, spec: spec, kind: kind, execSlots: podProbes.execSlots, index: -1,
+					pod: pod, container: container, spec: spec, kind: kind, target: targetText(spec),
+					execSlots: podProbes.execSlots, index: -1,
 				}))
 			}
 		}
@@ -210,7 +213,7 @@ func keepOrReplace(existing []*containerProbe, declared *containerProbe) *contai
 	case equality.Semantic.DeepEqual(old.container, declared.container):
 		return old
 	default:
-		declared.state, declared.counters = old.state.WithParams(params), old.counters
+		declared.state, declared.counters, declared.last = old.state.WithParams(params), old.counters, old.last
 		if old.cancel != nil {
 			old.successor, declared.cancel = declared, func() {}
 		}

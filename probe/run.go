@@ -264,6 +264,7 @@ func (p *Prober) record(probe *containerProbe, id observed.ContainerID, outcome 
 	p.metrics.count(probe, outcome, duration)
 	state, changed := probe.state.Record(id, outcome.Result)
 	probe.state = state
+	probe.last = probe.last.with(id, newAnswer(outcome, duration))
 	if changed {
 		p.releaseGatedLocked(probe)
 	}

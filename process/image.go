@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -20,6 +21,7 @@ func hostImage() *runtimeapi.Image {
 		Id: hostImageName, RepoTags: []string{hostImageName, hostImageName + ":latest"}, Pinned: true,
 		Size: 1, // clients treat an image of size 0 as broken
 		Spec: &runtimeapi.ImageSpec{Image: hostImageName},
+		Uid:  &runtimeapi.Int64Value{Value: int64(os.Geteuid())}, // containers run as the agent's user
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
@@ -33,6 +34,8 @@ type API interface {
 	GetConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	// GetSecret reads the newest version of a secret.
 	GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	// GetRuntimeClass reads the newest version of a runtime class.
+	GetRuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
 	// ListServices reads the services of a namespace.
 	ListServices(ctx context.Context, namespace string) ([]v1.Service, error)
 	// CreateToken issues a token of a service account.
@@ -46,6 +49,8 @@ type Watcher interface {
 	WatchConfigMap(ctx context.Context, namespace, name, resourceVersion string) (watch.Interface, error)
 	// WatchSecret does so for a secret.
 	WatchSecret(ctx context.Context, namespace, name, resourceVersion string) (watch.Interface, error)
+	// WatchRuntimeClass does so for a runtime class.
+	WatchRuntimeClass(ctx context.Context, name, resourceVersion string) (watch.Interface, error)
 }
 
 // NodeInfo describes the node to its containers.
@@ -110,13 +115,14 @@ func (c Config) withDefaults() (Config, error) {
 // Provisioner mounts the volumes of pods and resolves the environment of their containers. It is safe for concurrent use,
 // but calls of Mount and Unmount for the same pod must not overlap.
 type Provisioner struct {
-	config     Config
-	dirs       poddir.Roots
-	configMaps *objectCache[*v1.ConfigMap]
-	secrets    *objectCache[*v1.Secret]
-	services   *objectCache[[]v1.Service]
-	requests   *background
-	metrics    *metrics
+	config         Config
+	dirs           poddir.Roots
+	configMaps     *objectCache[*v1.ConfigMap]
+	secrets        *objectCache[*v1.Secret]
+	services       *objectCache[[]v1.Service]
+	runtimeClasses *objectCache[*nodev1.RuntimeClass]
+	requests       *background
+	metrics        *metrics
 
 	mu   sync.Mutex // guards pods and their fields
 	pods map[podid.UID]*podState
@@ -172,6 +178,7 @@ func (p *Provisioner) createCaches() {
 		return api.ListServices(ctx, namespace)
 	}
 	p.services = newObjectCache(p.config, p.requests, listServices, nil)
+	p.runtimeClasses = newRuntimeClassCache(p.config, p.requests, slots)
 }
 
 // Close cancels the requests that are still under way and waits for them. No other method may be called any more.
@@ -198,6 +205,7 @@ func (p *Provisioner) forgetPod(uid podid.UID) {
 		p.configMaps.removeReader(uid)
 		p.secrets.removeReader(uid)
 		p.services.removeReader(uid)
+		p.runtimeClasses.removeReader(uid)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -321,6 +321,10 @@ func (w *fakeWatcher) WatchSecret(ctx context.Context, namespace, name, version 
 	return w.WatchConfigMap(ctx, namespace, name, version)
 }
 
+func (w *fakeWatcher) WatchRuntimeClass(ctx context.Context, name, version string) (watch.Interface, error) {
+	return w.WatchConfigMap(ctx, "", name, version)
+}
+
 // open returns the number of watches that were not stopped.
 func (w *fakeWatcher) open() int {
 	w.mu.Lock()

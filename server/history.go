@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,7 +12,10 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/heraldnode/herald/history"
+	"github.com/heraldnode/herald/query"
 )
 
 // History is the history of the node's statuses. *history.Log implements it.
@@ -20,7 +24,8 @@ type History interface {
 	Query(ctx context.Context, query history.Query) (history.Page, error)
 	// Follow yields the matching records after a sequence number, and then new ones until ctx ends.
 	Follow(ctx context.Context, query history.Query, after uint64) iter.Seq[history.Record]
-	// LastSeq returns the sequence number of the newest record.
+	// FirstSeq returns the sequence number from which on records are kept, LastSeq that of the newest record.
+	FirstSeq() uint64
 	LastSeq() uint64
 }
 
@@ -41,12 +46,15 @@ type historyRequest struct {
 	hasAfter  bool
 	after     uint64
 	withLines bool
+	// eventType leaves out all records but events of this type.
+	eventType string
 }
 
 // serveHistory serves the records of the history, newest first. Parameters, all optional:
 //
 //	namespace, pod, uid   the pod
-//	kind                  pod, node, log or agent; several are separated by commas
+//	kind                  pod, node, log, event, source or agent; several are separated by commas
+//	type                  Normal or Warning: only events of this type
 //	since, until          RFC 3339, or how long ago, like 10m
 //	limit, cursor         the size of a page, and the value of continue of the page before
 //	logs=true             all attached lines; without it, only the last line of each
@@ -55,7 +63,7 @@ type historyRequest struct {
 func (s *Server) serveHistory(w http.ResponseWriter, r *http.Request) {
 	request, err := parseHistoryRequest(r.URL.Query(), time.Now())
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		writeError(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -65,9 +73,9 @@ func (s *Server) serveHistory(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	page, err := s.config.History.Query(r.Context(), request.query)
+	page, err := s.queryHistory(r.Context(), &request)
 	if err != nil {
-		http.Error(w, "read history: "+err.Error(), http.StatusInternalServerError)
+		writeError(w, http.StatusInternalServerError, "read history: "+err.Error())
 		return
 	}
 	list := HistoryList{APIVersion: "heraldnode.github.io/v1alpha1", Kind: "HistoryList", Items: []history.Record{}}
@@ -82,6 +90,37 @@ func (s *Server) serveHistory(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// queryHistory returns a page. The history cannot select by the type of events, so it reads on until the page is full.
+func (s *Server) queryHistory(ctx context.Context, request *historyRequest) (history.Page, error) {
+	if request.eventType == "" {
+		return s.config.History.Query(ctx, request.query)
+	}
+	limit, q, result := cmp.Or(request.query.Limit, history.DefaultLimit), request.query, history.Page{}
+	q.Limit = history.MaxLimit
+	for {
+		page, err := s.config.History.Query(ctx, q)
+		for i := range page.Records {
+			if !request.matches(&page.Records[i]) {
+				continue
+			}
+			if len(result.Records) == limit {
+				result.Next = result.Records[limit-1].Seq
+				return result, err
+			}
+			result.Records = append(result.Records, page.Records[i])
+		}
+		if err != nil || page.Next == 0 {
+			return result, err
+		}
+		q.Before = page.Next
+	}
+}
+
+// matches reports what the query of the history does not decide.
+func (request *historyRequest) matches(record *history.Record) bool {
+	return request.eventType == "" || record.Event != nil && record.Event.Type == request.eventType
+}
+
 func (s *Server) followHistory(w http.ResponseWriter, r *http.Request, request historyRequest) {
 	controller := http.NewResponseController(w)
 	after := request.after
@@ -93,6 +132,9 @@ func (s *Server) followHistory(w http.ResponseWriter, r *http.Request, request h
 	}
 	encoder := json.NewEncoder(w)
 	for record := range s.config.History.Follow(r.Context(), request.query, after) {
+		if !request.matches(&record) {
+			continue
+		}
 		_ = controller.SetWriteDeadline(time.Now().Add(writeTimeout)) // an httptest.ResponseRecorder has no deadlines
 		if encoder.Encode(request.shape(record)) != nil || controller.Flush() != nil {
 			return
@@ -121,9 +163,18 @@ func parseHistoryRequest(values url.Values, now time.Time) (request historyReque
 			q.Kinds = append(q.Kinds, history.Kind(kind))
 		}
 	}
+	switch request.eventType = values.Get("type"); request.eventType {
+	case "":
+	case v1.EventTypeNormal, v1.EventTypeWarning:
+		if len(q.Kinds) == 0 {
+			q.Kinds = []history.Kind{history.KindEvent} // others have no type
+		}
+	default:
+		return request, fmt.Errorf("type: %q must be Normal or Warning", request.eventType)
+	}
 	for name, value := range map[string]*time.Time{"since": &q.Since, "until": &q.Until} {
-		if *value, err = parseTime(values.Get(name), now); err != nil {
-			return request, fmt.Errorf("%s: %w", name, err)
+		if *value, err = query.ParseTime(name, values.Get(name), now); err != nil {
+			return request, err
 		}
 	}
 	if text := values.Get("limit"); text != "" {
@@ -132,10 +183,8 @@ func parseHistoryRequest(values url.Values, now time.Time) (request historyReque
 		}
 	}
 	for name, value := range map[string]*uint64{"cursor": &q.Before, "after": &request.after} {
-		if text := values.Get(name); text != "" {
-			if *value, err = strconv.ParseUint(text, 10, 64); err != nil {
-				return request, fmt.Errorf("%s must be a sequence number", name)
-			}
+		if *value, err = query.ParseSequence(name, values.Get(name)); err != nil {
+			return request, err
 		}
 	}
 	request.hasAfter = values.Get("after") != ""
@@ -147,19 +196,4 @@ func parseHistoryRequest(values url.Values, now time.Time) (request historyReque
 		}
 	}
 	return request, nil
-}
-
-// parseTime parses RFC 3339, or a duration before now. Empty text is the zero time.
-func parseTime(text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if ago, err := time.ParseDuration(text); err == nil {
-		return now.Add(-ago), nil
-	}
-	parsed, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("%q must be RFC 3339, or how long ago, like 10m", text)
-	}
-	return parsed, nil
 }

@@ -1,14 +1,20 @@
 // Package server serves the state of one node over HTTP to local clients: its pods with their local status, the health of the
-// agent, and metrics.
+// agent, metrics, and the query API of docs/queries.md.
 //
 //	GET /                lists the paths
 //	GET /pods            returns a v1.PodList, or with ?watch=true a stream of watch events like the API server's
 //	GET /healthz         returns "ok", or status 500 and the error
 //	GET /metrics         returns Prometheus metrics
-//	GET /herald/v1/history  returns records of the history, see serveHistory
+//	GET /herald/v1/history  returns records of the history, see serveHistory; /herald/v1/events those of events
+//	GET /herald/v1/pods     returns views of pods, see servePodViews; /herald/v1/pods/NAMESPACE/NAME one of them
+//	GET /herald/v1/node, /herald/v1/sources, /herald/v1/schema
+//	GET /herald/v1/explain/NAMESPACE/NAME  says why a pod is as it is
+//	GET /herald/v1/watch    streams changes, see serveWatch
+//	POST /herald/v1/restart, /herald/v1/probe  restart a container, check its probes once
 //
-// There is no authentication. The server therefore listens on loopback addresses and unix sockets only, and rejects requests
-// for other host names, which a browser can be tricked into sending. All requests are read-only. Connections and the time to
+// Reading needs no authentication. The server therefore listens on loopback addresses and unix sockets only, and rejects requests
+// for other host names, which a browser can be tricked into sending. A POST is accepted on a unix socket from root and the agent's
+// user, and over TCP with a bearer token. Connections and the time to
 // send a request or read a response are bounded, so that a client can delay other clients but not the agent.
 package server
 
@@ -29,6 +35,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/heraldnode/herald/query/expression"
 )
 
 // Agent provides the state to serve. The server does not modify what it returns.
@@ -46,22 +54,34 @@ type Config struct {
 	Agent Agent
 	// Metrics serves /metrics. Nil disables the path.
 	Metrics http.Handler
-	// History serves /herald/v1/history. Nil disables the path.
+	// History serves /herald/v1/history and /herald/v1/events. Nil disables the paths.
 	History History
+	// Inspector serves the query API, with a History also /herald/v1/watch. Nil disables the paths.
+	Inspector Inspector
+	// Operator serves requests that change something. Nil disables their paths.
+	Operator Operator
+	// Token authorizes requests to the Operator over TCP. Empty refuses them.
+	Token string
 	// Logger receives log messages. Defaults to a logger that discards them.
 	Logger *slog.Logger
 }
 
 // Server is an HTTP handler for local clients. It is safe for concurrent use.
 type Server struct {
-	config Config
-	routes http.Handler
+	config      Config
+	routes      http.Handler
+	expressions *expression.Environment
+	// lastSeq is the newest record when the server was created, which may be one of the previous run of the agent.
+	lastSeq uint64
 }
 
 // New returns a server. Call Serve to accept connections.
 func New(config Config) (*Server, error) {
 	if config.Agent == nil {
 		return nil, errors.New("server.Config: Agent is required")
+	}
+	if config.Operator != nil && config.Inspector == nil {
+		return nil, errors.New("server.Config: an Operator requires an Inspector")
 	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
@@ -75,7 +95,20 @@ func New(config Config) (*Server, error) {
 		mux.Handle("GET /metrics", config.Metrics)
 	}
 	if config.History != nil {
-		mux.HandleFunc("GET /herald/v1/history", s.serveHistory)
+		s.lastSeq = config.History.LastSeq()
+		mux.HandleFunc("GET "+apiPrefix+"history", s.serveHistory)
+		mux.HandleFunc("GET "+apiPrefix+"events", s.serveEvents)
+	}
+	if config.Inspector != nil {
+		var err error
+		if s.expressions, err = expression.NewEnvironment(); err != nil {
+			return nil, err
+		}
+		s.addQueries(mux)
+	}
+	if config.Operator != nil {
+		mux.HandleFunc("POST "+apiPrefix+"restart", s.authorized(s.serveRestart))
+		mux.HandleFunc("POST "+apiPrefix+"probe", s.authorized(s.serveProbe))
 	}
 	s.routes = requireLocalHost(mux)
 	return s, nil
@@ -102,7 +135,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 // Serve serves the listener with the handler until ctx ends, and closes it. Connections use TLS if it is configured. Their
 // number and the times of requests are bounded; a handler that streams must extend the write deadline.
 func Serve(ctx context.Context, listener net.Listener, tlsConfig *tls.Config, handler http.Handler, logger *slog.Logger) error {
-	listener = netutil.LimitListener(listener, maxConnections)
+	listener = netutil.LimitListener(peerListener{listener}, maxConnections)
 	if tlsConfig != nil {
 		listener = tls.NewListener(listener, tlsConfig) // outermost: http.Server looks for it to speak HTTP/2
 	}
@@ -112,6 +145,7 @@ func Serve(ctx context.Context, listener net.Listener, tlsConfig *tls.Config, ha
 		Handler: handler, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout,
 		MaxHeaderBytes: 64 << 10,
 		BaseContext:    func(net.Listener) context.Context { return requests },
+		ConnContext:    withPeer,
 		ErrorLog:       slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
@@ -137,7 +171,13 @@ func (s *Server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("/metrics\n"))
 	}
 	if s.config.History != nil {
-		_, _ = w.Write([]byte("/herald/v1/history\n"))
+		_, _ = w.Write([]byte("/herald/v1/history\n/herald/v1/events\n"))
+	}
+	if s.config.Inspector != nil {
+		_, _ = w.Write([]byte("/herald/v1/pods\n/herald/v1/node\n/herald/v1/explain/NAMESPACE/NAME\n/herald/v1/sources\n/herald/v1/schema\n"))
+		if s.config.History != nil {
+			_, _ = w.Write([]byte("/herald/v1/watch\n"))
+		}
 	}
 }
 
@@ -162,7 +202,7 @@ func (s *Server) servePods(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if isWatch {
 		if r.Method != http.MethodHead {
-			s.serveWatch(w, r)
+			s.servePodWatch(w, r)
 		}
 		return
 	}
@@ -181,7 +221,7 @@ type watchEvent struct {
 	Object runtime.Object `json:"object"`
 }
 
-func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request) {
+func (s *Server) servePodWatch(w http.ResponseWriter, r *http.Request) {
 	controller := http.NewResponseController(w)
 	if controller.Flush() != nil { // send the header even if there are no events yet
 		return

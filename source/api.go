@@ -27,6 +27,8 @@ type APIConfig struct {
 	ListerWatcher cache.ListerWatcher
 	// NodeName is the name of this node. Required. Pods of other nodes are skipped and reported.
 	NodeName string
+	// Server is the URL of the API server, for Mux.States only. Defaults to "API server".
+	Server string
 	// WaitForNode returns when the Node object is known and pods can be admitted (CFG-31), or when ctx is done. Default: no
 	// wait.
 	WaitForNode func(ctx context.Context) error
@@ -48,6 +50,7 @@ func NewAPI(config APIConfig) (*API, error) {
 		return nil, err
 	}
 	config.IdleTimeout = cmp.Or(config.IdleTimeout, 3*time.Minute)
+	config.Server = cmp.Or(config.Server, apiLocation)
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -67,6 +70,9 @@ func (c APIConfig) validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// Origin returns the URL of the API server.
+func (a *API) Origin() string { return a.config.Server }
 
 // Name implements Source.
 func (a *API) Name() podid.Source { return podid.API }

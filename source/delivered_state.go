@@ -227,6 +227,7 @@ func (d *deliveredState) conflicts() []podProblem {
 			Source:   key.source,
 			Location: podid.FullNameOf(pod).String(),
 			Field:    field,
+			Pod:      podid.FullNameOf(pod),
 			Message: fmt.Sprintf("not started (UID %s): conflicts with pod %s (UID %s, source %s); "+
 				"it starts when that pod is removed", pod.UID, podid.FullNameOf(blocker.pod), blocker.pod.UID, blocker.source),
 		}})

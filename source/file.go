@@ -69,7 +69,7 @@ type File struct {
 	reported []*v1.Pod                 // with these pods
 
 	mu      sync.Mutex // guards ignored
-	ignored []string
+	ignored []IgnoredFile
 }
 
 // NewFile returns a File source. It returns an error if the configuration is invalid.
@@ -127,9 +127,11 @@ func (c FileConfig) withDefaults() FileConfig {
 // Name implements Source.
 func (f *File) Name() podid.Source { return podid.File }
 
-// Ignored returns the files that the last scan skipped because of their names: backups and files with another extension.
-// It is safe for concurrent use.
-func (f *File) Ignored() []string {
+// Origin returns the path.
+func (f *File) Origin() string { return f.path }
+
+// Ignored returns the files that the last scan skipped because of their names. It is safe for concurrent use.
+func (f *File) Ignored() []IgnoredFile {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.ignored)
@@ -168,7 +170,7 @@ func (f *File) report(sink Sink, listing Listing, watcher *pathWatcher) {
 	sink.Report(slices.Concat(listing.Problems, watcher.problems()))
 }
 
-func (f *File) setIgnored(ignored []string) {
+func (f *File) setIgnored(ignored []IgnoredFile) {
 	f.mu.Lock()
 	changed := !slices.Equal(f.ignored, ignored)
 	f.ignored = ignored

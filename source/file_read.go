@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,6 +53,7 @@ func modeOf(stat *unix.Stat_t) uint32 {
 // version is read or the file is removed (CFG-15, BUG-18).
 type manifestFile struct {
 	pods         []*v1.Pod
+	goodAt       time.Time // when the version was read that defines the pods, zero if none was
 	stamp        stamp
 	reliable     bool // an equal stamp means equal content
 	digest       [sha256.Size]byte
@@ -60,11 +62,28 @@ type manifestFile struct {
 	delayedSince time.Time // when reading was first delayed because the file is being written, zero if it is not
 }
 
+// problems returns the current problems, with what is used instead.
 func (m manifestFile) problems() []Problem {
+	problems := m.decodeErrors
 	if m.readErrors != nil {
-		return m.readErrors
+		problems = m.readErrors
 	}
-	return m.decodeErrors
+	return withLastGood(problems, m.pods, m.goodAt)
+}
+
+// withLastGood returns the problems with the time of the last valid version and, if that defines only one pod, its name.
+func withLastGood(problems []Problem, pods []*v1.Pod, goodAt time.Time) []Problem {
+	if goodAt.IsZero() {
+		return problems
+	}
+	problems = slices.Clone(problems)
+	for i := range problems {
+		problems[i].LastGood = goodAt
+		if len(pods) == 1 {
+			problems[i].Pod = podid.FullNameOf(pods[0])
+		}
+	}
+	return problems
 }
 
 // unreadable returns the unchanged state with the error of the last attempt.
@@ -119,7 +138,7 @@ func (f *File) decode(path string, data []byte, file manifestFile) manifestFile 
 		file.decodeErrors = decodeProblems(path, err)
 		return file
 	}
-	file.pods, file.decodeErrors = pods, nil
+	file.pods, file.decodeErrors, file.goodAt = pods, nil, time.Now()
 	return file
 }
 

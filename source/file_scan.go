@@ -31,8 +31,8 @@ type Listing struct {
 	Pods []*v1.Pod
 	// Problems holds the current problems.
 	Problems []Problem
-	// Ignored holds the files that were skipped because of their names, except hidden ones.
-	Ignored []string
+	// Ignored holds the files that were skipped because of their names.
+	Ignored []IgnoredFile
 
 	delayed bool // a file is being written and was not read
 }
@@ -119,7 +119,7 @@ func openDirectory(path string) (*directory, error) {
 }
 
 // list returns the manifests of the directory, sorted by name, and the ignored files.
-func (f *File) list(dir *directory, single bool) (entries []dirEntry, ignored []string, err error) {
+func (f *File) list(dir *directory, single bool) (entries []dirEntry, ignored []IgnoredFile, err error) {
 	if single {
 		return []dirEntry{{name: filepath.Base(f.path), path: f.path, isSymlink: true}}, nil, nil
 	}
@@ -139,15 +139,15 @@ func (f *File) list(dir *directory, single bool) (entries []dirEntry, ignored []
 		}
 	}
 	for name, mode := range modes {
-		switch class := classifyName(name, f.config.Extensions); {
-		case class == manifestName:
+		switch reason := reasonToIgnore(name, f.config.Extensions); {
+		case reason == "":
 			entries = append(entries, dirEntry{name: name, path: dir.path + "/" + name, isSymlink: mode&fs.ModeSymlink != 0})
-		case class == ignoredName && !mode.IsDir():
-			ignored = append(ignored, dir.path+"/"+name)
+		case !mode.IsDir() && !strings.HasPrefix(name, ".."): // the links of projected volumes
+			ignored = append(ignored, IgnoredFile{Path: dir.path + "/" + name, Reason: reason})
 		}
 	}
 	slices.SortFunc(entries, func(a, b dirEntry) int { return cmp.Compare(a.name, b.name) })
-	slices.Sort(ignored)
+	slices.SortFunc(ignored, func(a, b IgnoredFile) int { return cmp.Compare(a.Path, b.Path) })
 	return entries, ignored, nil
 }
 
@@ -179,30 +179,26 @@ func readNames(dir *directory) (map[string]fs.FileMode, error) {
 	return modes, nil
 }
 
-// nameClass is the class of a file name in the manifest directory.
-type nameClass int
+// IgnoredFile is a file of the manifest directory that is not read.
+type IgnoredFile struct {
+	Path string
+	// Reason is hidden, backup or extension.
+	Reason string
+}
 
-const (
-	hiddenName   nameClass = iota // skipped
-	ignoredName                   // skipped and listed as ignored
-	manifestName                  // read
-)
-
-// classifyName classifies a file by its name alone. Names with a leading dot belong to editors and tools: swap files, and
-// the ..data directories of projected volumes. A backup left by an editor or package manager must not run as a second pod
-// or replace the original (BUG-32).
-func classifyName(name string, extensions []string) nameClass {
+// reasonToIgnore returns why a file is not read, from its name alone, or "". Names with a leading dot belong to editors and tools:
+// swap files, and the ..data directories of projected volumes. A backup left by an editor or package manager must not run as a
+// second pod or replace the original (BUG-32).
+func reasonToIgnore(name string, extensions []string) string {
 	switch {
 	case strings.HasPrefix(name, "."):
-		return hiddenName
+		return "hidden"
 	case isBackup(name):
-		return ignoredName
-	case slices.Contains(extensions, AnyExtension):
-		return manifestName
-	case slices.Contains(extensions, strings.ToLower(filepath.Ext(name))):
-		return manifestName
+		return "backup"
+	case slices.Contains(extensions, AnyExtension), slices.Contains(extensions, strings.ToLower(filepath.Ext(name))):
+		return ""
 	default:
-		return ignoredName
+		return "extension"
 	}
 }
 
@@ -277,6 +273,7 @@ func resolveDuplicates(files []filePods, previous map[podid.FullName]string) (
 			problems = append(problems, Problem{
 				Location: file.path,
 				Field:    "metadata.name",
+				Pod:      name,
 				Message: fmt.Sprintf("skipped: pod %s in namespace %s is also defined in %s; remove one of them",
 					name.Name, name.Namespace, owners[name]),
 			})

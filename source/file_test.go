@@ -117,12 +117,13 @@ func TestCFG14_BUG32_FileNames(t *testing.T) {
 	sink := startSource(t, f)
 	sink.waitPods(t, "web-1")
 	sink.waitNoProblem(t)
-	var want []string
-	for _, name := range []string{
-		"#d.yaml#", "README.md", "b.yaml.bak", "c.yaml~", "e.yaml-bak", "f.yaml.swp", "g.yml.dpkg-dist", "h.yaml.rpmsave",
-		"i.yaml.orig", "j.yaml.tmp", "plain",
+	var want []source.IgnoredFile
+	for _, file := range [][2]string{
+		{"#d.yaml#", "backup"}, {".hidden.yaml", "hidden"}, {"README.md", "extension"}, {"b.yaml.bak", "backup"}, {"c.yaml~", "backup"},
+		{"e.yaml-bak", "backup"}, {"f.yaml.swp", "backup"}, {"g.yml.dpkg-dist", "backup"}, {"h.yaml.rpmsave", "backup"},
+		{"i.yaml.orig", "backup"}, {"j.yaml.tmp", "backup"}, {"plain", "extension"},
 	} {
-		want = append(want, dir+"/"+name)
+		want = append(want, source.IgnoredFile{Path: dir + "/" + file[0], Reason: file[1]})
 	}
 	if diff := cmp.Diff(want, f.Ignored()); diff != "" {
 		t.Fatalf("ignored (-want +got):\n%s", diff)

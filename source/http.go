@@ -19,6 +19,8 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/heraldnode/herald/internal/permission"
 	"github.com/heraldnode/herald/internal/unixsocket"
 	"github.com/heraldnode/herald/podid"
@@ -63,6 +65,8 @@ type HTTP struct {
 	client   httpClient
 
 	applied   [sha256.Size]byte // digest of the body of the last reported set, zero if none
+	pods      []*v1.Pod         // of that set
+	appliedAt time.Time         // when that set was read
 	validator validator         // of that body
 }
 
@@ -186,6 +190,9 @@ func withoutSecrets(u *url.URL) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
+// Origin returns the URL without secrets.
+func (h *HTTP) Origin() string { return h.location }
+
 // Name implements Source.
 func (h *HTTP) Name() podid.Source { return podid.HTTP }
 
@@ -199,7 +206,7 @@ func (h *HTTP) Run(ctx context.Context, sink Sink) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		sink.Report(problems)
+		sink.Report(withLastGood(problems, h.pods, h.appliedAt))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -234,6 +241,7 @@ func (h *HTTP) poll(ctx context.Context, sink Sink) []Problem {
 	}
 	sink.Replace(pods)
 	h.applied, h.validator = digest, response.validator
+	h.pods, h.appliedAt = pods, time.Now()
 	return nil
 }
 

@@ -23,6 +23,9 @@ type MuxConfig struct {
 	Sources []Source
 	// Events receives an event for each problem. Defaults to event.Discard.
 	Events event.Recorder
+	// OnProblem is called when a problem appears and when it is resolved. It must not block, and may be called from several
+	// goroutines at once. Defaults to none.
+	OnProblem func(problem Problem, isResolved bool)
 	// NodeName is the object of events about problems without a pod. Required with Events.
 	NodeName string
 	// Logger receives problems (Warn), changes of static pods (Info) and changes of API pods (Debug). Defaults to
@@ -57,6 +60,9 @@ func NewMux(config MuxConfig) (*Mux, error) {
 	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	if config.OnProblem == nil {
+		config.OnProblem = func(Problem, bool) {}
 	}
 	m := &Mux{
 		sources:    config.Sources,

@@ -63,7 +63,8 @@ type problemSet struct {
 	metrics *metrics
 	events  event.Recorder
 	node    runtime.Object // object of events without a pod
-	mu      sync.Mutex     // guards current
+	notify  func(problem Problem, isResolved bool)
+	mu      sync.Mutex // guards current
 	current map[reporter][]Problem
 }
 
@@ -72,6 +73,7 @@ func newProblemSet(config MuxConfig, metrics *metrics) *problemSet {
 		logger:  config.Logger,
 		metrics: metrics,
 		events:  config.Events,
+		notify:  config.OnProblem,
 		node:    &v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: config.NodeName, UID: types.UID(config.NodeName)},
 		current: map[reporter][]Problem{},
 	}
@@ -94,11 +96,14 @@ func (s *problemSet) report(by reporter, problems []podProblem, now time.Time) {
 	current := make([]Problem, 0, len(problems))
 	for _, problem := range problems {
 		key := problem.withoutSince()
-		if _, known := since[key]; !known {
+		_, known := since[key]
+		if !known {
 			since[key] = now
-			added = append(added, problem)
 		}
 		problem.Since = since[key]
+		if !known {
+			added = append(added, problem)
+		}
 		current = append(current, problem.Problem)
 	}
 	s.current[by] = current
@@ -114,9 +119,11 @@ func (s *problemSet) announce(added []podProblem, resolved []Problem) {
 	for _, problem := range added {
 		s.logger.LogAttrs(ctx, slog.LevelWarn, "Problem with pod source", problemAttrs(problem.Problem)...)
 		s.recordEvent(problem)
+		s.notify(problem.Problem, false)
 	}
 	for _, problem := range resolved {
 		s.logger.LogAttrs(ctx, slog.LevelInfo, "Problem with pod source resolved", problemAttrs(problem)...)
+		s.notify(problem, true)
 	}
 }
 

@@ -2,6 +2,7 @@ package source_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -36,11 +37,15 @@ func (r *fakeRecorder) Event(object runtime.Object, eventType, reason, message s
 func TestMux_ProblemReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
+		var told []string
 		recorder := &fakeRecorder{}
 		registry := prometheus.NewRegistry()
 		m := newMuxHarness(t, func(c *source.MuxConfig) {
 			c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 			c.Events, c.NodeName, c.Metrics = recorder, node, registry
+			c.OnProblem = func(problem source.Problem, isResolved bool) {
+				told = append(told, fmt.Sprint(problem.Line, " ", isResolved))
+			}
 		}, podid.File, podid.HTTP)
 		file := m.sinks[podid.File]
 		problem := source.Problem{Location: "/m/a.yaml", Line: 3, Field: "spec.x", Message: "unknown field"}
@@ -58,6 +63,9 @@ func TestMux_ProblemReportedOnce(t *testing.T) {
 		problem.Line = 4
 		file.Report([]source.Problem{problem})
 		file.Report(nil)
+		if want := []string{"3 false", "4 false", "3 true", "4 true"}; !slices.Equal(told, want) {
+			t.Errorf("OnProblem: got %v, want %v", told, want)
+		}
 		file.Report(nil)
 		expectMetrics(t, registry, 2, 0)
 		warnings, resolved := strings.Count(log.String(), "level=WARN"), strings.Count(log.String(), "Problem with pod source resolved")

@@ -93,6 +93,10 @@ type Problem struct {
 	Message string
 	// Unavailable reports that the source as a whole cannot be read or watched, rather than that its content is invalid.
 	Unavailable bool
+	// Pod is the pod that the problem concerns, if it is known to be one.
+	Pod podid.FullName
+	// LastGood is when the version was read whose pods are kept instead. Zero if there is none.
+	LastGood time.Time
 	// Since is when the problem was first reported with this text.
 	Since time.Time
 }

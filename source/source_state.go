@@ -29,6 +29,7 @@ type sourceState struct {
 	complete   bool                  // Replace was called
 	announced  bool                  // the batches of the first set were handed to the Mux
 	unacked    int                   // batches of the first set without Ack
+	changedAt  time.Time             // when the set was completed or last changed
 }
 
 // change is what happened to one pod of a source since the last step.
@@ -66,7 +67,9 @@ func (s *sourceState) Replace(pods []*v1.Pod) {
 		}
 	}
 	s.desired = desired
-	s.complete = true
+	if !s.complete {
+		s.complete, s.changedAt = true, time.Now()
+	}
 	s.mu.Unlock()
 	s.wake.Set()
 }
@@ -119,7 +122,7 @@ func indexByUID(source podid.Source, pods []*v1.Pod) (map[types.UID]*v1.Pod, []p
 			continue
 		}
 		skipped = append(skipped, podProblem{pod: pod, Problem: Problem{
-			Source: source, Location: podid.FullNameOf(pod).String(), Field: "metadata.uid", Message: message,
+			Source: source, Location: podid.FullNameOf(pod).String(), Field: "metadata.uid", Message: message, Pod: podid.FullNameOf(pod),
 		}})
 	}
 	return byUID, skipped
@@ -146,6 +149,7 @@ func (s *sourceState) markLocked(uid types.UID, removed bool) {
 		s.dirtyOrder = append(s.dirtyOrder, uid)
 	}
 	s.dirty[uid] = removedBefore || removed
+	s.changedAt = time.Now()
 	if removed {
 		s.lastKnown[uid] = s.desired[uid]
 	}

@@ -32,10 +32,9 @@ type cacheEntry struct {
 	// version identifies the status. It comes from one counter for all pods, so that it also rises for a UID whose entry was
 	// removed and created again (SM-79).
 	version uint64
-	// ackedVersion is the newest version that the API server is known to have.
-	ackedVersion uint64
-	// unackedSince is when the oldest version that is not acknowledged was cached, changedAt when the newest was.
-	unackedSince, changedAt time.Time
+	// changedAt is when the newest version was cached.
+	changedAt time.Time
+	ackState
 	// priority is that of the most urgent version that is not acknowledged.
 	priority priority
 	// phaseWithheld is set while the API server has the acknowledged version except for its terminal phase (SM-67).
@@ -44,6 +43,16 @@ type cacheEntry struct {
 	object  objectState
 	synced  syncedState
 	backoff backoff
+}
+
+// ackState is what the API server has acknowledged of a pod's versions.
+type ackState struct {
+	// ackedVersion is the newest version that the API server is known to have, ackedAt is when it acknowledged it.
+	ackedVersion uint64
+	ackedAt      time.Time
+	// unacked is the number of versions that are not acknowledged, unackedSince is when the oldest of them was cached.
+	unacked      int
+	unackedSince time.Time
 }
 
 // objectState is what the manager's own requests revealed about a pod's API object.
@@ -64,6 +73,10 @@ type objectState struct {
 	conflicts int
 	// hasAmbiguousWrite is set while an earlier request may still be executed: the next must carry a resource version (F9).
 	hasAmbiguousWrite bool
+	// unsettledWrite is set while the outcome of a write is not known: it is in flight, or was ambiguous. unsettledVersion is the
+	// version that it was based on. Once a newer version is known, so is the outcome (Q3).
+	unsettledWrite   bool
+	unsettledVersion string
 	// compaction is how much text was removed for the API server to accept the status (F32).
 	compaction compaction
 	// repairs counts writes since repairsSince that only restored what another writer had changed (F30).
@@ -222,6 +235,7 @@ func (m *Manager) storeLocked(entry *cacheEntry, update statusUpdate, status *v1
 	})
 	entry.pod, entry.status, entry.finished = update.pod, status, update.finished
 	entry.version, entry.changedAt, entry.priority = m.lastVersion, now, priority
+	entry.unacked++
 	entry.restored = entry.restored && update.isPrivate // a probe result confirms one container only
 	maps.DeleteFunc(entry.probes, func(container observed.ContainerID, _ derive.ContainerProbeResults) bool {
 		return !hasContainer(status, container)

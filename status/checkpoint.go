@@ -90,7 +90,7 @@ func (m *Manager) restore() {
 		m.lastVersion++
 		entry := &cacheEntry{
 			uid: podid.UID(pod.Pod.UID), pod: &v1.Pod{ObjectMeta: pod.Pod}, status: &pod.Status, finished: pod.Finished, restored: true,
-			version: m.lastVersion, unackedSince: now, changedAt: now, priority: priorityNormal,
+			version: m.lastVersion, ackState: ackState{unacked: 1, unackedSince: now}, changedAt: now, priority: priorityNormal,
 		}
 		if derive.IsTerminal(pod.Status.Phase) {
 			entry.priority = priorityTerminal

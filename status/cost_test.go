@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/pod"
+	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/status"
 )
 
@@ -121,5 +122,63 @@ func BenchmarkSetContainerReadiness(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		manager.SetContainerReadiness("u", containerID("1"), i%2 == 0)
+	}
+}
+
+// TestSyncs_Cost bounds the cost of a comparison of all pods when nothing has changed.
+func TestSyncs_Cost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		manager, stop := newSyncedManager(t, 500)
+		defer stop()
+		var syncs map[podid.UID]status.Sync
+		allocations := testing.AllocsPerRun(5, func() { syncs = manager.Syncs() })
+		for uid, sync := range syncs {
+			if sync.State != status.SyncSynced {
+				t.Fatalf("%s: got %s, want synced", uid, sync.State)
+			}
+		}
+		if len(syncs) != 500 || allocations > 1000 {
+			t.Fatalf("got %d pods with %v allocations, want 500 with at most 1000", len(syncs), allocations)
+		}
+	})
+}
+
+// newSyncedManager returns a running manager whose statuses are equal to the API server's.
+func newSyncedManager(tb testing.TB, count int) (manager *status.Manager, stop func()) {
+	tb.Helper()
+	podManager := pod.NewManager()
+	manager, err := status.New(status.Config{API: &failingAPI{tb: tb}, Pods: podManager, Deletion: newFakeDeletionSafety()})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(tb.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = manager.Run(ctx) })
+	for i := range count {
+		pod, podStatus := threeContainers(types.UID(fmt.Sprint(i)))
+		podStatus.StartTime = &metav1.Time{Time: time.Now().Truncate(time.Second)}
+		pod.ResourceVersion, pod.Status = "1", podStatus
+		podManager.AddPod(pod)
+		manager.SetPodStatus(pod, podStatus)
+	}
+	for isSynced := false; !isSynced; {
+		time.Sleep(time.Millisecond)
+		isSynced = true
+		for _, sync := range manager.Syncs() {
+			isSynced = isSynced && sync.State == status.SyncSynced && sync.SyncedVersion > 0
+		}
+	}
+	return manager, func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+func BenchmarkSyncs(b *testing.B) {
+	manager, stop := newSyncedManager(b, 500)
+	defer stop()
+	b.ReportAllocs()
+	for b.Loop() {
+		manager.Syncs()
 	}
 }

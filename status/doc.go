@@ -19,6 +19,7 @@
 //   - sync.go: syncPod compares the cached status with the API object and sends one PATCH. There is never more than one
 //     request in flight for a pod.
 //   - retry.go: a failed request is classified, and the pod backs off.
+//   - lag.go: Sync compares the cached status with the API object, for people.
 //
 // The API object is known from the watch and from the responses to the manager's own requests. The newer of the two is the
 // base of each comparison. An older one is never written back.

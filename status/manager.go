@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"fmt"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -121,6 +122,16 @@ func (m *Manager) GetPodStatus(uid types.UID) (v1.PodStatus, bool) {
 	return *status, true
 }
 
+// IsObserved reports whether this process has set the pod's status, or the pod has ended. Other statuses are those of an earlier
+// process or of the API server, and the machine may have booted since.
+func (m *Manager) IsObserved(uid types.UID) bool {
+	podUID := m.config.Pods.TranslatePodUID(uid)
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	entry, found := m.entries[podUID]
+	return found && !entry.isUnconfirmed()
+}
+
 // Reconcile compares the pod with its API object, of which Config.Pods has a new version. It restores what another writer
 // changed, and gives a new mirror pod its status. pod is the API object: the pod itself or its mirror pod.
 func (m *Manager) Reconcile(pod *v1.Pod) {
@@ -217,7 +228,7 @@ func (m *Manager) syncPodRecovered(ctx context.Context, uid podid.UID) {
 		if panicked := recover(); panicked != nil {
 			m.config.Logger.Error("Panic while syncing pod status, will retry", "podUID", uid, "panic", panicked,
 				"stack", string(debug.Stack()))
-			m.backOff(syncAttempt{entry: cacheEntry{uid: uid}}, apierror.Failed, 0)
+			m.backOff(syncAttempt{entry: cacheEntry{uid: uid}}, apierror.Failed, fmt.Errorf("sync pod status: panic: %v", panicked))
 		}
 	}()
 	m.syncPod(ctx, uid)

@@ -184,6 +184,7 @@ func (m *model) run(steps []step) []string {
 	}
 	for _, s := range steps {
 		actions[s.Action](m, s)
+		m.checkSyncs()
 		time.Sleep(s.Then)
 	}
 	return m.settle()
@@ -509,6 +510,7 @@ func (m *model) settle() []string {
 	for _, pod := range m.allPods() {
 		m.checkSettled(pod)
 	}
+	m.checkSyncs()
 	m.faults.ClearRequests()
 	time.Sleep(5 * time.Minute)
 	for _, request := range m.faults.Requests().Filter("*", "/pods/") {

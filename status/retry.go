@@ -48,11 +48,14 @@ func (m *Manager) recordRequest(verb string, err error) apierror.Class {
 
 // handlePatchError handles a patch that the API server did not accept.
 func (m *Manager) handlePatchError(ctx context.Context, attempt syncAttempt, class apierror.Class, err error) {
+	if class != apierror.Ambiguous && class != apierror.Conflict { // a conflict may be with an earlier write of this manager
+		m.restoreUnsettled(attempt)
+	}
 	switch class {
 	case apierror.NotFound, apierror.Replaced:
 		m.handleNotFound(attempt)
 	case apierror.Conflict:
-		m.handleConflict(ctx, attempt)
+		m.handleConflict(ctx, attempt, err)
 	case apierror.TooLarge:
 		m.handleTooLarge(ctx, attempt, err)
 	case apierror.Rejected:
@@ -91,7 +94,7 @@ func (m *Manager) handleNotFound(attempt syncAttempt) {
 
 // handleConflict obtains the newest version of the object: from the watch if it is ahead of the request, otherwise with the
 // one GET that a conflict costs. The first conflicts are retried at once.
-func (m *Manager) handleConflict(ctx context.Context, attempt syncAttempt) {
+func (m *Manager) handleConflict(ctx context.Context, attempt syncAttempt, err error) {
 	m.metrics.conflicts.Inc()
 	m.updateObject(attempt, func(object *objectState) { object.conflicts++ })
 	watched := m.watchedObject(attempt.entry.uid, attempt.entry.pod)
@@ -104,7 +107,7 @@ func (m *Manager) handleConflict(ctx context.Context, attempt syncAttempt) {
 		m.requeue(attempt.entry.uid)
 		return
 	}
-	m.backOff(attempt, apierror.Conflict, 0)
+	m.backOff(attempt, apierror.Conflict, err)
 }
 
 // handleTooLarge removes text from what is sent, until the API server accepts it or there is none left.
@@ -125,17 +128,17 @@ func (m *Manager) handleRejected(ctx context.Context, attempt syncAttempt, err e
 		m.config.Logger.Warn("API server rejected pod status, will retry", attempt.logValues(err)...)
 	}
 	if m.readObject(ctx, &attempt) {
-		m.backOff(attempt, apierror.Rejected, 0)
+		m.backOff(attempt, apierror.Rejected, err)
 	}
 }
 
-// retryLater backs off for at least as long as the API server asked for.
+// retryLater backs off.
 func (m *Manager) retryLater(attempt syncAttempt, class apierror.Class, err error) {
 	if class == apierror.Throttled {
 		m.limiter.decrease()
 	}
 	m.config.Logger.Debug("Failed to sync pod status, will retry", append(attempt.logValues(err), "class", class.String())...)
-	m.backOff(attempt, class, apierror.RetryAfter(err))
+	m.backOff(attempt, class, err)
 }
 
 func (attempt *syncAttempt) logValues(err error) []any {
@@ -169,6 +172,7 @@ func (object *objectState) countRepair(now time.Time) {
 type backoff struct {
 	objectUID types.UID      // the object that failed; "" matches any. A new mirror pod is not delayed by the last one.
 	class     apierror.Class // of the last error
+	err       error          // the last error
 	failures  int            // consecutive
 	until     time.Time
 	timer     *time.Timer // schedules the next sync
@@ -186,8 +190,8 @@ func (b *backoff) reset() {
 	*b = backoff{}
 }
 
-// backOff schedules another sync of the attempt's pod, retryAfter from now at the earliest.
-func (m *Manager) backOff(attempt syncAttempt, class apierror.Class, retryAfter time.Duration) {
+// backOff schedules another sync of the attempt's pod after an error. It waits at least as long as the API server asked for.
+func (m *Manager) backOff(attempt syncAttempt, class apierror.Class, err error) {
 	m.metrics.retries.Inc()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -199,8 +203,8 @@ func (m *Manager) backOff(attempt syncAttempt, class apierror.Class, retryAfter 
 	if b.objectUID != attempt.target.uid || (b.class == apierror.Rejected) != (class == apierror.Rejected) {
 		b.reset() // earlier failures were of another kind
 	}
-	b.objectUID, b.class = attempt.target.uid, class
-	m.startBackoffLocked(entry, withJitter(max(retryAfter, backoffDelay(class, b.failures))))
+	b.objectUID, b.class, b.err = attempt.target.uid, class, err
+	m.startBackoffLocked(entry, withJitter(max(apierror.RetryAfter(err), backoffDelay(class, b.failures))))
 	b.failures++
 	m.progress.Set()
 }

@@ -52,8 +52,9 @@ func (m *Manager) syncPod(ctx context.Context, uid podid.UID) {
 		return
 	}
 	action, merged := decide(attempt, time.Now())
-	if action == actionRead {
-		if !attempt.entry.isPending() && attempt.entry.backoff.failures == 0 { // the watch lost an object that is up to date
+	if action == actionRead || (action == actionNone && attempt.isUnsettled()) {
+		isPending := attempt.entry.isPending() || attempt.entry.backoff.failures > 0
+		if action == actionRead && !isPending { // the watch lost an object that is up to date
 			return
 		}
 		if !m.readObject(ctx, &attempt) {
@@ -127,7 +128,7 @@ func (m *Manager) resolveTarget(attempt *syncAttempt) bool {
 	if isNewer(target.resourceVersion, entry.object.resourceVersion) {
 		return true
 	}
-	if entry.object.status != nil {
+	if entry.object.status != nil && target.resourceVersion != entry.object.resourceVersion {
 		target.resourceVersion, target.status = entry.object.resourceVersion, entry.object.status
 	}
 	return !entry.object.notFound
@@ -160,6 +161,12 @@ func (attempt *syncAttempt) fullPod() *v1.Pod {
 func (attempt *syncAttempt) isRewound() bool {
 	watchedVersion := attempt.entry.object.watchedVersion
 	return attempt.watched != nil && watchedVersion != "" && isNewer(watchedVersion, attempt.watched.ResourceVersion)
+}
+
+// isUnsettled reports whether a write may have changed the object since the target's version: its outcome is not known.
+func (attempt *syncAttempt) isUnsettled() bool {
+	object := &attempt.entry.object
+	return object.unsettledWrite && !isNewer(attempt.target.resourceVersion, object.unsettledVersion)
 }
 
 // isNewer reports whether resource version a is newer than b. Of two that cannot be compared neither is: the manager's own
@@ -254,10 +261,13 @@ func (m *Manager) patchStatus(ctx context.Context, attempt *syncAttempt, merged 
 	body, err := patch.Build(newPatchRequest(attempt, merged))
 	if err != nil {
 		m.config.Logger.Error("Failed to build pod status patch", attempt.logValues(err)...)
-		m.backOff(*attempt, apierror.Rejected, 0)
+		m.backOff(*attempt, apierror.Rejected, err)
 		return false
 	}
 	m.checkpointBeforeSend(attempt.entry.uid, attempt.entry.version)
+	m.updateObject(*attempt, func(object *objectState) {
+		object.unsettledWrite, object.unsettledVersion = true, attempt.target.resourceVersion
+	})
 	response, err := m.sendPatch(ctx, attempt.target, body)
 	if class := m.recordRequest("patch", err); class != apierror.None {
 		m.handlePatchError(ctx, *attempt, class, err)
@@ -354,8 +364,9 @@ func (m *Manager) readObject(ctx context.Context, attempt *syncAttempt) bool {
 	}
 	m.updateObject(*attempt, func(object *objectState) {
 		object.resourceVersion, object.status = pod.ResourceVersion, &pod.Status
-		object.deletionRequested = pod.DeletionTimestamp != nil
+		object.deletionRequested, object.unsettledWrite = pod.DeletionTimestamp != nil, false
 	})
+	attempt.entry.object.unsettledWrite = false
 	target.resourceVersion, target.status = pod.ResourceVersion, &pod.Status
 	target.deletionRequested = target.deletionRequested || pod.DeletionTimestamp != nil
 	return true
@@ -376,7 +387,7 @@ func (m *Manager) acknowledge(attempt syncAttempt) {
 		m.metrics.repairs.Inc()
 	}
 	object.resourceVersion, object.status, object.deletionRequested = target.resourceVersion, target.status, target.deletionRequested
-	object.conflicts, object.hasAmbiguousWrite = 0, false
+	object.conflicts, object.hasAmbiguousWrite, object.unsettledWrite = 0, false, false
 	m.acknowledgeLocked(entry, attempt, target.status, now)
 }
 
@@ -406,7 +417,8 @@ func (m *Manager) acknowledgeLocked(entry *cacheEntry, attempt syncAttempt, merg
 	m.progress.Set()
 	if entry.ackedVersion < attempt.entry.version {
 		m.metrics.latency.Observe(now.Sub(entry.unackedSince).Seconds())
-		entry.ackedVersion = attempt.entry.version
+		entry.ackedVersion, entry.ackedAt = attempt.entry.version, now
+		entry.unacked = max(0, entry.unacked-attempt.entry.unacked)
 		m.config.Journal.Acknowledged(entry.uid, entry.ackedVersion, now)
 		entry.unackedSince = entry.changedAt
 		m.checkpoint.dirty.Set()
@@ -453,6 +465,13 @@ func (m *Manager) updateObject(attempt syncAttempt, change func(*objectState)) {
 	if entry, found := m.entries[attempt.entry.uid]; found {
 		change(entry.objectFor(attempt))
 	}
+}
+
+// restoreUnsettled records that the attempt's write was not executed. The outcome of an earlier one may still be unknown.
+func (m *Manager) restoreUnsettled(attempt syncAttempt) {
+	m.updateObject(attempt, func(object *objectState) {
+		object.unsettledWrite, object.unsettledVersion = attempt.entry.object.unsettledWrite, attempt.entry.object.unsettledVersion
+	})
 }
 
 // deletedRetention is how long a pod is remembered whose object was deleted. A worker may set a status that late.

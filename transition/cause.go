@@ -31,6 +31,7 @@ const (
 	CauseAPI     Cause = "api"     // deletion, eviction or another writer in the API server
 	CauseRestart Cause = "restart" // the agent was restarted and found this
 	CauseNode    Cause = "node"    // pressure, shutdown or the clock of the node
+	CauseUser    Cause = "user"    // somebody asked the agent for it
 )
 
 // PodFacts are the facts that the cause of a transition depends on.
@@ -49,6 +50,8 @@ const (
 	stopDefinitionChanged = "DefinitionChanged"
 	stopLivenessProbe     = "LivenessProbe"
 	stopStartupProbe      = "StartupProbe"
+	// StopUser is the reason of a stop that somebody asked for.
+	StopUser = "User"
 )
 
 // PodCause returns the cause of a transition: the first row that applies.
@@ -60,6 +63,7 @@ const (
 //	a container was stopped by a liveness or startup probe        probe
 //	a container was stopped because its definition changed        spec
 //	a container was stopped because the pod ends                  as for the end of the pod
+//	a container was stopped because somebody asked for it         user
 //	a container was stopped for another reason                    agent
 //	a container ended by itself                                   runtime
 //	a probe result was reported                                   probe
@@ -135,6 +139,8 @@ func (f *PodFacts) exitCause() (Cause, bool) {
 			return CauseProbe, true
 		case stopDefinitionChanged:
 			return CauseSpec, true
+		case StopUser:
+			return CauseUser, true
 		case stopPodTerminating:
 			return f.endCause(), true
 		default:

@@ -42,6 +42,7 @@ const (
 	FieldClock          Field = "clock" // the clock was set; To is by how much
 	FieldAllocatable    Field = "allocatable"
 	FieldAgentVersion   Field = "agentVersion"
+	FieldLease          Field = "lease" // the node's lease expired or was renewed again
 )
 
 // Change is one difference between two statuses. From or To is empty if there was or is no value.
@@ -91,7 +92,8 @@ func AppendPod(changes []Change, before, after *v1.PodStatus) []Change {
 		d.add(Change{Field: FieldReason, From: before.Reason, To: after.Reason, Message: after.Message})
 	}
 	if before.ObservedGeneration != after.ObservedGeneration && !isFirst {
-		d.add(Change{Field: FieldGeneration, From: formatInt(before.ObservedGeneration), To: formatInt(after.ObservedGeneration)})
+		from, to := formatInts(before.ObservedGeneration, after.ObservedGeneration)
+		d.add(Change{Field: FieldGeneration, From: from, To: to})
 	}
 	if before.PodIP != after.PodIP || before.HostIP != after.HostIP ||
 		!equal(before.PodIPs, after.PodIPs) || !equal(before.HostIPs, after.HostIPs) {
@@ -114,7 +116,7 @@ func AppendPod(changes []Change, before, after *v1.PodStatus) []Change {
 type differ struct{ changes []Change }
 
 func (d *differ) add(change Change) {
-	change.Message = truncate(change.Message, MaxMessage)
+	change.Message = Truncate(change.Message, MaxMessage)
 	d.changes = append(d.changes, change)
 }
 
@@ -158,8 +160,8 @@ func equal[T comparable](a, b []T) bool {
 	return true
 }
 
-// truncate cuts the text between two characters.
-func truncate(text string, limit int) string {
+// Truncate cuts the text at limit bytes or before, between two characters.
+func Truncate(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}
@@ -169,4 +171,10 @@ func truncate(text string, limit int) string {
 	return text[:limit]
 }
 
-func formatInt[T ~int | ~int32 | ~int64](n T) string { return strconv.FormatInt(int64(n), 10) }
+// formatInts formats two numbers with one allocation.
+func formatInts[T ~int32 | ~int64](a, b T) (first, second string) {
+	buf := strconv.AppendInt(make([]byte, 0, 40), int64(a), 10)
+	end := len(buf)
+	text := string(strconv.AppendInt(buf, int64(b), 10))
+	return text[:end], text[end:]
+}

@@ -52,9 +52,8 @@ func (d *differ) container(before, after *v1.ContainerStatus) {
 	d.lastState(before, after)
 	d.state(before, after)
 	if before.RestartCount != after.RestartCount {
-		d.add(Change{
-			Container: name, Field: FieldRestartCount, From: formatInt(before.RestartCount), To: formatInt(after.RestartCount),
-		})
+		from, to := formatInts(before.RestartCount, after.RestartCount)
+		d.add(Change{Container: name, Field: FieldRestartCount, From: from, To: to})
 	}
 	if isTrue(before.Started) != isTrue(after.Started) {
 		d.add(Change{Container: name, Field: FieldStarted, From: formatBool(isTrue(before.Started)), To: formatBool(isTrue(after.Started))})

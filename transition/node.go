@@ -78,7 +78,7 @@ func formatTaints(taints []v1.Taint) string {
 		}
 		text += taints[i].ToString()
 	}
-	return truncate(text, MaxMessage)
+	return Truncate(text, MaxMessage)
 }
 
 func formatAddresses(addresses []v1.NodeAddress) string {
@@ -92,7 +92,7 @@ func formatAddresses(addresses []v1.NodeAddress) string {
 		}
 		text += address.Address
 	}
-	return truncate(text, MaxMessage)
+	return Truncate(text, MaxMessage)
 }
 
 // recordedResources are the resources whose change is worth a record. Others, like hugepages, follow from them or are rare.

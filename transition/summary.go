@@ -14,7 +14,7 @@ import (
 func PodSummary(pod *v1.Pod, status *v1.PodStatus) string {
 	summary := table.Summarize(pod, status)
 	text := make([]byte, 0, 64)
-	text = append(text, truncate(summary.Status, 64)...)
+	text = append(text, Truncate(summary.Status, 64)...)
 	text = append(text, ' ')
 	text = strconv.AppendInt(text, int64(summary.Ready), 10)
 	text = append(text, '/')

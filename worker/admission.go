@@ -78,6 +78,7 @@ func (w *Workers) admit(r *record, pod *v1.Pod, isRunning bool) admission {
 	if decision.err == nil {
 		delete(w.awaitingAdmission, r.uid)
 	}
+	r.rejected = decision.err
 	if decision.err == nil || !r.lifecycle.IsStatic() { // the rejection of a static pod is not final
 		r.admission = decision
 	}

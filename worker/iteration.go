@@ -33,10 +33,20 @@ type record struct {
 	interrupt  context.CancelFunc // cancels the current iteration; nil if there is none
 	waiters    []chan<- struct{}  // closed when the pod's containers have stopped
 	orphaned   bool               // no source wants the pod
-	err        error              // error of the last iteration
 	finishedAt time.Time          // last transition to Finished
 	// onlyRecords reports that the pod holds nothing but records of stopped containers, which the runtime fails to remove.
 	onlyRecords bool
+	findings
+}
+
+// findings is what the last iterations found, and what is requested of the next one.
+type findings struct {
+	err         error     // error of the last iteration
+	rejected    error     // why the node does not run the pod; nil if it does
+	predecessor podid.UID // pod of an earlier agent with the same name, which still runs
+	progress    Progress  // written by the pod's goroutine only
+	stopping    []Stopping
+	restarts    []*restartRequest // requested and not yet answered
 }
 
 // syncState is carried over from one sync iteration to the next.
@@ -63,6 +73,10 @@ type syncState struct {
 	reportedBackoffs map[string]time.Time
 	// startMeasured reports that the start duration was observed (BUG-34).
 	startMeasured bool
+	// waitingStarts holds the containers that wait for the end of their crash-loop backoff.
+	waitingStarts map[string]derive.Waiting
+	// mounted reports that the last mount of the volumes succeeded.
+	mounted bool
 }
 
 // startFailure is why a container failed to start (PH-31) and when the start may be retried. A failed attempt itself causes
@@ -71,7 +85,11 @@ type startFailure struct {
 	waiting derive.Waiting
 	err     error
 	retryAt time.Time
-	count   int // failures in a row
+	// startAt is when the start is attempted in fact. Before it, the runtime would only refuse again.
+	startAt time.Time
+	delay   time.Duration // from the last attempt to startAt
+	// count counts the failures in a row, attempts those that were not refused.
+	count, attempts int
 }
 
 func newRecord(uid podid.UID, now time.Time) *record {
@@ -95,6 +113,8 @@ type iteration struct {
 	urgent    bool
 	delay     time.Duration // a static pod that cannot start yet tries again after this time
 	now       time.Time
+	begun     []*restartRequest // restarts that begin in this iteration
+	planned   *plan.Actions     // nil until the actions were computed
 }
 
 // result is the outcome of a sync iteration.
@@ -213,6 +233,7 @@ func (w *Workers) beginIteration(r *record, interrupt context.CancelFunc) (*iter
 		iter.delay = withJitter(w.config.Backoff) // fallback; normally wakeFirstLocked wakes the pod (PW-16)
 	}
 	iter.lifecycle, r.urgent, r.interrupt = r.lifecycle, false, interrupt
+	iter.takeRestartsLocked()
 	return iter, true
 }
 
@@ -240,6 +261,7 @@ func (w *Workers) hasRunningPredecessor(r *record) bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	r.predecessor = ""
 	for _, pod := range pods {
 		if pod.Name != lifecycle.Name || pod.UID == r.uid || !pod.Running() {
 			continue
@@ -249,6 +271,7 @@ func (w *Workers) hasRunningPredecessor(r *record) bool {
 			w.wakeLocked(other)
 		}
 		if !found || other.lifecycle.CouldHaveRunningContainers() {
+			r.predecessor = pod.UID
 			return true
 		}
 	}
@@ -281,8 +304,10 @@ func (w *Workers) runIteration(ctx context.Context, iter *iteration) time.Durati
 	iter.interrupt = nil
 	if !interrupted {
 		iter.err = res.err
+		iter.progress = iter.newProgress(res)
 	}
 	w.mu.Unlock()
+	w.finishRestarts(iter, res)
 	if interrupted {
 		return 0 // a newer update is waiting
 	}
@@ -339,6 +364,6 @@ func (w *Workers) restart(r *record) {
 	}
 	w.metrics.restarts.WithLabelValues(staticLabel(r.lifecycle.Recreated)).Inc()
 	r.addedAt, r.admission, r.orphaned, r.onlyRecords = time.Now(), admission{}, false, false
-	r.state = syncState{minObserved: r.addedAt}
+	r.state, r.progress, r.rejected = syncState{minObserved: r.addedAt}, Progress{}, nil
 	w.transitionLocked(r, r.lifecycle.Restart())
 }

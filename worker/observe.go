@@ -32,6 +32,7 @@ func (w *Workers) takeSnapshot(ctx context.Context, iter *iteration) (*snapshot,
 		return nil, err
 	}
 	snap := &snapshot{runtimePod: runtimePod}
+	w.noticeEnds(iter, runtimePod)
 	if iter.lifecycle.Pod == nil {
 		return snap, nil
 	}
@@ -94,8 +95,8 @@ func (snap *snapshot) computeActions(iter *iteration) plan.Actions {
 	pod.Status = *snap.status()
 	in := plan.Input{
 		Pod: &pod, Observed: snap.runtimePod, Unhealthy: snap.unhealthy, Backoff: iter.state.backoff, Now: iter.now,
-		RestartAll: iter.state.restartAll,
-		Started:    map[observed.ContainerID]bool{},
+		RestartAll: iter.state.restartAll, Restart: iter.requestedRestarts(),
+		Started: map[observed.ContainerID]bool{},
 	}
 	for id, results := range snap.probes {
 		in.Started[id] = results.Startup == derive.ProbeSuccess
@@ -111,7 +112,7 @@ func (w *Workers) statusInput(iter *iteration, snap *snapshot) derive.Input {
 	return derive.Input{
 		Pod: snap.pod, Previous: snap.previous, Observed: snap.runtimePod, Probes: snap.probes, Waiting: iter.state.waiting(),
 		Resize: w.config.ResizeState(iter.uid), Node: w.config.NodeInfo(), Now: time.Now(),
-		RestartAllAt: iter.state.restartAll.NoticedAt,
+		RestartAllAt: iter.state.restartAll.NoticedAt, Restarting: iter.state.backoff.PendingRestarts(),
 	}
 }
 

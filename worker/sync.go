@@ -33,7 +33,9 @@ func (w *Workers) sync(ctx context.Context, iter *iteration) result {
 		return w.retry(iter, err)
 	}
 	actions := snap.computeActions(iter)
-	iter.state.backoff, iter.state.restartAll = actions.Backoff, actions.RestartAll
+	iter.planned = &actions
+	iter.state.backoff, iter.state.restartAll, iter.state.waitingStarts = actions.Backoff, actions.RestartAll, actions.Waiting
+	w.publishStarts(iter)
 	status := w.publish(iter, w.syncInput(iter, snap, actions))
 	iter.state.consecutiveRejections = 0
 	w.reportBackoffs(iter, actions.Waiting)
@@ -154,7 +156,10 @@ var errVolumeTimeout = errors.New("timed out waiting for volumes")
 func (w *Workers) mount(ctx context.Context, iter *iteration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, w.config.VolumeTimeout, errVolumeTimeout)
 	defer cancel()
+	w.setVolumesPending(iter, !iter.state.mounted)
 	err := w.config.Volumes.Mount(ctx, iter.lifecycle.Pod)
+	iter.state.mounted = err == nil
+	w.setVolumesPending(iter, !iter.state.mounted)
 	if err != nil {
 		w.recordWarning(ctx, iter, "FailedMount", err.Error())
 		err = fmt.Errorf("mount volumes of pod %s: %w", iter.identity(), err)
@@ -223,10 +228,12 @@ func (w *Workers) ensureSandbox(
 		return newest.ID, nil
 	}
 	pod := iter.lifecycle.Pod
+	w.setSandboxPending(iter, true)
 	id, err := w.config.Runtime.StartSandbox(ctx, pod, sandbox.Attempt)
 	if err != nil {
 		return "", fmt.Errorf("start sandbox %d of pod %s: %w", sandbox.Attempt, iter.identity(), err)
 	}
+	w.setSandboxPending(iter, false)
 	if status, found := w.config.Statuses.GetPodStatus(pod.UID); found {
 		w.config.Statuses.SetPodStatus(pod, derive.WithSandboxReady(pod, status))
 	}
@@ -297,12 +304,10 @@ func (w *Workers) startContainer(ctx context.Context, iter *iteration, sandboxID
 	if errors.As(err, &typed) {
 		reason = typed.WaitingReason()
 	}
-	count := iter.state.startFailures[name].count
-	failure := startFailure{
-		waiting: derive.Waiting{Reason: reason, Message: err.Error()},
-		err:     fmt.Errorf("start container %s of pod %s: %w", name, iter.identity(), err),
-		retryAt: time.Now().Add(w.backoffAfter(count, err)), count: count + 1,
-	}
+	failure := iter.state.startFailures[name]
+	failure.waiting = derive.Waiting{Reason: reason, Message: err.Error()}
+	failure.err = fmt.Errorf("start container %s of pod %s: %w", name, iter.identity(), err)
+	failure = failure.after(err, w.backoffAfter(failure.count, err), time.Now())
 	if iter.state.startFailures == nil {
 		iter.state.startFailures = map[string]startFailure{}
 	}

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -415,6 +416,42 @@ func TestSync_Probes(t *testing.T) {
 			h.Fatalf("probe calls: got %q, want %q", got, want)
 		}
 	})
+}
+
+// A container that was stopped in order to restart has not completed, whatever its exit code: here it exits with 0, and its
+// replacement cannot start at once.
+func TestSync_StoppedToRestartExitsWithZero(t *testing.T) {
+	for name, policy := range map[string]v1.RestartPolicy{"OnFailure": v1.RestartPolicyOnFailure, "Never, edited": v1.RestartPolicyNever} {
+		t.Run(name, func(t *testing.T) {
+			probes := &fakeProbes{}
+			runWith(t, func(config *worker.Config) { config.Probes = probes }, func(h *harness) {
+				web := newAPIPod("web", withRestartPolicy(policy))
+				h.runtime.SetScript("app", fakeruntime.Script{StopDuration: fakeruntime.Forever})
+				h.create(web)
+				repair := h.runtime.Inject(func(call fakeruntime.Call) bool { return call.Method == "StartContainer" },
+					fakeruntime.Fault{Err: errors.New("no image")})
+				if policy == v1.RestartPolicyOnFailure {
+					probes.setUnhealthy(h.cache.Get(podid.UID(web.UID)).Containers[0].ID)
+					h.Wake(podid.UID(web.UID))
+				} else {
+					web = web.DeepCopy()
+					withImage("other")(web)
+					h.update(web, plan.OpSync)
+				}
+				h.advance(time.Second)
+				h.runtime.ExitContainer(podid.UID(web.UID), "app", 0) // in its grace period
+				h.advance(time.Minute)
+				if exit := h.cache.Get(podid.UID(web.UID)).Containers[0].Exit; exit == nil || exit.Code != 0 {
+					h.Fatalf("got exit %+v, want 0", exit)
+				}
+				h.wantPhase(web, v1.PodRunning)
+				repair()
+				h.advance(time.Minute)
+				h.wantPhase(web, v1.PodRunning)
+				h.wantRunning(web, true)
+			})
+		})
+	}
 }
 
 func TestSync_PanicRecovered(t *testing.T) {

@@ -175,7 +175,11 @@ func (w *Workers) stopContainer(ctx context.Context, iter *iteration, stop plan.
 		}
 	}()
 	w.config.OnContainerStop(stop)
-	return w.config.Runtime.StopContainer(ctx, iter.lifecycle.Pod, stop)
+	stop.PreStopDone = w.beginStop(iter, stop)
+	if err = w.config.Runtime.StopContainer(ctx, iter.lifecycle.Pod, stop); err == nil {
+		w.endStop(iter, stop.ID)
+	}
+	return err
 }
 
 // waitForPredecessors waits until the instances that must stop first have stopped, or the grace period ends.

@@ -1,11 +1,9 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -202,6 +200,9 @@ func (w *Workers) transitionLocked(r *record, next plan.Lifecycle) {
 	if next.Stage != plan.Terminating {
 		r.releaseWaitersLocked()
 	}
+	if next.Stage != plan.Syncing {
+		r.refuseRestartsLocked()
+	}
 	switch {
 	case next.Stage == plan.Syncing && next.IsStatic() && !next.Started:
 		w.staticPods.enqueue(next.Name, r.uid)
@@ -298,42 +299,4 @@ func (w *Workers) IsTerminating(name podid.FullName) bool {
 	defer w.mu.Unlock()
 	r, found := w.records[w.staticPods.started[name]]
 	return found && r.lifecycle.Stage == plan.Terminating
-}
-
-// PodState is a snapshot of one pod's worker.
-type PodState struct {
-	UID   podid.UID
-	Name  podid.FullName
-	Stage plan.Stage
-	// Started is false while a static pod waits for its name. Callers treat such a pod as absent (PW-19).
-	Started bool
-	// Admitted reports whether the node admitted the pod. An admitted pod occupies the node until it is terminated.
-	Admitted bool
-	// StartedTerminating reports that no container of the pod will be started any more (PW-28, PW-42).
-	StartedTerminating bool
-	// Pod is nil if only the runtime knows the pod.
-	Pod *v1.Pod
-	// AddedAt is when the first update of the pod arrived.
-	AddedAt time.Time
-	// Err is the error of the last sync iteration, or nil (BUG-31).
-	Err error
-}
-
-// Pods returns the state of all pods, sorted by name and UID.
-func (w *Workers) Pods() []PodState {
-	w.mu.Lock()
-	states := make([]PodState, 0, len(w.records))
-	for uid, r := range w.records {
-		states = append(states, PodState{
-			UID: uid, Name: r.lifecycle.Name, Stage: r.lifecycle.Stage, Started: r.lifecycle.Started,
-			Admitted: r.admission.decided && r.admission.err == nil, StartedTerminating: r.lifecycle.StartedTerminating,
-			Pod: r.lifecycle.Pod, AddedAt: r.addedAt, Err: r.err,
-		})
-	}
-	w.mu.Unlock()
-	slices.SortFunc(states, func(a, b PodState) int {
-		return cmp.Or(cmp.Compare(a.Name.Namespace, b.Name.Namespace), cmp.Compare(a.Name.Name, b.Name.Name),
-			cmp.Compare(a.UID, b.UID))
-	})
-	return states
 }

@@ -33,5 +33,30 @@ func (f fakeSystemd) setSlice(_ context.Context, slice string, properties []prop
 
 func (f fakeSystemd) stopSlice(_ context.Context, slice string) error { return f("stop " + slice) }
 
+// WithHungSystemd makes systemd run without ever answering.
+func WithHungSystemd(config Config) Config {
+	config.systemd = hungSystemd{}
+	return config
+}
+
+type hungSystemd struct{}
+
+func (hungSystemd) isRunning() bool { return true }
+
+func (hungSystemd) setSlice(ctx context.Context, _ string, _ []property) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (hungSystemd) stopSlice(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// StopSlice calls the systemd that listens on the socket.
+func StopSlice(ctx context.Context, socket, slice string) error {
+	return systemd{socket: socket}.stopSlice(ctx, slice)
+}
+
 // Refresh runs one iteration of Run.
 func (m *Manager) Refresh(ctx context.Context) error { return m.refresh(ctx) }

@@ -28,6 +28,9 @@ func (m *Manager) apply(ctx context.Context, driver string, name cgroup.Name, re
 		return nil
 	}
 	path := name.Path(driver)
+	if driver == cgroup.DriverSystemd && resources.CPUQuota != nil {
+		resources.CPUQuota = new(cgroup.SystemdCPUQuota(*resources.CPUQuota))
+	}
 	settings := resources.Settings(m.host)
 	if driver == cgroup.DriverSystemd {
 		if !m.config.systemd.isRunning() { // the runtime creates the slices with those of containers
@@ -188,11 +191,11 @@ func (m *Manager) remove(ctx context.Context, driver string, name cgroup.Name) e
 		return nil
 	}
 	errs := []error{killProcesses(ctx, dirs)}
+	if driver == cgroup.DriverSystemd && m.config.systemd.isRunning() {
+		errs = append(errs, m.stopSlice(ctx, name.Slice()))
+	}
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
-	if driver == cgroup.DriverSystemd && m.config.systemd.isRunning() {
-		errs = append(errs, m.config.systemd.stopSlice(ctx, name.Slice()))
-	}
 	for _, dir := range dirs {
 		errs = append(errs, removeDir(ctx, dir))
 	}

@@ -52,7 +52,7 @@ type Config struct {
 	Host *cgroup.Host
 	// Mount is where cgroups are mounted. Defaults to host.Mount.
 	Mount string
-	// Events receives whether the limits of all pods are enforced. Defaults to event.Discard.
+	// Events receives whether the limits of all pods are enforced, and a warning on cgroup version 1. Defaults to event.Discard.
 	Events event.Recorder
 	// Logger receives errors that are not returned to a caller. Defaults to slog.DiscardHandler.
 	Logger *slog.Logger
@@ -112,7 +112,7 @@ func New(config Config) (*Manager, error) {
 		config.mkdir = func(path string) error { return os.Mkdir(path, 0o755) }
 	}
 	if config.systemd == nil {
-		config.systemd = systemd{}
+		config.systemd = systemd{systemdSocket}
 	}
 	return &Manager{
 		config: config, node: cgroup.NodeName(cgroup.ParseName(config.Root)), host: *config.Host, logged: map[string]bool{},
@@ -120,8 +120,15 @@ func New(config Config) (*Manager, error) {
 	}, nil
 }
 
+// cgroupV1Warning is the message of the kubelet's event (CGR-2).
+const cgroupV1Warning = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. " +
+	"Please migrate to cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1"
+
 // Run creates the cgroups that pods share, and repairs them and those of pods until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
+	if !m.host.V2 {
+		m.config.Events.Event(m.nodeReference(), v1.EventTypeWarning, "CgroupV1", cgroupV1Warning)
+	}
 	for ctx.Err() == nil {
 		if err := m.refresh(ctx); err != nil && ctx.Err() == nil {
 			m.config.Logger.Error("Failed to update cgroups", "err", err)
@@ -294,13 +301,18 @@ func (m *Manager) report(err error) {
 	if !isNew {
 		return
 	}
-	node := &v1.ObjectReference{Kind: "Node", Name: m.config.NodeName, UID: types.UID(m.config.NodeName)}
+	node := m.nodeReference()
 	if err != nil {
 		m.config.Events.Event(node, v1.EventTypeWarning, "FailedNodeAllocatableEnforcement",
 			fmt.Sprintf("Failed to update Node Allocatable Limits %q: %v", m.node, err))
 		return
 	}
 	m.config.Events.Event(node, v1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
+}
+
+// nodeReference is the object of events about the node.
+func (m *Manager) nodeReference() *v1.ObjectReference {
+	return &v1.ObjectReference{Kind: "Node", Name: m.config.NodeName, UID: types.UID(m.config.NodeName)}
 }
 
 // isFatal reports whether the caller must fail. It disables the Manager if cgroups are not writable.

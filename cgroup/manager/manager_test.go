@@ -209,6 +209,26 @@ func TestCGR20_Repair(t *testing.T) {
 	}
 }
 
+// The kubelet does not start on version 1 unless failCgroupV1 is false; Herald does, with the same warning.
+func TestCGR2_Event(t *testing.T) {
+	for name, test := range map[string]struct {
+		host cgroup.Host
+		want int
+	}{"version 1": {cgroup.Host{}, 1}, "version 2": {cgroup.Host{V2: true}, 0}} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, test.host)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel() // before the first update
+			if err := h.Manager.Run(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if len(h.events) != test.want || test.want > 0 && !strings.HasPrefix(h.events[0], "Warning CgroupV1 cgroup v1 detected.") {
+				t.Errorf("got events %q, want %d", h.events, test.want)
+			}
+		})
+	}
+}
+
 // CGR-7, CGR-8
 func TestCGR7_NodeAllocatable(t *testing.T) {
 	available := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi")}
@@ -327,44 +347,6 @@ func TestManager_KillContainers(t *testing.T) {
 			}
 			<-exited
 		})
-	}
-}
-
-// Systemd creates the slices of its driver and knows their values, since it restores what it knows. CGR-3, CGR-4
-func TestManager_Systemd(t *testing.T) {
-	h := newHarness(t, cgroup.Host{V2: true}, func(h *harness) {
-		h.driver = cgroup.DriverSystemd
-		h.config = manager.WithSystemd(h.config, func(call string) error {
-			h.units = append(h.units, call)
-			return nil
-		})
-	})
-	h.ensure(newPod("a-b", "125m", "64Mi"))
-	want := []string{
-		"set kubepods.slice",
-		"set kubepods-burstable.slice CPUWeight=1", "set kubepods-besteffort.slice CPUWeight=1",
-		"set kubepods-poda_b.slice CPUWeight=5 CPUQuotaPerSecUSec=130000 MemoryMax=67108864",
-	}
-	if !slices.Equal(h.units, want) {
-		t.Errorf("got\n%s\nwant\n%s", strings.Join(h.units, "\n"), strings.Join(want, "\n"))
-	}
-	h.want("kubepods.slice/kubepods-poda_b.slice/cpu.max", "12500 100000") // systemd rounds it
-	h.units = nil
-	h.ensure(newPod("a-b", "125m", "64Mi"))
-	if len(h.units) > 0 {
-		t.Errorf("got calls %q for values that are right", h.units)
-	}
-}
-
-// Without systemd the slices are only named; the runtime creates them. A1
-func TestManager_SystemdNotRunning(t *testing.T) {
-	h := newHarness(t, cgroup.Host{V2: true}, func(h *harness) { h.driver = cgroup.DriverSystemd })
-	h.ensure(newPod("a", "1", ""))
-	if entries, _ := filepath.Glob(filepath.Join(h.mount, "kubepods*")); len(entries) > 0 {
-		t.Errorf("got %v, want none", entries)
-	}
-	if got := strings.Count(h.logs.String(), "Systemd is not running"); got != 1 {
-		t.Errorf("got %d warnings, want 1", got)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	godbus "github.com/godbus/dbus/v5"
@@ -31,15 +33,18 @@ type unitManager interface {
 	stopSlice(ctx context.Context, slice string) error
 }
 
+// systemdTimeout is how long systemd may take to create or stop a slice, as in the kubelet. One that hangs must not block the
+// removal of pods.
+const systemdTimeout = 30 * time.Second
+
 // applySlice tells systemd the values of a slice if it does not exist or a value differs. Systemd restores the values that
-// it knows, so writing files alone would not last. It knows no huge pages, and rounds CPU quotas: the files are written
-// afterwards.
+// it knows, so writing files alone would not last. It knows no huge pages: the files are written afterwards.
 func (m *Manager) applySlice(ctx context.Context, name cgroup.Name, resources cgroup.Resources, settings []cgroup.Setting) error {
 	path := name.Path(cgroup.DriverSystemd)
 	if m.exists(path) && m.isApplied(path, settings) {
 		return nil
 	}
-	if err := m.config.systemd.setSlice(ctx, name.Slice(), m.sliceProperties(resources)); err != nil {
+	if err := m.setSlice(ctx, name.Slice(), m.sliceProperties(resources)); err != nil {
 		return fmt.Errorf("set up %s: %w", name.Slice(), err)
 	}
 	return nil
@@ -72,14 +77,12 @@ func (m *Manager) sliceProperties(resources cgroup.Resources) []property {
 	return properties
 }
 
-// quotaPerSecond returns a quota in systemd's terms: microseconds per second in steps of ten milliseconds.
+// quotaPerSecond returns a quota in systemd's terms: microseconds per second.
 func quotaPerSecond(quota int64) uint64 {
-	const step = 10_000
 	if quota <= 0 {
 		return math.MaxUint64 // unlimited
 	}
-	perSecond := quota * (1_000_000 / cgroup.QuotaPeriod)
-	return uint64((perSecond + step - 1) / step * step)
+	return uint64(quota * (1_000_000 / cgroup.QuotaPeriod))
 }
 
 // isApplied reports whether all files that exist have their values.
@@ -94,9 +97,51 @@ func (m *Manager) isApplied(path string, settings []cgroup.Setting) bool {
 	})
 }
 
+// setSlice and stopSlice wait for systemd at most systemdTimeout.
+func (m *Manager) setSlice(ctx context.Context, slice string, properties []property) error {
+	ctx, cancel := context.WithTimeout(ctx, systemdTimeout)
+	defer cancel()
+	return m.config.systemd.setSlice(ctx, slice, properties)
+}
+
+func (m *Manager) stopSlice(ctx context.Context, slice string) error {
+	ctx, cancel := context.WithTimeout(ctx, systemdTimeout)
+	defer cancel()
+	return m.config.systemd.stopSlice(ctx, slice)
+}
+
 // systemd is the systemd of the machine. Every call has its own connection to the socket of root, because systemd drops
 // connections when it executes itself again; no bus is needed.
-type systemd struct{}
+type systemd struct {
+	socket string
+}
+
+// systemdSocket accepts the connections of root.
+const systemdSocket = "/run/systemd/private"
+
+// call calls f with a connection that is closed when f returns or ctx ends.
+func (s systemd) call(ctx context.Context, f func(*dbus.Conn) error) error {
+	connection, err := dbus.NewConnection(func() (*godbus.Conn, error) { return s.dial(ctx) })
+	if err == nil {
+		defer connection.Close()
+		err = f(connection)
+	}
+	if err != nil && ctx.Err() != nil { // the error is that of a closed connection
+		return fmt.Errorf("systemd does not answer: %w", ctx.Err())
+	}
+	return err
+}
+
+func (s systemd) dial(ctx context.Context) (*godbus.Conn, error) {
+	connection, err := godbus.Dial("unix:path="+s.socket, godbus.WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	if err := connection.Auth([]godbus.Auth{godbus.AuthExternal(strconv.Itoa(os.Getuid()))}); err != nil {
+		return nil, errors.Join(err, connection.Close())
+	}
+	return connection, nil
+}
 
 // isRunning is the check of sd_booted(3).
 func (systemd) isRunning() bool {
@@ -112,12 +157,7 @@ const (
 
 // setSlice creates a transient slice: systemd keeps its values in files that it removes with the slice. For other units it
 // would keep them until the next boot.
-func (systemd) setSlice(ctx context.Context, slice string, properties []property) error {
-	connection, err := dbus.NewSystemdConnectionContext(ctx)
-	if err != nil {
-		return err
-	}
-	defer connection.Close()
+func (s systemd) setSlice(ctx context.Context, slice string, properties []property) error {
 	var values []dbus.Property
 	for _, p := range properties {
 		values = append(values, dbus.Property{Name: p.name, Value: godbus.MakeVariant(p.value)})
@@ -130,26 +170,25 @@ func (systemd) setSlice(ctx context.Context, slice string, properties []property
 	} {
 		created = append(created, dbus.Property{Name: name, Value: godbus.MakeVariant(value)})
 	}
-	done := make(chan string, 1)
-	_, err = connection.StartTransientUnitContext(ctx, slice, "replace", created, done)
-	if isError(err, errorUnitExists) {
-		return connection.SetUnitPropertiesContext(ctx, slice, true, values...)
-	}
-	return await(ctx, err, done)
+	return s.call(ctx, func(connection *dbus.Conn) error {
+		done := make(chan string, 1)
+		_, err := connection.StartTransientUnitContext(ctx, slice, "replace", created, done)
+		if isError(err, errorUnitExists) {
+			return connection.SetUnitPropertiesContext(ctx, slice, true, values...)
+		}
+		return await(ctx, err, done)
+	})
 }
 
-func (systemd) stopSlice(ctx context.Context, slice string) error {
-	connection, err := dbus.NewSystemdConnectionContext(ctx)
-	if err != nil {
-		return err
-	}
-	defer connection.Close()
-	done := make(chan string, 1)
-	_, err = connection.StopUnitContext(ctx, slice, "replace", done)
-	if isError(err, errorNoSuchUnit) {
-		return nil
-	}
-	return await(ctx, err, done)
+func (s systemd) stopSlice(ctx context.Context, slice string) error {
+	return s.call(ctx, func(connection *dbus.Conn) error {
+		done := make(chan string, 1)
+		_, err := connection.StopUnitContext(ctx, slice, "replace", done)
+		if isError(err, errorNoSuchUnit) {
+			return nil
+		}
+		return await(ctx, err, done)
+	})
 }
 
 // await waits for the result of a job unless it could not be started.
@@ -164,7 +203,7 @@ func await(ctx context.Context, err error, done <-chan string) error {
 		}
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("wait for the systemd job: %w", ctx.Err())
+		return ctx.Err()
 	}
 }
 

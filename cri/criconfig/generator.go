@@ -23,7 +23,6 @@ type Generator struct {
 	ClusterDNS    []netip.Addr
 	ClusterDomain string
 
-	RuntimeHandlers      map[string]string
 	AllowedUnsafeSysctls []string
 	SeccompDefault       bool
 	SeccompDir           string
@@ -119,14 +118,6 @@ func (g *Generator) ContainerConfig(pod *v1.Pod, start plan.Start, inputs Contai
 			SecurityContext: security,
 		},
 	}, nil
-}
-
-// RuntimeHandler returns the handler of the pod's runtime class; "" is the runtime's default.
-func (g *Generator) RuntimeHandler(pod *v1.Pod) string {
-	if pod.Spec.RuntimeClassName == nil {
-		return ""
-	}
-	return g.RuntimeHandlers[*pod.Spec.RuntimeClassName]
 }
 
 // PodLogDir returns the directory of the pod's logs.

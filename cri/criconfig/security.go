@@ -112,17 +112,11 @@ func inherit[T any](field **T, podValue *T) {
 	}
 }
 
-// NeedsImageUser reports whether the container's security context depends on the user of its image. With the groups policy
-// Strict, containerd 2 adds the primary group to the supplemental ones only if the user is given.
+// NeedsImageUser reports whether the container runs as the user of its image. As in the kubelet, that user is passed to the runtime,
+// without the group that the image names: the group is the user's in the image's /etc/passwd, or 0. A runtime that is passed no
+// user would add the groups of root.
 func NeedsImageUser(pod *v1.Pod, container *v1.Container) bool {
-	spec := effectiveSecurityContext(pod, container)
-	return spec.RunAsUser == nil && (isTrue(spec.RunAsNonRoot) || spec.RunAsGroup != nil || hasStrictGroups(pod))
-}
-
-func hasStrictGroups(pod *v1.Pod) bool {
-	security := pod.Spec.SecurityContext
-	return security != nil && security.SupplementalGroupsPolicy != nil &&
-		*security.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict
+	return effectiveSecurityContext(pod, container).RunAsUser == nil
 }
 
 func verifyRunAsNonRoot(spec *v1.SecurityContext, user ImageUser) error {

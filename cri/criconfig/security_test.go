@@ -107,11 +107,20 @@ func TestGenerator_RunAsNonRoot(t *testing.T) {
 	}
 }
 
-func TestNeedsImageUser_GroupsPolicy(t *testing.T) {
-	for policy, want := range map[v1.SupplementalGroupsPolicy]bool{v1.SupplementalGroupsPolicyMerge: false, v1.SupplementalGroupsPolicyStrict: true} {
-		pod := withSecurity(&v1.PodSecurityContext{SupplementalGroupsPolicy: &policy}, nil)
-		if got := criconfig.NeedsImageUser(pod, &pod.Spec.Containers[0]); got != want {
-			t.Errorf("%s: got %t, want %t", policy, got, want)
+func TestNeedsImageUser(t *testing.T) {
+	for name, test := range map[string]struct {
+		pod       *v1.PodSecurityContext
+		container *v1.SecurityContext
+		want      bool
+	}{
+		"no user":           {want: true},
+		"group only":        {pod: &v1.PodSecurityContext{RunAsGroup: new(int64(1))}, want: true},
+		"user of pod":       {pod: &v1.PodSecurityContext{RunAsUser: new(int64(1))}},
+		"user of container": {container: &v1.SecurityContext{RunAsUser: new(int64(1))}},
+	} {
+		pod := withSecurity(test.pod, test.container)
+		if got := criconfig.NeedsImageUser(pod, &pod.Spec.Containers[0]); got != test.want {
+			t.Errorf("%s: got %t, want %t", name, got, test.want)
 		}
 	}
 }

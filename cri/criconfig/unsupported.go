@@ -1,7 +1,6 @@
 package criconfig
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,47 +13,52 @@ import (
 
 // Unsupported returns an error that lists the fields of the pod that are not honoured under any settings, each with the
 // reason, or nil. No field is ignored silently: a pod with such a field stays Pending, because a controller would replace a
-// failed pod without end. What the kubelet rejects too is included; package admission rejects it.
+// failed pod without end. What the kubelet rejects too is included; package admission rejects it. So are hooks that always fail:
+// they do not keep a pod from starting.
 func Unsupported(pod *v1.Pod) error {
 	permissive := Generator{AllowedUnsafeSysctls: []string{"*"}}
-	if class := pod.Spec.RuntimeClassName; class != nil {
-		permissive.RuntimeHandlers = map[string]string{*class: ""}
-	}
-	return permissive.Unsupported(pod)
+	errs := permissive.unsupported(pod)
+	forEachContainer(pod, errs.checkHooks)
+	return field.ErrorList(*errs).ToAggregate()
 }
 
-// Unsupported is like the function Unsupported, and also lists the fields that the node's settings do not allow.
+// Unsupported returns an error that lists the fields for which the pod stays Pending on this node, or nil. That includes the fields that
+// the node's settings do not allow.
 func (g *Generator) Unsupported(pod *v1.Pod) error {
+	return field.ErrorList(*g.unsupported(pod)).ToAggregate()
+}
+
+func (g *Generator) unsupported(pod *v1.Pod) *fieldErrors {
 	spec, errs := field.NewPath("spec"), &fieldErrors{}
 	if rejection := admission.CheckSpec(pod, g.AllowedUnsafeSysctls); rejection != nil {
 		errs.forbid(true, field.NewPath(rejection.Field), rejection.Message+"; "+rejection.Remedy)
 	}
-	g.checkPodSpec(errs, spec, &pod.Spec)
+	errs.checkPodSpec(spec, &pod.Spec)
 	for i := range pod.Spec.Volumes {
 		errs.checkVolume(spec.Child("volumes").Index(i), &pod.Spec.Volumes[i])
 	}
-	for i := range pod.Spec.InitContainers {
-		errs.checkContainer(spec.Child("initContainers").Index(i), &pod.Spec.InitContainers[i])
-	}
-	for i := range pod.Spec.Containers {
-		errs.checkContainer(spec.Child("containers").Index(i), &pod.Spec.Containers[i])
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		container := (*v1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		errs.checkContainer(spec.Child("ephemeralContainers").Index(i), container)
-	}
-	return field.ErrorList(*errs).ToAggregate()
+	forEachContainer(pod, errs.checkContainer)
+	return errs
 }
 
-func (g *Generator) checkPodSpec(errs *fieldErrors, path *field.Path, spec *v1.PodSpec) {
-	errs.forbid(spec.HostUsers != nil && !*spec.HostUsers, path.Child("hostUsers"),
-		"user namespaces are not supported; remove the field")
-	errs.forbid(len(spec.ResourceClaims) > 0, path.Child("resourceClaims"), "device allocation is not supported; use another node")
-	if class := spec.RuntimeClassName; class != nil {
-		_, known := g.RuntimeHandlers[*class]
-		errs.forbid(!known, path.Child("runtimeClassName"),
-			fmt.Sprintf("no handler is configured for %q; remove the field or use another node", *class))
+// forEachContainer calls visit for each container of the pod, with its path.
+func forEachContainer(pod *v1.Pod, visit func(*field.Path, *v1.Container)) {
+	spec := field.NewPath("spec")
+	for i := range pod.Spec.InitContainers {
+		visit(spec.Child("initContainers").Index(i), &pod.Spec.InitContainers[i])
 	}
+	for i := range pod.Spec.Containers {
+		visit(spec.Child("containers").Index(i), &pod.Spec.Containers[i])
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		visit(spec.Child("ephemeralContainers").Index(i), (*v1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+}
+
+func (e *fieldErrors) checkPodSpec(path *field.Path, spec *v1.PodSpec) {
+	e.forbid(spec.HostUsers != nil && !*spec.HostUsers, path.Child("hostUsers"),
+		"user namespaces are not supported; remove the field")
+	e.forbid(len(spec.ResourceClaims) > 0, path.Child("resourceClaims"), "device allocation is not supported; use another node")
 }
 
 // volumeSources are the volumes that become a directory on the node without a driver.
@@ -87,6 +91,10 @@ func (e *fieldErrors) checkContainer(path *field.Path, container *v1.Container) 
 		e.forbid(variable.ValueFrom != nil && variable.ValueFrom.FileKeyRef != nil,
 			path.Child("env").Index(i).Child("valueFrom", "fileKeyRef"), "is not supported; use a configMap or secret")
 	}
+}
+
+// checkHooks lists hooks that fail whenever they run. The API server accepts them.
+func (e *fieldErrors) checkHooks(path *field.Path, container *v1.Container) {
 	if lifecycle := container.Lifecycle; lifecycle != nil {
 		for name, handler := range map[string]*v1.LifecycleHandler{"postStart": lifecycle.PostStart, "preStop": lifecycle.PreStop} {
 			e.forbid(handler != nil && handler.TCPSocket != nil, path.Child("lifecycle", name, "tcpSocket"),

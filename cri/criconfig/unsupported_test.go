@@ -33,12 +33,12 @@ var fieldSupport = map[reflect.Type]map[string][]string{
 			"volumes", "initContainers", "containers", "ephemeralContainers", "terminationGracePeriodSeconds", "dnsPolicy",
 			"hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "securityContext", "imagePullSecrets", "hostname",
 			"subdomain", "hostAliases", "priority", "dnsConfig", "overhead", "setHostnameAsFQDN", "hostnameOverride", "resources",
-			"restartPolicy", "activeDeadlineSeconds", "enableServiceLinks", "readinessGates", "serviceAccountName", "serviceAccount",
+			"restartPolicy", "activeDeadlineSeconds", "enableServiceLinks", "readinessGates", "runtimeClassName", "serviceAccountName", "serviceAccount",
 			"automountServiceAccountToken", "priorityClassName",
 		},
 		admission: {"nodeSelector", "nodeName", "affinity", "tolerations", "os"},
 		cluster:   {"schedulerName", "preemptionPolicy", "topologySpreadConstraints", "schedulingGates", "schedulingGroup"},
-		refused:   {"runtimeClassName", "hostUsers", "resourceClaims"},
+		refused:   {"hostUsers", "resourceClaims"},
 	},
 	reflect.TypeFor[v1.Container](): {
 		honoured: {
@@ -103,13 +103,14 @@ var fieldNotes = map[string]string{
 	"PodSpec.os":                                  "only linux",
 	"PodSpec.resources":                           "limits and requests of the pod's cgroup",
 	"PodSpec.priorityClassName":                   "not resolved for static pods: they need priority too",
-	"PodSpec.runtimeClassName":                    "unless a handler is configured for it",
+	"PodSpec.runtimeClassName":                    "a RuntimeClass; without an API server, a handler that the runtime reports",
 	"PodSpec.hostUsers":                           "if false",
 	"PodSecurityContext.fsGroupChangePolicy":      "for volumes of drivers",
 	"PodSecurityContext.seLinuxChangePolicy":      "for volumes of drivers",
 	"PodSecurityContext.sysctls":                  "safe ones, and those in allowedUnsafeSysctls",
 	"PodSecurityContext.appArmorProfile":          "rejected on a machine without AppArmor, unless Unconfined",
 	"SecurityContext.appArmorProfile":             "rejected on a machine without AppArmor, unless Unconfined",
+	"LifecycleHandler.tcpSocket":                  "the pod starts, and the hook always fails, as with the kubelet",
 	"Container.resizePolicy":                      "for resizes, see SCOPE.md",
 	"EmptyDirVolumeSource.medium":                 "HugePages is not supported",
 	"ContainerPort.hostPort":                      "rejected if another pod has it",
@@ -174,12 +175,12 @@ func projecting(source v1.VolumeProjection) func(*v1.Pod) {
 	}
 }
 
-// Every refused field has a pod that proves it; volume sources and runtime classes have tests of their own.
+// Every refused field has a pod that proves it; volume sources have tests of their own.
 func TestUnsupported_RefusedFieldsProven(t *testing.T) {
 	proven := strings.Join(slices.Collect(maps.Keys(rejectedPods)), " ") + " "
 	for kind, lists := range fieldSupport {
 		for _, name := range lists[refused] {
-			if kind == reflect.TypeFor[v1.VolumeSource]() || name == "runtimeClassName" {
+			if kind == reflect.TypeFor[v1.VolumeSource]() {
 				continue
 			}
 			if !strings.Contains(proven, "."+name+" ") {
@@ -259,6 +260,10 @@ func TestUnsupported_Accepted(t *testing.T) {
 			}
 		},
 		"pod-level resources": func(pod *v1.Pod) { pod.Spec.Resources = &v1.ResourceRequirements{} },
+		"tcpSocket hook, which always fails": func(pod *v1.Pod) {
+			pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{}}}
+		},
+		"runtimeClassName": func(pod *v1.Pod) { pod.Spec.RuntimeClassName = new("fast") },
 		"windowsOptions": func(pod *v1.Pod) {
 			pod.Spec.SecurityContext = &v1.PodSecurityContext{WindowsOptions: &v1.WindowsSecurityContextOptions{}}
 			pod.Spec.Containers[0].SecurityContext = &v1.SecurityContext{WindowsOptions: &v1.WindowsSecurityContextOptions{}}
@@ -291,7 +296,6 @@ func TestUnsupported_Volumes(t *testing.T) {
 
 func TestUnsupported_Settings(t *testing.T) {
 	pod := newPod(func(pod *v1.Pod) {
-		pod.Spec.RuntimeClassName = new("fast")
 		pod.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{
 			{Name: "net.ipv4.tcp_syncookies", Value: "1"}, {Name: "net/core/somaxconn", Value: "1024"},
 		}}
@@ -300,23 +304,17 @@ func TestUnsupported_Settings(t *testing.T) {
 		t.Errorf("allowed by some settings: got error %v", err)
 	}
 	err := newGenerator().Unsupported(pod)
-	for _, path := range []string{"spec.runtimeClassName: ", "spec.securityContext.sysctls[1]: "} {
-		if err == nil || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s: got error %v", path, err)
-		}
+	if err == nil || !strings.Contains(err.Error(), "spec.securityContext.sysctls[1]: ") {
+		t.Errorf("got error %v", err)
 	}
 	if err != nil && strings.Contains(err.Error(), "sysctls[0]") {
 		t.Errorf("safe sysctl: got error %v", err)
 	}
 	allowing := newGenerator(func(generator *criconfig.Generator) {
-		generator.RuntimeHandlers = map[string]string{"fast": "kata"}
 		generator.AllowedUnsafeSysctls = []string{"net.core.*"}
 	})
 	if err := allowing.Unsupported(pod); err != nil {
 		t.Errorf("allowed by the settings: got error %v", err)
-	}
-	if got := allowing.RuntimeHandler(pod); got != "kata" {
-		t.Errorf("got handler %q, want kata", got)
 	}
 }
 

@@ -33,6 +33,12 @@ type API interface {
 	PatchEvent(ctx context.Context, namespace, name string, patch []byte) (*v1.Event, error)
 }
 
+// Journal keeps events for longer than Recent does.
+type Journal interface {
+	// EventOccurred is called for each occurrence. It must not block, and must not modify the event.
+	EventOccurred(event *v1.Event)
+}
+
 // Config configures a Broadcaster. NodeName and Scheme are required.
 type Config struct {
 	// NodeName is the name of this node: the events' source host.
@@ -41,6 +47,8 @@ type Config struct {
 	Scheme *runtime.Scheme
 	// API is the API server. Default: none; events are only kept in memory.
 	API API
+	// Journal is told about every occurrence of every event. Default: none.
+	Journal Journal
 	// Component is the source component of events. Defaults to "kubelet", which exporters, dashboards and tests filter by.
 	Component string
 	// ReportingController is the name of the agent. Defaults to "herald".
@@ -138,6 +146,9 @@ func (b *Broadcaster) Event(object runtime.Object, eventType, reason, message st
 	}
 	b.mu.Unlock()
 	b.wake.Set()
+	if b.config.Journal != nil {
+		b.config.Journal.EventOccurred(event)
+	}
 }
 
 func (b *Broadcaster) newEvent(ref *v1.ObjectReference, eventType, reason, message string, now time.Time) *v1.Event {

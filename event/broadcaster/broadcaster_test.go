@@ -99,6 +99,22 @@ func TestRun_SendsEvents(t *testing.T) {
 	})
 }
 
+// journal counts occurrences.
+type journal struct{ occurrences atomic.Int32 }
+
+func (j *journal) EventOccurred(event *v1.Event) { j.occurrences.Add(event.Count) }
+
+func TestEvent_Journal(t *testing.T) {
+	var kept journal
+	b := newBroadcaster(t, nil, func(c *broadcaster.Config) { c.Journal = &kept })
+	for range 3 {
+		b.Event(heraldtest.NewPod("web"), v1.EventTypeWarning, "BackOff", "again")
+	}
+	if got := kept.occurrences.Load(); got != 3 {
+		t.Errorf("got %d occurrences, want 3", got)
+	}
+}
+
 func TestEvent_LongObjectName(t *testing.T) {
 	b := newBroadcaster(t, nil)
 	long := strings.Repeat("a", validation.DNS1123SubdomainMaxLength)

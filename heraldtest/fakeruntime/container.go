@@ -172,6 +172,9 @@ func (r *Runtime) StopContainer(ctx context.Context, pod *v1.Pod, stop plan.Stop
 				return err
 			}
 		}
+		if stop.PreStopDone != nil {
+			stop.PreStopDone()
+		}
 		if stop.Turn != nil {
 			if err := wait(ctx, stop.Grace-time.Since(started), stop.Turn); err != nil {
 				return err

@@ -1,10 +1,13 @@
 package apierror_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"syscall"
 	"testing"
 	"time"
@@ -84,5 +87,30 @@ func TestIsInvalidRequest(t *testing.T) {
 				t.Fatalf("got %v, want %v", got, test.want)
 			}
 		})
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	request := func(err error) error {
+		return fmt.Errorf("patch: %w", &url.Error{Op: "Patch", URL: "https://api/pods", Err: err})
+	}
+	for want, err := range map[string]error{
+		"": nil,
+		"API server does not answer: connection refused":       request(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}),
+		"API server does not answer: timeout":                  request(context.DeadlineExceeded),
+		"API server does not answer: lookup api: no such host": request(&net.DNSError{Err: "no such host", Name: "api"}),
+		"API server does not answer: EOF":                      request(io.EOF),
+		"API server fails: Internal error occurred: oops":      apierrors.NewInternalError(errors.New("oops")),
+		"API server fails: expired":                            apierrors.NewUnauthorized("expired"),
+		"limited: busy":                                        apierrors.NewTooManyRequests("busy", 1),
+		"limited: other writers change the object too often: Operation cannot be fulfilled on pods \"web\": newer": apierrors.NewConflict(
+			pods, "web", errors.New("newer")),
+		"rejected: pods \"web\" is forbidden: no": apierrors.NewForbidden(pods, "web", errors.New("no")),
+		"panic": errors.New("panic"),
+	} {
+		if got := apierror.Describe(err); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }

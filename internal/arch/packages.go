@@ -77,6 +77,24 @@ var Layout = []Package{
 		Purpose: "prints pods as kubectl get pods does",
 	},
 	{
+		Path: "explain", Layer: Decisions, MayImport: []string{"derive", "internal/restart", "internal/table", "plan"},
+		Purpose: "says why a pod is not Ready, not Running, not deleted, or restarting",
+	},
+	{Path: "load", Layer: Decisions, Purpose: "computes the load of a node and its pods from samples: windows, saturation, level, forecast"},
+	{
+		Path: "view", Layer: Decisions, MayImport: []string{"derive", "explain", "internal/restart", "internal/table", "plan", "transition"},
+		Purpose: "the objects of the query API: pods and the node with what only the node knows",
+	},
+	{
+		Path: "query", Layer: Decisions,
+		MayImport: []string{"explain", "query/expression", "view"},
+		Purpose:   "selects pods and pages of the query API: selectors, expressions, cursors, times",
+	},
+	{
+		Path: "query/expression", Layer: Decisions, Modules: []string{"cel.dev/cel-go"}, MayImport: []string{"explain", "view"},
+		Purpose: "CEL expressions over pods and the node, with limits of cost",
+	},
+	{
 		Path: "transition", Layer: Decisions, MayImport: []string{"derive", "internal/table"},
 		Purpose: "describes how a pod's or the node's status changed: typed changes, cause, summary",
 	},
@@ -132,6 +150,7 @@ var Layout = []Package{
 		Path: "history", Layer: Components,
 		Purpose: "records every version of every pod's status and every change of the node in bounded, checksummed files",
 	},
+	{Path: "stats", Layer: Components, Purpose: "samples the use of resources of the machine and its pods"},
 	{Path: "checkpoint", Layer: Components, Purpose: "atomic, checksummed, versioned state files"},
 	{
 		Path: "kubeapi", Layer: Components,
@@ -178,10 +197,14 @@ var Layout = []Package{
 	},
 
 	{
-		Path: "nodeagent", Layer: Composition, MayImport: []string{"agent"},
+		Path: "inspect", Layer: Composition, MayImport: []string{"agent"},
+		Purpose: "collects what the components know about pods and the node: views, verdicts, restarts",
+	},
+	{
+		Path: "nodeagent", Layer: Composition, MayImport: []string{"agent", "inspect"},
 		Purpose: "builds a complete node agent from one flat configuration",
 	},
-	{Path: "server", Layer: Composition, Purpose: "local HTTP API: pods, health, metrics"},
+	{Path: "server", Layer: Composition, Purpose: "local HTTP API: pods, health, metrics, queries"},
 	{
 		Path: "localapi", Layer: Composition, MayImport: []string{"internal/table"},
 		Purpose: "read-only Kubernetes API of one node, for kubectl and informers without an API server",

@@ -11,14 +11,8 @@ import (
 // CheckPeer returns an error if the process that listens on the socket runs as neither root nor the trusted user, according
 // to the kernel.
 func (c Checker) CheckPeer(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
+	peer, err := peerOf(conn)
 	if err != nil {
-		return err
-	}
-	var peer *unix.Ucred
-	var sockoptErr error
-	err = raw.Control(func(fd uintptr) { peer, sockoptErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err := errors.Join(err, sockoptErr); err != nil {
 		return fmt.Errorf("get listener of %s: %w", conn.RemoteAddr(), err)
 	}
 	if peer.Uid != 0 && peer.Uid != c.UID {
@@ -26,4 +20,24 @@ func (c Checker) CheckPeer(conn *net.UnixConn) error {
 			conn.RemoteAddr(), peer.Uid, peer.Pid, c.UID)
 	}
 	return nil
+}
+
+// PeerUID returns the user of the process at the other end of the socket, according to the kernel.
+func PeerUID(conn *net.UnixConn) (uint32, error) {
+	peer, err := peerOf(conn)
+	if err != nil {
+		return 0, err
+	}
+	return peer.Uid, nil
+}
+
+func peerOf(conn *net.UnixConn) (*unix.Ucred, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var peer *unix.Ucred
+	var sockoptErr error
+	err = raw.Control(func(fd uintptr) { peer, sockoptErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return peer, errors.Join(err, sockoptErr)
 }

@@ -13,21 +13,21 @@ type Options struct {
 	Namespaces bool // starts with the namespace
 	Wide       bool
 	NoHeader   bool
+	// Extra has the headers of further columns, whose cells are in Row.Extra.
+	Extra []string
 }
 
-// Printer writes tables aligned like kubectl's. It keeps the column widths, so that later rows line up with earlier ones.
+// Printer writes pods as tables aligned like kubectl's.
 type Printer struct {
-	out     io.Writer
+	grid    *Grid
 	options Options
-	widths  []int
 	started bool
 }
 
 // NewPrinter returns a printer that writes the header before the first rows.
-func NewPrinter(out io.Writer, options Options) *Printer { return &Printer{out: out, options: options} }
-
-// The minimum width of a column, and the space after its longest cell.
-const minWidth, padding = 6, 3
+func NewPrinter(out io.Writer, options Options) *Printer {
+	return &Printer{grid: NewGrid(out), options: options}
+}
 
 // Print writes the rows.
 func (p *Printer) Print(rows ...Row) error {
@@ -39,26 +39,47 @@ func (p *Printer) Print(rows ...Row) error {
 	for _, row := range rows {
 		lines = append(lines, row.cells(p.options))
 	}
-	p.widen(lines)
+	return p.grid.Print(lines...)
+}
+
+// Grid writes lines of cells aligned like kubectl's. It keeps the column widths, so that later lines align with earlier ones.
+type Grid struct {
+	out    io.Writer
+	widths []int
+}
+
+// NewGrid returns a grid without lines. Its lines have at least one cell.
+func NewGrid(out io.Writer) *Grid { return &Grid{out: out} }
+
+// The minimum width of a column, and the space after its longest cell.
+const minWidth, padding = 6, 3
+
+// Print writes the lines. Empty cells at the end of a line take no space.
+func (g *Grid) Print(lines ...[]string) error {
+	g.widen(lines)
 	var text strings.Builder
 	for _, cells := range lines {
-		for column, cell := range cells[:len(cells)-1] {
-			text.WriteString(cell + strings.Repeat(" ", p.widths[column]-utf8.RuneCountInString(cell)))
+		last := len(cells) - 1
+		for last > 0 && cells[last] == "" {
+			last--
 		}
-		text.WriteString(cells[len(cells)-1] + "\n")
+		for column, cell := range cells[:last] {
+			text.WriteString(cell + strings.Repeat(" ", g.widths[column]-utf8.RuneCountInString(cell)))
+		}
+		text.WriteString(cells[last] + "\n")
 	}
-	_, err := io.WriteString(p.out, text.String())
+	_, err := io.WriteString(g.out, text.String())
 	return err
 }
 
 // widen widens the columns to fit the lines.
-func (p *Printer) widen(lines [][]string) {
+func (g *Grid) widen(lines [][]string) {
 	for _, cells := range lines {
 		for column, cell := range cells {
-			if column == len(p.widths) {
-				p.widths = append(p.widths, minWidth)
+			if column == len(g.widths) {
+				g.widths = append(g.widths, minWidth)
 			}
-			p.widths[column] = max(p.widths[column], utf8.RuneCountInString(cell)+padding)
+			g.widths[column] = max(g.widths[column], utf8.RuneCountInString(cell)+padding)
 		}
 	}
 }
@@ -71,7 +92,7 @@ func headers(options Options) []string {
 	if options.Wide {
 		cells = append(cells, "IP", "NODE", "NOMINATED NODE", "READINESS GATES")
 	}
-	return cells
+	return append(cells, options.Extra...)
 }
 
 func (r Row) cells(options Options) []string {
@@ -82,5 +103,5 @@ func (r Row) cells(options Options) []string {
 	if options.Wide {
 		cells = append(cells, r.IP, r.Node, r.NominatedNode, r.ReadinessGates)
 	}
-	return cells
+	return append(cells, r.Extra...)
 }

@@ -20,6 +20,8 @@ import (
 type Row struct {
 	Namespace, Name, Ready, Status, Restarts, Age string
 	IP, Node, NominatedNode, ReadinessGates       string
+	// Extra has the cells of Options.Extra.
+	Extra []string
 }
 
 // NewRow returns the row of a pod at a time. All texts are safe for a terminal.

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -90,6 +91,18 @@ func (m *Machine) system() v1.NodeSystemInfo {
 		KubeletVersion:  formatVersion(m.config.Version),
 		OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
 	}
+}
+
+// BootTime returns when the machine booted, by its present clock, or the zero time if it is not known.
+func (m *Machine) BootTime() time.Time {
+	for line := range strings.Lines(m.readFirst("proc/stat")) {
+		if text, found := strings.CutPrefix(strings.TrimSpace(line), "btime "); found {
+			if seconds, err := strconv.ParseInt(text, 10, 64); err == nil {
+				return time.Unix(seconds, 0)
+			}
+		}
+	}
+	return time.Time{}
 }
 
 // formatVersion puts the agent's own version into the build metadata of the kubelet's version, which is not compared. Build

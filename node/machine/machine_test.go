@@ -35,6 +35,33 @@ func files() map[string]string {
 	}
 }
 
+func TestBootTime(t *testing.T) {
+	for name, test := range map[string]struct {
+		stat string
+		want time.Time
+	}{
+		"known":   {"cpu  1 2 3\nctxt 5\nbtime 1700000000\nprocesses 7\n", time.Unix(1700000000, 0)},
+		"unknown": {"cpu  1 2 3\n", time.Time{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			if err := os.Mkdir(filepath.Join(root, "proc"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(root, "proc/stat"), []byte(test.stat), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			m, err := machine.New(machine.Config{DataDir: root, Root: root, Hostname: "a"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := m.BootTime(); !got.Equal(test.want) {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
 func readInfo(t *testing.T, content map[string]string, change ...func(*machine.Config)) (report.MachineInfo, error) {
 	t.Helper()
 	root := t.TempDir()

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -211,6 +212,27 @@ func allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
 		list[name] = left
 	}
 	return list
+}
+
+// CheckReserved returns an error if more is reserved than the machine has without what is left when a pressure begins (CGR-32).
+// Resources without a reservation are not checked.
+func CheckReserved(machine MachineInfo, reserved v1.ResourceList) error {
+	var errs []error
+	total := capacity(machine, 0)
+	thresholds := v1.ResourceList{
+		v1.ResourceMemory:           *resource.NewQuantity(memoryThreshold, resource.BinarySI),
+		v1.ResourceEphemeralStorage: *resource.NewQuantity(machine.Storage.Total/100*storageThresholdPercent, resource.BinarySI),
+	}
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage} {
+		available, reservation, threshold := total[name], reserved[name], thresholds[name]
+		needed := reservation.DeepCopy()
+		needed.Add(threshold)
+		if !reservation.IsZero() && needed.Cmp(available) > 0 {
+			errs = append(errs, fmt.Errorf("%s: %s reserved and %s kept free are more than the machine's %s; reserve less",
+				name, &reservation, &threshold, &available))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // hugePages returns the memory in huge pages of all sizes.

@@ -167,6 +167,37 @@ func TestStatus_Allocatable(t *testing.T) {
 	}
 }
 
+func TestCGR32_CheckReserved(t *testing.T) {
+	machine := report.MachineInfo{
+		CPUs: 2, Memory: report.Amount{Total: 1 << 30}, Storage: report.Amount{Total: 1000},
+	}
+	tests := map[string]struct {
+		resource v1.ResourceName
+		reserved string
+		want     string
+	}{
+		"all CPUs":                {v1.ResourceCPU, "2", ""},
+		"too many CPUs":           {v1.ResourceCPU, "2001m", "cpu: 2001m reserved and 0 kept free are more than the machine's 2; reserve less"},
+		"memory":                  {v1.ResourceMemory, "924Mi", ""},
+		"memory of the threshold": {v1.ResourceMemory, "925Mi", "memory: 925Mi reserved and 100Mi kept free are more than the machine's 1Gi; reserve less"},
+		"storage":                 {v1.ResourceEphemeralStorage, "900", ""},
+		"too much storage":        {v1.ResourceEphemeralStorage, "901", "ephemeral-storage: 901 reserved and 100 kept free are more than the machine's 1k; reserve less"},
+		"nothing":                 {v1.ResourceMemory, "0", ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := report.CheckReserved(machine, v1.ResourceList{test.resource: resource.MustParse(test.reserved)})
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 // apply applies the patch as the API server does.
 func apply(t *testing.T, node *v1.Node, patch []byte) *v1.Node {
 	t.Helper()

@@ -49,6 +49,10 @@ type Profile struct {
 	// ready, the agent settles for AgentSettle and is then observed for AgentIdle.
 	AgentRounds, AgentPods int
 	AgentSettle, AgentIdle time.Duration
+	// HistoryBytes is the size of the history that is read. HistoryStorm is how long transitions are recorded at a high rate, and
+	// HistoryIdle how long the history is observed after it.
+	HistoryBytes              int64
+	HistoryStorm, HistoryIdle time.Duration
 }
 
 // ShortProfile returns a profile that takes less than four minutes.
@@ -58,6 +62,7 @@ func ShortProfile() Profile {
 		QueuedChanges: 500, ReadinessSamples: 200, KubeletReadinessSamples: 1, IdlePods: 10_000, MemoryPods: 2000,
 		RestingPods: 100, RestingPeriod: 10 * time.Second,
 		AgentRounds: 1, AgentPods: 30, AgentSettle: 2 * time.Second, AgentIdle: 6 * time.Second,
+		HistoryBytes: 56 << 20, HistoryStorm: 10 * time.Second, HistoryIdle: 3 * time.Second,
 	}
 }
 
@@ -68,6 +73,7 @@ func FullProfile() Profile {
 		QueuedChanges: 500, ReadinessSamples: 400, KubeletReadinessSamples: 2, IdlePods: 10_000, MemoryPods: 2000,
 		RestingPods: 500, RestingPeriod: time.Minute,
 		AgentRounds: 3, AgentPods: 30, AgentSettle: 20 * time.Second, AgentIdle: 30 * time.Second,
+		HistoryBytes: 56 << 20, HistoryStorm: time.Minute, HistoryIdle: 10 * time.Second,
 	}
 }
 

@@ -32,6 +32,7 @@ func newTinyEnvironment(t *testing.T) *bench.Environment {
 	return &bench.Environment{ManifestDir: t.TempDir(), Progress: t.Output(), Profile: bench.Profile{
 		CallRounds: 1, CallTime: 1, ProbeRounds: 1, BurstRounds: 1, BurstPods: 10, QueuedChanges: 10, ReadinessSamples: 3, KubeletReadinessSamples: 1, IdlePods: 1000, MemoryPods: 10,
 		RestingPods: 2, RestingPeriod: 2 * time.Second, AgentRounds: 1, AgentPods: 2, AgentIdle: 3 * time.Second,
+		HistoryBytes: 6 << 20, HistoryStorm: 100 * time.Millisecond, HistoryIdle: time.Millisecond,
 	}}
 }
 
@@ -51,6 +52,24 @@ func TestRun_LocalCases(t *testing.T) {
 	for _, want := range []string{"pod_by_uid", "manifests_unchanged", "set_unchanged_allocs", "bytes_per_pod", "idle1k_pass_ms", "probe_cpu"} {
 		if !slices.Contains(resultNames(results), want) {
 			t.Errorf("got results %v, want %s among them", resultNames(results), want)
+		}
+	}
+}
+
+func TestRun_HistoryCases(t *testing.T) {
+	results, err := bench.Run(t.Context(), newTinyEnvironment(t), bench.HistoryCases())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{
+		"history_set_changed", "history_append_us", "history_raw_bytes", "history_sealed_bytes", "history_open_ms", "history_last100_ms",
+		"history_scan_s", "history_storm", "history_storm_rss", "history_syncs_storm", "history_syncs_idle",
+	}; !slices.Equal(resultNames(results), want) {
+		t.Errorf("got results %v, want %v", resultNames(results), want)
+	}
+	for _, result := range results {
+		if name := result.Name; (name == "history_raw_bytes" || name == "history_sealed_bytes") && result.Value <= 0 {
+			t.Errorf("%s: got %v, want a size", name, result.Value)
 		}
 	}
 }

@@ -26,7 +26,7 @@ type Goal struct{ least, most float64 }
 func AtLeast(value float64) Goal { return Goal{least: value, most: math.Inf(1)} }
 
 // AtMost returns a goal that values up to value meet.
-func AtMost(value float64) Goal { return Goal{most: value} }
+func AtMost(value float64) Goal { return Goal{least: math.Inf(-1), most: value} }
 
 func (g Goal) String() string {
 	switch {

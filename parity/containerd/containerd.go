@@ -31,6 +31,9 @@ const (
 
 	// TestpodImage has the command testpod as its entrypoint; `testpod` without arguments prints its usage.
 	TestpodImage = "herald.test/testpod:1"
+
+	// SecondHandler is a runtime handler besides the default one, runc. It runs containers in the same way.
+	SecondHandler = "second"
 )
 
 // startTimeout bounds Start and Restart. It only ends a hang, so it is generous.
@@ -201,9 +204,10 @@ func writeConfig(dir, content string) error {
 	}
 	defer file.Close()
 	return parsed.Execute(file, map[string]string{
-		"Dir":          dir,
-		"CNIPlugins":   plugins,
-		"SandboxImage": SandboxImage,
+		"Dir":           dir,
+		"CNIPlugins":    plugins,
+		"SandboxImage":  SandboxImage,
+		"SecondHandler": SecondHandler,
 	})
 }
 

@@ -5,10 +5,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -19,7 +22,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-const testpodPackage = "github.com/heraldnode/herald/parity/containerd/testpod"
+const (
+	testpodPackage = "github.com/heraldnode/herald/parity/containerd/testpod"
+	testpodName    = "testpod"
+)
 
 // ImportImage imports an image of one static program, which is its entrypoint, with args as its default arguments. When it
 // returns, pods can use the image with imagePullPolicy Never or IfNotPresent.
@@ -27,14 +33,40 @@ func (c *Containerd) ImportImage(ctx context.Context, reference, program string,
 	if c.process == nil {
 		return errNotRunning
 	}
-	if err := c.importImage(ctx, reference, program, args); err != nil {
+	if err := c.importImage(ctx, imageSpec{reference: reference, program: program, args: args}); err != nil {
 		return fmt.Errorf("containerd: import image %s from %s: %w", reference, program, err)
 	}
 	return nil
 }
 
-func (c *Containerd) importImage(ctx context.Context, reference, program string, args []string) error {
-	tag, err := name.NewTag(reference)
+// ImportTestpodOfUser imports an image like TestpodImage that runs as this user: a UID or a name of its /etc/passwd, and optionally a
+// colon and a group. The image knows the user web with UID 1000 and group 2000, who is also in group 3000, and root, who is in
+// group 4000.
+func (c *Containerd) ImportTestpodOfUser(ctx context.Context, reference, user string) error {
+	if c.process == nil {
+		return errNotRunning
+	}
+	if err := c.importImage(ctx, imageSpec{reference: reference, program: filepath.Join(c.dir, testpodName), user: user}); err != nil {
+		return fmt.Errorf("containerd: import image %s with user %s: %w", reference, user, err)
+	}
+	return nil
+}
+
+// imageSpec describes an image of one program.
+type imageSpec struct {
+	reference, program string
+	args               []string
+	user               string // "" is root, in an image without users
+}
+
+// userFiles are the users of an image that runs as one of them.
+var userFiles = map[string]string{
+	"/etc/passwd": "root:x:0:0::/:\nweb:x:1000:2000::/:\n",
+	"/etc/group":  "root:x:0:\nweb:x:2000:\nextra:x:3000:web\nadmin:x:4000:root\n",
+}
+
+func (c *Containerd) importImage(ctx context.Context, spec imageSpec) error {
+	tag, err := name.NewTag(spec.reference)
 	if err != nil {
 		return err
 	}
@@ -44,7 +76,7 @@ func (c *Containerd) importImage(ctx context.Context, reference, program string,
 	}
 	defer os.RemoveAll(dir)
 	archive := filepath.Join(dir, "image.tar")
-	if err := WriteImage(archive, reference, program, args...); err != nil {
+	if err := spec.write(archive); err != nil {
 		return err
 	}
 	client, err := c.release.program("ctr")
@@ -60,24 +92,32 @@ func (c *Containerd) importImage(ctx context.Context, reference, program string,
 
 // WriteImage writes the image that ImportImage imports to an archive, which `ctr images import` reads.
 func WriteImage(archive, reference, program string, args ...string) error {
-	tag, err := name.NewTag(reference)
+	return imageSpec{reference: reference, program: program, args: args}.write(archive)
+}
+
+func (s imageSpec) write(archive string) error {
+	tag, err := name.NewTag(s.reference)
 	if err != nil {
 		return err
 	}
-	image, err := newImage(program, args)
+	image, err := s.image()
 	if err != nil {
 		return err
 	}
 	return tarball.WriteToFile(archive, tag, image)
 }
 
-func newImage(program string, args []string) (v1.Image, error) {
-	path := "/" + filepath.Base(program)
-	content, err := os.ReadFile(program)
+func (s imageSpec) image() (v1.Image, error) {
+	path := "/" + filepath.Base(s.program)
+	content, err := os.ReadFile(s.program)
 	if err != nil {
 		return nil, err
 	}
-	layer, err := newLayer(path, content)
+	files := map[string]string{path: string(content)}
+	if s.user != "" {
+		maps.Copy(files, userFiles)
+	}
+	layer, err := newLayer(files)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +125,7 @@ func newImage(program string, args []string) (v1.Image, error) {
 		OS:           "linux",
 		Architecture: goruntime.GOARCH,
 		RootFS:       v1.RootFS{Type: "layers"},
-		Config:       v1.Config{Entrypoint: []string{path}, Cmd: args},
+		Config:       v1.Config{Entrypoint: []string{path}, Cmd: s.args, User: s.user},
 	})
 	if err != nil {
 		return nil, err
@@ -93,15 +133,18 @@ func newImage(program string, args []string) (v1.Image, error) {
 	return mutate.AppendLayers(image, layer)
 }
 
-func newLayer(path string, content []byte) (v1.Layer, error) {
+// newLayer returns a layer with the files, by path. All are executable.
+func newLayer(files map[string]string) (v1.Layer, error) {
 	var buffer bytes.Buffer
 	archive := tar.NewWriter(&buffer)
-	header := &tar.Header{Name: path, Mode: 0o755, Size: int64(len(content))}
-	if err := archive.WriteHeader(header); err != nil {
-		return nil, err
-	}
-	if _, err := archive.Write(content); err != nil {
-		return nil, err
+	for _, path := range slices.Sorted(maps.Keys(files)) { // the same files make the same image
+		header := &tar.Header{Name: path, Mode: 0o755, Size: int64(len(files[path]))}
+		if err := archive.WriteHeader(header); err != nil {
+			return nil, err
+		}
+		if _, err := io.WriteString(archive, files[path]); err != nil {
+			return nil, err
+		}
 	}
 	if err := archive.Close(); err != nil {
 		return nil, err
@@ -111,7 +154,7 @@ func newLayer(path string, content []byte) (v1.Layer, error) {
 
 // buildTestpod builds testpod into dir. Go's build cache makes this fast after the first time.
 func buildTestpod(ctx context.Context, dir string) (string, error) {
-	program := filepath.Join(dir, "testpod")
+	program := filepath.Join(dir, testpodName)
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, testpodPackage)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {

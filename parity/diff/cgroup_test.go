@@ -145,6 +145,17 @@ func TestCGR16_KubeletWeight(t *testing.T) {
 	}
 }
 
+// TestCGR15_KubeletSystemdQuota compares quotas with the systemd driver with those of the kubelet's cgroup library.
+func TestCGR15_KubeletSystemdQuota(t *testing.T) {
+	for quota := int64(-1); quota <= 400_000; quota++ {
+		got := cgroup.SystemdCPUQuota(quota)
+		want, perSecond := kubelet.SystemdCPUQuota(quota)
+		if got != want || quota > 0 && uint64(got)*10 != perSecond {
+			t.Fatalf("quota %d: got %d, want %d and %d µs per second", quota, got, want, perSecond)
+		}
+	}
+}
+
 // TestCGR24_KubeletContainerResources compares what containers and sandboxes get over the CRI, on machines of both cgroup
 // versions. CGR-25, CGR-26, CGR-27, CGR-28, CGR-29, CGR-30
 func TestCGR24_KubeletContainerResources(t *testing.T) {

@@ -28,8 +28,15 @@ type comparison struct {
 	check func(seed uint64) string
 }
 
-// newComparison returns a comparison. mismatch is called many times with the same case and must not modify it.
-func newComparison[C any](generate func(*generator) C, mismatch func(C) string) comparison {
+// newComparison returns a comparison. compare is called many times with the same case and must not modify it. The statuses of all
+// cases are explained, too (E1).
+func newComparison[C any](generate func(*generator) C, compare func(C) string) comparison {
+	mismatch := func(c C) string {
+		if text := compare(c); text != "" {
+			return text
+		}
+		return contradiction(c)
+	}
 	return comparison{func(seed uint64) string {
 		c := generate(newGenerator(seed))
 		original := mismatch(c)

@@ -196,6 +196,9 @@ var compareMerge = newComparison(
 		if api.QOSClass != "" {                                                        // PH-48
 			sent.QOSClass = api.QOSClass
 		}
+		if sent.Resources == nil && sent.AllocatedResources == nil { // PH-39
+			sent.Resources, sent.AllocatedResources = api.Resources, api.AllocatedResources
+		}
 		pod := *c.Pod
 		pod.Generation = sent.ObservedGeneration
 		theirs := kubelet.MergeStatus(&pod, api, sent, c.CouldRun)

@@ -252,6 +252,22 @@ func restartAllPod() *v1.Pod {
 	return pod
 }
 
+// The first main triggers the restart of all containers, which stops other. The second main fails before other is replaced.
+func TestPH4_StoppedForRestartAll(t *testing.T) {
+	exited := func(name string, instance, code int, after time.Duration) observed.Container {
+		c := observedInstance(name, instance, observed.Exited)
+		c.Exit.Code, c.Exit.FinishedAt = code, c.CreatedAt.Add(after)
+		return c
+	}
+	pod := restartAllPod()
+	pod.Status.Phase = v1.PodRunning
+	pod.Status.Conditions = []v1.PodCondition{{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue}}
+	theirs, ours := statusCase{Pod: pod, Observed: runtimeWith(
+		exited("main", 1, 0, 10*time.Second), exited("other", 1, 137, 20*time.Second), exited("main", 2, 5, 10*time.Second),
+	)}.run()
+	expect(t, "phase", pair(theirs.Phase, ours.Phase), pair(v1.PodFailed, v1.PodRunning))
+}
+
 func TestGEN34_RestartAllDone(t *testing.T) {
 	pod := restartAllPod()
 	pod.Status.Conditions = []v1.PodCondition{{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue}}

@@ -10,6 +10,20 @@ var derived = []Difference{
 		Shown:   "TestPH2_SidecarStart",
 	},
 	{
+		Rule:    "PH-3",
+		Kubelet: "lets a pod succeed or fail if a container that it replaces exits accordingly and the new one cannot start at once",
+		Herald:  "knows that the container is being replaced: it waits, and the pod stays Running",
+		Why:     "a failed liveness probe or a new image does not complete a job",
+		Shown:   "worker/TestSync_StoppedToRestartExitsWithZero",
+	},
+	{
+		Rule:    "PH-4",
+		Kubelet: "counts a container that it stopped to restart all containers by its exit code, as long as the runtime has its record",
+		Herald:  "counts it as restarting from the moment when it stopped",
+		Why:     "a container that was stopped on purpose does not fail the pod",
+		Shown:   "TestPH4_StoppedForRestartAll",
+	},
+	{
 		Rule:    "PH-11, BUG-42",
 		Kubelet: "turns a Running pod Pending if the runtime reports an unknown container state",
 		Herald:  "keeps the pod Running, unless it must be initialized again",

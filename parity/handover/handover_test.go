@@ -11,8 +11,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/heraldnode/herald/podid"
 )
 
 func TestHandover(t *testing.T) {
@@ -75,12 +73,8 @@ func (n *node) handOver(t *testing.T, from, to *agent, names []string) {
 		all := n.Versions(name)
 		for _, version := range all[min(versions[name], len(all)):] {
 			status := &version.Status
-			switch {
-			case to == n.kubelet:
+			if to == n.kubelet {
 				status = ignoreKubelet(before[name].pod, status)
-			case podid.IsMirror(before[name].pod): // lost if the first status is computed before the mirror pod is seen
-				status = status.DeepCopy()
-				status.Resources = before[name].pod.Status.Resources
 			}
 			problems = append(problems, compareStatus(&before[name].pod.Status, status)...)
 		}

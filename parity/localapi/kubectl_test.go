@@ -41,13 +41,48 @@ spec:
 type node struct {
 	t                    *testing.T
 	dir, binary, address string
+	client               string // the path of kubectl
 	agent                *exec.Cmd
 	log                  bytes.Buffer
 }
 
-func newNode(t *testing.T) *node {
+// withKubectls runs a test with a new node for each kubectl: the machine's, and that of the Kubernetes version in go.mod.
+func withKubectls(t *testing.T, test func(t *testing.T, n *node)) {
+	t.Helper()
+	for name, find := range map[string]func(t *testing.T) string{"installed": installedKubectl, "built": builtKubectl} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, find(t))
+			if out, err := n.kubectl("version", "--client"); err != nil {
+				t.Errorf("version: %v: %s", err, out)
+			} else {
+				t.Log(strings.TrimSpace(out))
+			}
+			test(t, n)
+		})
+	}
+}
+
+func installedKubectl(t *testing.T) string {
 	t.Helper()
 	needs.Kubectl(t)
+	path, err := exec.LookPath("kubectl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func builtKubectl(t *testing.T) string {
+	t.Helper()
+	path, _, err := program.Kubectl(t.Context(), os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func newNode(t *testing.T, client string) *node {
+	t.Helper()
 	binary, err := program.Herald(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +91,7 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, dir: t.TempDir(), binary: binary, address: listener.Addr().String()}
+	n := &node{t: t, dir: t.TempDir(), binary: binary, client: client, address: listener.Addr().String()}
 	_ = listener.Close()
 	if err := os.Mkdir(n.path("manifests"), 0o755); err != nil {
 		t.Fatal(err)
@@ -135,124 +170,79 @@ func (n *node) clean() {
 	}
 }
 
+// command returns a kubectl whose editor changes labels.
+func (n *node) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, n.client, append([]string{"--kubeconfig", n.path("kubeconfig"), "--cache-dir", n.path("cache")}, args...)...)
+	cmd.Dir = n.dir
+	cmd.Env = append(os.Environ(), "TMPDIR="+n.dir, "KUBE_EDITOR=sed -i s/app:/changed:/")
+	return cmd
+}
+
 func (n *node) kubectl(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	args = append([]string{"--kubeconfig", n.path("kubeconfig"), "--cache-dir", n.path("cache")}, args...)
-	out, err := exec.CommandContext(ctx, "kubectl", args...).CombinedOutput()
+	out, err := n.command(ctx, args...).CombinedOutput()
 	return string(out), err
 }
 
-func TestKubectl(t *testing.T) {
-	n := newNode(t)
-	for _, object := range []string{"pod/web-n1", "node/n1"} {
-		if out, err := n.kubectl("wait", object, "--for=condition=Ready", "--timeout=60s"); err != nil {
+func TestKubectl_Watch(t *testing.T) {
+	withKubectls(t, func(t *testing.T, n *node) {
+		const columns = "custom-columns=N:.metadata.name,P:.status.phase,D:.metadata.deletionTimestamp"
+		all := n.watch(t, "get", "pods", "-w", "-l", "app=late", "-o", columns)
+		only := n.watch(t, "get", "pods", "--watch-only", "--field-selector", "metadata.name=late-n1", "--output-watch-events", "-v=6")
+		table := n.watch(t, "get", "pods", "-w")
+		table(`web-n1 +`)
+		only(`watch=true.* 200 OK|watch=true.*"200 OK"`) // the request is logged: it prints only what changes from now on
+		n.write("late", "sleep 1000")
+		all(`late-n1 +Running`)
+		only(`(?m)^(ADDED|MODIFIED) +late-n1 +1/1 +Running`)
+		table(`late-n1 +1/1 +Running`)
+		if out, err := n.kubectl("wait", "pod/late-n1", "--for=condition=Ready", "--timeout=2m"); err != nil {
 			t.Fatalf("wait: %v: %s", err, out)
 		}
-	}
-	heraldtest.Eventually(t, func() error {
-		out, _ := n.kubectl("get", "pod", "crash-n1")
-		if !strings.Contains(out, "CrashLoopBackOff") {
-			return fmt.Errorf("got %s", out)
+		if err := os.Remove(n.path("manifests/late.yaml")); err != nil {
+			t.Fatal(err)
 		}
-		return nil
+		if out, err := n.kubectl("wait", "pod/late-n1", "--for=delete", "--timeout=2m"); err != nil {
+			t.Errorf("wait for deletion: %v: %s", err, out)
+		}
+		only(`(?m)^DELETED +late-n1 `)
 	})
-	for _, c := range []struct {
-		command, want string // a regular expression
-		fails         bool
-	}{
-		{"get pods", `(?m)^web-n1 +1/1 +Running +0 `, false},
-		{"get pods -A -o wide --show-labels", `(?m)^default +web-n1 .* n1 +<none> +<none> +app=web$`, false},
-		{"get all -o name", `pod/crash-n1\npod/web-n1`, false},
-		{"get pods -l app=web -o name", `^pod/web-n1\n$`, false},
-		{"get pods --field-selector metadata.name=web-n1 -o jsonpath={.items[*].status.phase}", `^Running$`, false},
-		{"get pods --field-selector spec.image=x", "field label not supported: spec.image", true},
-		{"get pods --sort-by=.metadata.name -o custom-columns=N:.metadata.name --no-headers", `^crash-n1\nweb-n1\n$`, false},
-		{"get pod web-n1 -o yaml", `(?m)^kind: Pod$`, false},
-		{"get pod absent", `pods "absent" not found`, true},
-		{"get nodes -o wide", `(?m)^n1 +Ready +<none> .* process://`, false},
-		{"get ns", `(?m)^default +Active`, false},
-		{"describe pod web-n1", `(?s)Name: +web-n1\n.*Events:.*Started`, false},
-		{"describe pod crash-n1", `(?s)Exit Code: +3\n.*BackOff`, false},
-		{"describe node n1", `(?s)Name: +n1\n.*Ready +True.*Non-terminated Pods: +\(2 in total\)`, false},
-		{"events", `(?m)BackOff +Pod/crash-n1`, false},
-		{"events --for pod/web-n1", `Started +Pod/web-n1`, false},
-		{"get events --field-selector involvedObject.name=web-n1", `pod/web-n1`, false},
-		{"api-resources", `(?m)^pods +po +v1 +true +Pod$`, false},
-		{"api-versions", `(?m)^v1$`, false},
-		{"version", `Server Version: v1\.36`, false},
-		{"explain pod.spec.containers.livenessProbe", `(?s)KIND: +Pod.*failureThreshold\t<integer>`, false},
-		{"auth can-i list pods", "^yes", false},
-		{"auth can-i delete pods", "^no", true},
-		{"auth whoami", "herald:owner", false},
-		{"delete pod web-n1", "read-only", true},
-		{"run x --image=y", `\(MethodNotAllowed\).*manifests`, true},
-		{"label pod web-n1 a=b", "read-only", true},
-		{"get deployments", `doesn't have a resource type "deployments"`, true},
-		{"wait pod/absent --for=create --timeout=1s", "timed out", true},
-	} {
-		out, err := n.kubectl(strings.Fields(c.command)...)
-		if !regexp.MustCompile(c.want).MatchString(out) || (err != nil) != c.fails {
-			t.Errorf("kubectl %s: got %v and\n%swant it to match %s", c.command, err, out, c.want)
-		}
-	}
-	if err := os.WriteFile(n.path("pod.yaml"), fmt.Appendf(nil, manifest, "new", "sleep 1"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := n.kubectl("apply", "-f", n.path("pod.yaml")); err == nil || !strings.Contains(out, "read-only") {
-		t.Errorf("apply: got %v: %s, want the answer that the node is read-only", err, out)
-	}
-	if out, err := n.kubectl("--token=wrong", "get", "pods"); err == nil || !strings.Contains(out, "logged in") {
-		t.Errorf("wrong token: got %v: %s", err, out)
-	}
 }
 
-func TestKubectl_Watch(t *testing.T) {
-	n := newNode(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	watching := exec.CommandContext(ctx, "kubectl", "--kubeconfig", n.path("kubeconfig"), "--cache-dir", n.path("cache"),
-		"get", "pods", "-w", "-l", "app=late", "-o", "custom-columns=N:.metadata.name,P:.status.phase,D:.metadata.deletionTimestamp")
-	output := n.path("watch.txt")
-	file, err := os.Create(output)
+// watch starts a kubectl that runs until the test ends. The returned function waits until its output matches.
+func (n *node) watch(t *testing.T, args ...string) (await func(want string)) {
+	t.Helper()
+	file, err := os.CreateTemp(n.dir, "watch-*.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	watching.Stdout = file
+	ctx, cancel := context.WithCancel(t.Context())
+	watching := n.command(ctx, args...)
+	watching.Stdout, watching.Stderr = file, file
 	if err := watching.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		cancel()
 		_ = watching.Wait()
-	}()
-	n.write("late", "sleep 1000")
-	await := func(want string) {
+		_ = file.Close()
+	})
+	return func(want string) {
 		t.Helper()
 		heraldtest.Eventually(t, func() error {
-			content, err := os.ReadFile(output)
+			content, err := os.ReadFile(file.Name())
 			if err != nil || !regexp.MustCompile(want).Match(content) {
-				return fmt.Errorf("got %s (%w), want %s", content, err, want)
+				return fmt.Errorf("kubectl %s: got %s (%w), want %s", strings.Join(args, " "), content, err, want)
 			}
 			return nil
 		})
-	}
-	await(`late-n1 +Running`)
-	if out, err := n.kubectl("wait", "pod/late-n1", "--for=condition=Ready"); err != nil {
-		t.Fatalf("wait: %v: %s", err, out)
-	}
-	if err := os.Remove(n.path("manifests/late.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := n.kubectl("wait", "pod/late-n1", "--for=delete", "--timeout=60s"); err != nil {
-		t.Errorf("wait for deletion: %v: %s", err, out)
 	}
 }
 
 // A client-go informer knows the node's pods, also after the agent was killed and restarted.
 func TestInformer_AgentRestart(t *testing.T) {
-	n := newNode(t)
+	n := newNode(t, builtKubectl(t))
 	config, err := clientcmd.BuildConfigFromFlags("", n.path("kubeconfig"))
 	if err != nil {
 		t.Fatal(err)

@@ -63,6 +63,7 @@ func compareCgroups(t *testing.T, reference cm.CgroupManager, driver string) {
 		"burstable":           {Requests: newList("100m", "")},
 		"limited":             {Requests: newList("100m", "1Mi"), Limits: newList("1500m", "100000001")},
 		"small":               {Requests: newList("1m", ""), Limits: newList("1m", "")},
+		"fraction of percent": {Requests: newList("125m", ""), Limits: newList("125m", "")},
 		"guaranteed":          {Requests: newList("2", "64Mi"), Limits: newList("2", "64Mi")},
 		"only a memory limit": {Limits: newList("", "64Mi")},
 	} {

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/cgroup"
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/heraldtest"
+	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/parity/containerd"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
@@ -44,8 +47,13 @@ func TestRuntime_NodeFeatures(t *testing.T) {
 		}
 		return
 	}
-	if len(handlers) != 2 || handlers[0].Name != "" || handlers[1].Name != "runc" || !*handlers[0].Features.RecursiveReadOnlyMounts {
-		t.Errorf("got handlers %+v, want the default and runc, with recursive read-only mounts", handlers)
+	var names []string
+	for _, handler := range handlers {
+		names = append(names, handler.Name)
+	}
+	slices.Sort(names)
+	if !slices.Equal(names, []string{"", "runc", containerd.SecondHandler}) || !*handlers[0].Features.RecursiveReadOnlyMounts {
+		t.Errorf("got handlers %+v, want the default, runc and %s, with recursive read-only mounts", handlers, containerd.SecondHandler)
 	}
 	if features == nil || !*features.SupplementalGroupsPolicy {
 		t.Errorf("got features %+v, want supplementalGroupsPolicy", features)
@@ -143,4 +151,54 @@ func TestRuntime_SupplementalGroupsPolicy(t *testing.T) {
 	if supported {
 		remove(t, r, pod)
 	}
+}
+
+// runtimeClass is a runtime class for all pods.
+type runtimeClass struct{ handler string }
+
+func (c runtimeClass) RuntimeHandler(context.Context, *v1.Pod) (string, error) { return c.handler, nil }
+
+// A pod runs with the handler of its runtime class, its containers too.
+func TestRuntime_RuntimeClass(t *testing.T) {
+	c := containerd.ForTest(t)
+	client := runtimeapi.NewRuntimeServiceClient(connect(t, c))
+	withoutClasses, _ := newRuntime(t, c)
+	withClasses, _ := newRuntime(t, c, func(config *cri.Config) { config.RuntimeClasses = runtimeClass{containerd.SecondHandler} })
+	reports := reportsFeatures(t, withoutClasses)
+	for name, test := range map[string]struct {
+		runtime *cri.Runtime
+		class   string
+		starts  bool
+	}{
+		"class of the cluster":              {withClasses, "any-class", true},
+		"handler":                           {withoutClasses, containerd.SecondHandler, reports},
+		"neither a class nor a handler":     {withoutClasses, "absent", false},
+		"class with a handler that is gone": {withGoneHandler(t, c), "any-class", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := newPod("pause")
+			pod.Spec.RuntimeClassName = &test.class
+			if !test.starts {
+				if _, err := test.runtime.StartSandbox(t.Context(), pod, 0); waitingReason(err) != "CreatePodSandboxError" {
+					t.Errorf("got error %v, want CreatePodSandboxError", err)
+				}
+				return
+			}
+			running := run(t, test.runtime, pod)
+			defer remove(t, test.runtime, pod)
+			response, err := client.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: running.Sandboxes[0].ID})
+			if err != nil || response.Status.RuntimeHandler != containerd.SecondHandler {
+				t.Errorf("got %v, %v, want handler %s", response.GetStatus(), err, containerd.SecondHandler)
+			}
+			if got := running.Containers[0].State; got != observed.Running {
+				t.Errorf("got container %v, want running", got)
+			}
+		})
+	}
+}
+
+func withGoneHandler(t *testing.T, c *containerd.Containerd) *cri.Runtime {
+	t.Helper()
+	r, _ := newRuntime(t, c, func(config *cri.Config) { config.RuntimeClasses = runtimeClass{"gone"} })
+	return r
 }

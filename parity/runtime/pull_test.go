@@ -15,8 +15,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/random"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -242,10 +240,5 @@ func TestIMG8_PrivateImage(t *testing.T) {
 
 func imageService(t *testing.T, c *containerd.Containerd) runtimeapi.ImageServiceClient {
 	t.Helper()
-	connection, err := grpc.NewClient(c.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = connection.Close() })
-	return runtimeapi.NewImageServiceClient(connection)
+	return runtimeapi.NewImageServiceClient(connect(t, c))
 }

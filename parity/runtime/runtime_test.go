@@ -45,6 +45,17 @@ func newRuntime(t *testing.T, c *containerd.Containerd, mutate ...func(*cri.Conf
 	return r, config
 }
 
+// connect returns a connection to the containerd that is closed when the test ends.
+func connect(t *testing.T, c *containerd.Containerd) *grpc.ClientConn {
+	t.Helper()
+	connection, err := grpc.NewClient(c.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close() })
+	return connection
+}
+
 // newPod returns a pod with one container that runs testpod.
 func newPod(args ...string) *v1.Pod {
 	return heraldtest.NewPod("test", heraldtest.WithContainers(v1.Container{
@@ -212,12 +223,7 @@ func TestF26_KilledShim(t *testing.T) {
 func TestRuntime_ForeignSandbox(t *testing.T) {
 	c := containerd.ForTest(t)
 	r, _ := newRuntime(t, c)
-	connection, err := grpc.NewClient(c.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer connection.Close()
-	_, err = runtimeapi.NewRuntimeServiceClient(connection).RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{
+	_, err := runtimeapi.NewRuntimeServiceClient(connect(t, c)).RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{
 		Config: &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "foreign", Namespace: "x", Uid: "foreign"}},
 	})
 	if err != nil {

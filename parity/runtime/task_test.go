@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -82,12 +80,7 @@ func TestF15_TaskOfExitedContainer(t *testing.T) {
 // which fails. It returns the container's ID.
 func startTaskOfExitedContainer(t *testing.T, c *containerd.Containerd, pod *v1.Pod, sandbox string) string {
 	t.Helper()
-	connection, err := grpc.NewClient(c.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer connection.Close()
-	client := runtimeapi.NewRuntimeServiceClient(connection)
+	client := runtimeapi.NewRuntimeServiceClient(connect(t, c))
 	container := pod.Spec.Containers[0]
 	created, err := client.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
 		PodSandboxId: sandbox,

@@ -71,10 +71,13 @@ var intendedDifferences = []intendedDifference{
 		replacement: "no driver",
 	},
 	{
+		description: "Herald leaves out the prefix of gRPC",
+		kubelet:     regexp.MustCompile(`rpc error: code = Unknown desc = `),
+	},
+	{
 		description: "Herald names the field that the runtime cannot honour",
-		kubelet: regexp.MustCompile("rpc error: code = Unknown desc = failed to get sandbox runtime: no runtime for \"absent\" is configured|" +
-			"can't set `spec.hostUsers: false`, runtime does not support user namespaces"),
-		herald:      regexp.MustCompile(`spec\.(runtimeClassName|hostUsers): Forbidden: .*`),
+		kubelet:     regexp.MustCompile("can't set `spec.hostUsers: false`, runtime does not support user namespaces"),
+		herald:      regexp.MustCompile(`spec\.hostUsers: Forbidden: .*`),
 		replacement: "not supported",
 	},
 	{

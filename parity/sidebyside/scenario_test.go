@@ -5,14 +5,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/yaml"
 
+	"github.com/heraldnode/herald/parity/agents"
 	"github.com/heraldnode/herald/parity/containerd"
 	"github.com/heraldnode/herald/parity/internal/recorder"
 )
@@ -28,11 +31,14 @@ type scenario struct {
 	slow bool
 	// static runs the pod from a manifest.
 	static bool
+	// unbound creates the pod before the agents start, without a node. Its runtime class is gone when it is bound.
+	unbound bool
 	// after names the scenario whose pod must be ready before this one is created.
 	after string
-	// actWhen says when act runs.
-	actWhen condition
-	act     action
+	// actWhen says when act runs, and actAfter the reason of an event that must have been recorded before.
+	actWhen  condition
+	actAfter string
+	act      action
 	// settled is the state that both sides reach and keep long enough to be compared. The last matching version is
 	// compared.
 	settled condition
@@ -46,9 +52,10 @@ type scenario struct {
 
 type condition func(*v1.Pod) bool
 
-func (sc *scenario) pod(name string, n *testNode) (*v1.Pod, error) {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: n.Namespace, Labels: map[string]string{"app": name}}}
-	if err := yaml.UnmarshalStrict([]byte(sc.spec), &p.Spec); err != nil {
+func (sc *scenario) pod(name string, program agents.Program) (*v1.Pod, error) {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespaceName(program), Labels: map[string]string{"app": name}}}
+	spec := strings.ReplaceAll(sc.spec, nodePlaceholder, nodeName(program))
+	if err := yaml.UnmarshalStrict([]byte(spec), &p.Spec); err != nil {
 		return nil, err
 	}
 	for _, containers := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
@@ -59,10 +66,16 @@ func (sc *scenario) pod(name string, n *testNode) (*v1.Pod, error) {
 		}
 	}
 	if !sc.static {
-		p.Spec.NodeName, p.Spec.ServiceAccountName = n.NodeName, "default"
+		p.Spec.ServiceAccountName = "default"
+	}
+	if !sc.static && !sc.unbound {
+		p.Spec.NodeName = nodeName(program)
 	}
 	return p, nil
 }
+
+// nodePlaceholder stands for the name of the node in a spec.
+const nodePlaceholder = "{node}"
 
 // nameOn returns the pod's name on a node.
 func (sc *scenario) nameOn(n *testNode, name string) string {
@@ -74,7 +87,7 @@ func (sc *scenario) nameOn(n *testNode, name string) string {
 
 // run runs the pod on a node until it has settled.
 func (sc *scenario) run(ctx context.Context, name string, n *testNode) error {
-	p, err := sc.pod(name, n)
+	p, err := sc.pod(name, n.program)
 	if err != nil {
 		return err
 	}
@@ -92,6 +105,9 @@ func (sc *scenario) run(ctx context.Context, name string, n *testNode) error {
 		if err != nil {
 			return fmt.Errorf("before the action: %w", err)
 		}
+		if err := n.waitForEvent(ctx, name, sc.actAfter); err != nil {
+			return err
+		}
 		if err := sc.act(ctx, n, found); err != nil {
 			return err
 		}
@@ -102,10 +118,15 @@ func (sc *scenario) run(ctx context.Context, name string, n *testNode) error {
 	return err
 }
 
-// createPod creates the pod, or writes the manifest of a static pod.
+// createPod creates the pod, binds it if it exists, or writes the manifest of a static pod.
 func (sc *scenario) createPod(ctx context.Context, p *v1.Pod, n *testNode) error {
-	if !sc.static {
-		_, err := n.Admin.CoreV1().Pods(n.Namespace).Create(ctx, p, metav1.CreateOptions{})
+	pods := n.Admin.CoreV1().Pods(n.Namespace)
+	switch {
+	case sc.unbound:
+		binding := &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Target: v1.ObjectReference{Kind: "Node", Name: n.NodeName}}
+		return pods.Bind(ctx, binding, metav1.CreateOptions{})
+	case !sc.static:
+		_, err := pods.Create(ctx, p, metav1.CreateOptions{})
 		return err
 	}
 	p.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
@@ -136,6 +157,22 @@ func (n *testNode) lastVersion(name string, is condition) (found *v1.Pod) {
 		}
 	}
 	return found
+}
+
+// waitForEvent waits for an event of the pod with that reason. An empty reason needs none.
+func (n *testNode) waitForEvent(ctx context.Context, name, reason string) error {
+	if reason == "" {
+		return nil
+	}
+	selected := metav1.ListOptions{FieldSelector: "involvedObject.name=" + name + ",reason=" + reason}
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, hangTimeout, true, func(ctx context.Context) (bool, error) {
+		events, err := n.Admin.CoreV1().Events(n.Namespace).List(ctx, selected)
+		return err == nil && len(events.Items) > 0, nil
+	})
+	if err != nil {
+		err = fmt.Errorf("%s: pod %s has no event %s: %w; history:\n%s", n.program, name, reason, err, n.History(name))
+	}
+	return err
 }
 
 func (n *testNode) waitRemoved(ctx context.Context, name string) error {
@@ -174,6 +211,15 @@ func addLabel(name string) action {
 
 func changeImage(container, image string) action {
 	return patchPod(fmt.Sprintf(`{"spec":{"containers":[{"name":%q,"image":%q}]}}`, container, image))
+}
+
+// createRuntimeClass creates the class that the pod names.
+func createRuntimeClass(handler string) action {
+	return func(ctx context.Context, n *testNode, p *v1.Pod) error {
+		class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: *p.Spec.RuntimeClassName}, Handler: handler}
+		_, err := n.Admin.NodeV1().RuntimeClasses().Create(ctx, class, metav1.CreateOptions{})
+		return err
+	}
 }
 
 // addEphemeralContainers does what kubectl debug does.

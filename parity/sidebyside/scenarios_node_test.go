@@ -1,6 +1,9 @@
 package sidebyside_test
 
 import (
+	"fmt"
+	"strings"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/parity/containerd"
@@ -15,6 +18,27 @@ restartPolicy: Never
 securityContext: {runAsUser: 1001, runAsGroup: 1001}
 containers: [{name: main, args: [note, /data/file, written], volumeMounts: [{name: scratch, mountPath: /data, subPath: one/two}]}]
 volumes: [{name: scratch, emptyDir: {}}]`},
+
+	// What the image says of user and group, and what it does not say.
+	"user-of-image": {settled: phase(v1.PodFailed), spec: `
+restartPolicy: Never
+containers: ` + printIDs("uid", "uid-gid", "unknown-uid", "unknown-uid-gid", "name", "name-group", "root-gid") + `
+- {name: none, args: [exit, "1", --print-ids], terminationMessagePolicy: FallbackToLogsOnError}`},
+
+	"user-of-image-with-groups": {settled: phase(v1.PodFailed), spec: `
+restartPolicy: Never
+securityContext: {fsGroup: 5000, supplementalGroups: [6000]}
+containers: ` + printIDs("uid-gid", "unknown-uid-gid", "name-group")},
+
+	// containerd rejects a group of the pod without a user, which Herald leaves out.
+	"user-of-image-with-group": {settled: phase(v1.PodFailed), spec: `
+restartPolicy: Never
+containers: ` + strings.ReplaceAll(printIDs("uid-gid", "unknown-uid", "name-group"), "image: ", "securityContext: {runAsGroup: 7000}, image: ")},
+
+	"user-in-spec-and-image": {settled: phase(v1.PodFailed), spec: `
+restartPolicy: Never
+securityContext: {runAsUser: 1000}
+containers: ` + printIDs("root-gid", "unknown-uid-gid", "name-group")},
 
 	// Without limits these are the allocatable resources of the node, which are the same for both agents in these units.
 	"downward-api-without-limits": {settled: phase(v1.PodFailed), spec: `
@@ -60,6 +84,21 @@ volumes: [{name: data, csi: {driver: absent.example.com}}]`},
 	"runtime-class-without-handler": {settled: waiting("main", "ContainerCreating"), event: "FailedCreatePodSandBox", spec: `
 runtimeClassName: unknown-handler
 containers: [{name: main, args: [pause]}]`},
+
+	"runtime-class": {settled: ready, spec: `
+runtimeClassName: second-handler
+containers: [{name: main, args: [pause]}]`},
+
+	"runtime-class-missing": {unbound: true, settled: waiting("main", "ContainerCreating"), event: "FailedCreatePodSandBox", spec: `
+runtimeClassName: gone
+containers: [{name: main, args: [pause]}]`},
+
+	"runtime-class-created-late": {
+		unbound: true, actWhen: waiting("main", "ContainerCreating"), actAfter: "FailedCreatePodSandBox",
+		act: createRuntimeClass(containerd.SecondHandler), settled: ready, spec: `
+runtimeClassName: late-` + nodePlaceholder + `
+containers: [{name: main, args: [pause]}]`,
+	},
 
 	"ephemeral-storage": {settled: ready, spec: `
 containers: [{name: main, args: [pause], resources: {requests: {ephemeral-storage: 1Mi}, limits: {ephemeral-storage: 1Gi}}}]`},
@@ -130,6 +169,23 @@ containers: [{name: main, args: [pause]}]`},
 	"user-namespace": {settled: waiting("main", "ContainerCreating"), event: "FailedCreatePodSandBox", spec: `
 hostUsers: false
 containers: [{name: main, args: [pause]}]`},
+}
+
+// imageUsers are the users of images, by the name of the image.
+var imageUsers = map[string]string{
+	"uid": "1000", "uid-gid": "1000:4000", "unknown-uid": "1234", "unknown-uid-gid": "1234:4000", "name": "web", "name-group": "web:admin",
+	"root-gid": "0:3000",
+}
+
+func userImage(name string) string { return "herald.test/user-" + name + ":1" }
+
+// printIDs returns containers that print user and groups, one per image.
+func printIDs(images ...string) (list string) {
+	for _, name := range images {
+		list += fmt.Sprintf("\n- {name: %s, image: %q, imagePullPolicy: Never, args: [exit, \"1\", --print-ids], "+
+			"terminationMessagePolicy: FallbackToLogsOnError}", name, userImage(name))
+	}
+	return list
 }
 
 // withFeatures returns the scenario, or on a containerd that reports what its handlers support, since 2.0, one that settles

@@ -219,6 +219,17 @@ containers: [{name: main, image: "127.0.0.1:1/absent:1"}]`,
 terminationGracePeriodSeconds: 1
 containers: [{name: main, args: [pause], lifecycle: {postStart: {exec: {command: [/testpod, exit, "1", --after, 2s]}}}}]`},
 
+	// The hook fails before the container handles signals or after, so the container must ignore them.
+	"poststart-tcp": {slow: true, settled: crashLoop("main"), event: "FailedPostStartHook", spec: `
+terminationGracePeriodSeconds: 1
+containers: [{name: main, args: [sleep, 1h, --ignore-term], lifecycle: {postStart: {tcpSocket: {port: 80}}}}]`},
+
+	"deleted-prestop-tcp": {
+		actWhen: ready, act: deletePod(nil), settled: terminated("main"), event: "FailedPreStopHook", removed: true, spec: `
+terminationGracePeriodSeconds: 2
+containers: [{name: main, args: [sleep, 1h, --ignore-term], lifecycle: {preStop: {tcpSocket: {port: 80}}}}]`,
+	},
+
 	"debugged": {actWhen: ready, act: addEphemeralContainers, settled: all(running("shell"), terminated("once")), spec: `
 containers: [{name: main, args: [pause]}]`},
 

@@ -59,7 +59,7 @@ func TestSideBySide(t *testing.T) {
 
 // convergeTimeout is how long events and restart counts may take to agree after both sides have settled. It only ends a
 // hang.
-const convergeTimeout = 2 * time.Minute
+const convergeTimeout = hangTimeout
 
 func (e *environment) compare(t *testing.T, name string, sc *scenario) {
 	t.Helper()
@@ -68,7 +68,7 @@ func (e *environment) compare(t *testing.T, name string, sc *scenario) {
 		t.Fatal(err)
 	}
 	var problems []string
-	for deadline := time.Now().Add(convergeTimeout); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(convergeTimeout); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
 		var err error
 		if problems, err = e.problems(t.Context(), name, sc); err != nil {
 			t.Fatal(err)
@@ -99,22 +99,36 @@ func (e *environment) problems(ctx context.Context, name string, sc *scenario) (
 	if kubeletPod == nil {
 		return []string{"no settled version with the same number of restarts"}, nil
 	}
-	theirs, err := e.kubelet.view(ctx, kubeletPod)
+	kubeletEvents, err := e.kubelet.eventsOf(ctx, kubeletName)
 	if err != nil {
 		return nil, err
 	}
-	ours, err := e.herald.view(ctx, heraldPod)
+	heraldEvents, err := e.herald.eventsOf(ctx, heraldName)
 	if err != nil {
 		return nil, err
 	}
-	if !theirs.hasEvent(sc.event) || !ours.hasEvent(sc.event) {
-		return []string{"event " + sc.event + " is not recorded on both sides"}, nil
+	theirs, err := e.kubelet.view(kubeletPod, kubeletEvents)
+	if err != nil {
+		return nil, err
 	}
-	if !theirs.hasEvent(sc.kubeletEvent) {
-		return []string{"event " + sc.kubeletEvent + " is not recorded by the kubelet"}, nil
+	ours, err := e.herald.view(heraldPod, heraldEvents)
+	if err != nil {
+		return nil, err
+	}
+	for _, reason := range []string{sc.event, sc.kubeletEvent} {
+		if !theirs.hasEvent(reason) {
+			return []string{"event " + reason + " is not recorded by the kubelet"}, nil
+		}
+	}
+	if !ours.hasEvent(sc.event) {
+		return []string{"event " + sc.event + " is not recorded by herald"}, nil
 	}
 	problems := unintendedDifferences(theirs, ours, e.markSeen)
-	return append(problems, invalidHistory(e.kubelet.Versions(kubeletName), e.herald.Versions(heraldName))...), nil
+	// The kubelet may repeat its own: a kill that is interrupted is told again.
+	kubeletVersions, heraldVersions := e.kubelet.Versions(kubeletName), e.herald.Versions(heraldName)
+	repeated := repeatedEvents(heraldVersions[len(heraldVersions)-1], heraldEvents)
+	problems = append(problems, differences(view{}, repeated.without(repeatedEvents(kubeletVersions[len(kubeletVersions)-1], kubeletEvents)))...)
+	return append(problems, invalidHistory(kubeletVersions, heraldVersions)...), nil
 }
 
 // compareNodes compares what both Nodes report about the container runtime.
@@ -216,10 +230,12 @@ func newEnvironment(t *testing.T) *environment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	createRuntimeClass(t, cluster)
+	createRuntimeClasses(t, cluster)
 	e := &environment{kubelet: &testNode{program: kubelet}, herald: &testNode{program: herald}, seen: map[*intendedDifference]bool{}}
 	createNamespace(t, cluster, namespaceName(kubelet))
 	createNamespace(t, cluster, namespaceName(herald))
+	createUnboundPods(t, cluster, kubelet)
+	createUnboundPods(t, cluster, herald)
 	t.Cleanup(func() { e.forEachNode(t, func(n *testNode) error { return n.stop(t) }) })
 	e.forEachNode(t, func(n *testNode) error { return n.start(t.Context(), cluster) })
 	if t.Failed() {
@@ -253,6 +269,11 @@ func (n *testNode) start(ctx context.Context, cluster *recorder.Cluster) (err er
 	if n.runtime, err = containerd.Start(ctx, containerd.Config{}); err != nil {
 		return err
 	}
+	for name, user := range imageUsers {
+		if err := n.runtime.ImportTestpodOfUser(ctx, userImage(name), user); err != nil {
+			return err
+		}
+	}
 	place := agents.Config{ControlPlane: cluster.ControlPlane, Containerd: n.runtime, NodeName: nodeName(n.program)}
 	if n.agent, err = n.program.NewAgent(place); err != nil {
 		return err
@@ -283,13 +304,43 @@ func (n *testNode) stop(t *testing.T) error {
 	return errors.Join(errs...)
 }
 
-// createRuntimeClass creates a runtime class whose handler no node has.
-func createRuntimeClass(t *testing.T, cluster *recorder.Cluster) {
+// createRuntimeClasses creates a class of the second handler and one whose handler no node has.
+func createRuntimeClasses(t *testing.T, cluster *recorder.Cluster) {
 	t.Helper()
-	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "unknown-handler"}, Handler: "absent"}
 	classes := recorder.NewClient(t, cluster.AdminConfig()).NodeV1().RuntimeClasses()
-	if _, err := classes.Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+	for name, handler := range map[string]string{"second-handler": containerd.SecondHandler, "unknown-handler": "absent"} {
+		class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: handler}
+		if _, err := classes.Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// createUnboundPods creates the pods of scenarios that begin without a node. The API server admits a pod only while its runtime
+// class exists, and the kubelet's cache may lag behind: the class is deleted before the agents start.
+func createUnboundPods(t *testing.T, cluster *recorder.Cluster, program agents.Program) {
+	t.Helper()
+	client := recorder.NewClient(t, cluster.AdminConfig())
+	classes := client.NodeV1().RuntimeClasses()
+	for name, sc := range scenarios {
+		if !sc.unbound {
+			continue
+		}
+		pod, err := sc.pod(name, program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: *pod.Spec.RuntimeClassName}, Handler: "absent"}
+		if _, err := classes.Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		heraldtest.Eventually(t, func() error { // the API server's admission has a cache too
+			_, err := client.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+			return err
+		})
+		if err := classes.Delete(t.Context(), class.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -24,15 +24,24 @@ type view map[string]bool
 // hasEvent reports whether the view has an event with that reason, or the reason is empty.
 func (v view) hasEvent(reason string) bool {
 	for line := range v {
-		if strings.HasPrefix(line, "event: ") && strings.Contains(line, " "+reason+": ") {
+		if strings.HasPrefix(line, "event: ") && (strings.Contains(line, " "+reason+": ") || strings.Contains(line, " "+reason+" of ")) {
 			return true
 		}
 	}
 	return reason == ""
 }
 
-// view returns the view of a version of a pod and its events so far.
-func (n *testNode) view(ctx context.Context, pod *v1.Pod) (view, error) {
+// eventsOf returns the events of a pod so far.
+func (n *testNode) eventsOf(ctx context.Context, name string) ([]v1.Event, error) {
+	events, err := n.Admin.CoreV1().Events(n.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+	if err != nil {
+		return nil, err
+	}
+	return events.Items, nil
+}
+
+// view returns the view of a version of a pod and its events.
+func (n *testNode) view(pod *v1.Pod, events []v1.Event) (view, error) {
 	row := table.NewRow(pod, time.Now())
 	restarts, _, _ := strings.Cut(row.Restarts, " ")
 	v := view{"kubectl get: " + row.Ready + " " + row.Status + " " + restarts: true}
@@ -45,12 +54,7 @@ func (n *testNode) view(ctx context.Context, pod *v1.Pod) (view, error) {
 		return nil, err
 	}
 	n.addFields(v, "status", status)
-	ofPod := metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod.Name}
-	events, err := n.Admin.CoreV1().Events(n.Namespace).List(ctx, ofPod)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range events.Items {
+	for _, e := range events {
 		v[n.normalize(describeEvent(&e))] = true
 	}
 	return v, nil
@@ -107,12 +111,38 @@ func differences(kubelet, herald view) (lines []string) {
 	return lines
 }
 
-func describeEvent(e *v1.Event) string {
+func describeEvent(e *v1.Event) string { return describeReason(e) + ": " + e.Message }
+
+// describeReason returns type and reason of an event, and the container.
+func describeReason(e *v1.Event) string {
 	line := "event: " + e.Type + " " + e.Reason
 	if e.InvolvedObject.FieldPath != "" {
 		line += " of " + e.InvolvedObject.FieldPath
 	}
-	return line + ": " + e.Message
+	return line
+}
+
+// onceReasons are the reasons of events that tell of one instance of a container, or of the end of a pod. How often others occur
+// depends on time: they tell of retries, probes and back-offs.
+var onceReasons = []string{"Created", "Started", "Killing"}
+
+// repeatedEvents returns the events that must occur once for a pod that never restarted a container, and occurred more often. last
+// is the pod's last version.
+func repeatedEvents(last *v1.Pod, events []v1.Event) view {
+	repeated := view{}
+	if restarts(last) > 0 {
+		return repeated
+	}
+	counts := map[string]int32{}
+	for _, e := range events {
+		if slices.Contains(onceReasons, e.Reason) || e.Reason == last.Status.Reason {
+			line := describeReason(&e)
+			if counts[line] += max(1, e.Count); counts[line] > 1 {
+				repeated[line+": more than once"] = true
+			}
+		}
+	}
+	return repeated
 }
 
 // volatilePatterns match what differs between nodes, pods and runs.

@@ -36,6 +36,8 @@ type Probe struct {
 	onHold bool
 	// exited reports that the container exited, so that the result of a check in flight is obsolete.
 	exited bool
+	// paused reports that there was nothing to check when the container was last observed.
+	paused bool
 	// lastResult was found resultRun times in a row. errorRun counts consecutive checks with an error.
 	lastResult          Result
 	resultRun, errorRun int
@@ -46,7 +48,7 @@ type Probe struct {
 }
 
 // New returns a probe that has not observed a container.
-func New(params Params) Probe { return Probe{params: params} }
+func New(params Params) Probe { return Probe{params: params, paused: true} }
 
 // Result returns the result of the container with this ID.
 func (p Probe) Result(id observed.ContainerID) derive.ProbeResult {
@@ -64,6 +66,37 @@ func (p Probe) LastResult() (observed.ContainerID, derive.ProbeResult) {
 // NextCheck returns the earliest time of the next check.
 func (p Probe) NextCheck() time.Time { return p.nextCheck }
 
+// NextDue returns when the next check is due if the container stays as it was last observed. It is zero if none is: there is no
+// running container, the probe waits for the startup probe, or it has its final result.
+func (p Probe) NextDue() time.Time {
+	if p.paused || p.onHold || p.exited {
+		return time.Time{}
+	}
+	return p.earliest()
+}
+
+// earliest returns the earliest time of the next check of a running container (PRB-15).
+func (p Probe) earliest() time.Time {
+	if delayed := p.runningSince.Add(p.params.firstCheckDelay()); delayed.After(p.nextCheck) {
+		return delayed
+	}
+	return p.nextCheck
+}
+
+// Streak returns the last result that counts and how often it was found in a row. The result is zero if there was none.
+func (p Probe) Streak() (last Result, count int) { return p.lastResult, p.resultRun }
+
+// Errors returns how many checks in a row ended with an error (PRB-18).
+func (p Probe) Errors() int { return p.errorRun }
+
+// Threshold returns how many of these results in a row decide.
+func (p Probe) Threshold(result Result) int {
+	if result == Success {
+		return p.params.SuccessThreshold
+	}
+	return p.params.FailureThreshold
+}
+
 // WithParams returns the probe with other parameters. The result is kept, the counters are reset.
 func (p Probe) WithParams(params Params) Probe {
 	p.nextCheck = p.nextCheck.Add(params.Period - p.params.Period)
@@ -75,6 +108,7 @@ func (p Probe) WithParams(params Params) Probe {
 func (p Probe) Due(container Container, now time.Time) (next Probe, due bool, retryAt time.Time) {
 	nextPeriod := now.Add(p.params.Period)
 	if container.ID == (observed.ContainerID{}) { // PRB-11
+		p.paused = true
 		return p, false, nextPeriod
 	}
 	if container.ID != p.container {
@@ -88,14 +122,10 @@ func (p Probe) Due(container Container, now time.Time) (next Probe, due bool, re
 		// Computed once, so that setting the clock does not change it (F14).
 		p.runningSince = now.Add(-max(0, now.Sub(container.StartedAt)))
 	}
-	if p.isPaused(container) {
+	if p.paused = p.isPaused(container); p.paused {
 		return p, false, nextPeriod
 	}
-	start := p.nextCheck
-	if delayed := p.runningSince.Add(p.params.firstCheckDelay()); delayed.After(start) { // PRB-15
-		start = delayed
-	}
-	if start.After(now) {
+	if start := p.earliest(); start.After(now) {
 		return p, false, start
 	}
 	p.nextCheck = nextPeriod // BUG-36

@@ -28,6 +28,7 @@ const (
 	statuses   = "statuses"
 	agents     = "agents"
 	tokens     = "tokens"
+	histories  = "history"
 )
 
 // tokenRounds is the number of rounds with -only=tokens.
@@ -37,7 +38,7 @@ func main() {
 	flags := flag.NewFlagSet("bench", flag.ExitOnError) // the kubelet's code registers its own flags in the default set
 	mode := flags.String("mode", "full", "how much to measure: short (under four minutes) or full")
 	write := flags.Bool("write", false, "write "+docs+"/benchmarks.md and benchmarks.svg in short mode too; full mode always writes them")
-	only := flags.String("only", "", "measure one part: calls, statuses (needs an API server), agents (needs containers), "+
+	only := flags.String("only", "", "measure one part: calls, history, statuses (needs an API server), agents (needs containers), "+
 		"or tokens (needs containers, writes "+docs+"/benchmarks-tokens.md); the others write no files")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), `bench compares Herald with the kubelet's own code, in one process and in alternating rounds, and
@@ -55,8 +56,8 @@ Absolute times depend on the machine.
 		fmt.Fprintf(os.Stderr, "bench: -mode=%s: want short or full\n", *mode)
 		os.Exit(2)
 	}
-	if !slices.Contains([]string{everything, calls, statuses, agents, tokens}, *only) {
-		fmt.Fprintf(os.Stderr, "bench: -only=%s: want %s, %s, %s or %s\n", *only, calls, statuses, agents, tokens)
+	if !slices.Contains([]string{everything, calls, histories, statuses, agents, tokens}, *only) {
+		fmt.Fprintf(os.Stderr, "bench: -only=%s: want %s, %s, %s, %s or %s\n", *only, calls, histories, statuses, agents, tokens)
 		os.Exit(2)
 	}
 	klog.SetLogger(logr.Discard()) // the kubelet's code logs when a measurement ends
@@ -92,6 +93,9 @@ func (b *bencher) run(ctx context.Context, effort bench.Profile) (err error) {
 
 func (b *bencher) measure(ctx context.Context) (err error) {
 	if err := b.add(ctx, calls, bench.LocalCases()); err != nil || b.only == calls {
+		return err
+	}
+	if err := b.add(ctx, histories, bench.HistoryCases()); err != nil || b.only == histories {
 		return err
 	}
 	binaries, err := controlplane.Build(ctx, os.Stderr)

@@ -146,7 +146,7 @@ func (g *guest) noError(err error) {
 
 // eventually fails the check if problem returns an error for several minutes.
 func (g *guest) eventually(problem func() error) {
-	const timeout, period = 5 * time.Minute, 250 * time.Millisecond
+	const timeout, period = 10 * time.Minute, 250 * time.Millisecond
 	deadline := time.Now().Add(timeout)
 	for {
 		err := problem()

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -162,8 +163,22 @@ func (g *guest) value(cgroup, file string) string {
 	return strings.TrimSpace(string(content))
 }
 
-// want compares files of a cgroup with FILE=VALUE.
+// want waits until files of a cgroup are FILE=VALUE, since the agent repairs values once a minute. It reports whether it had to.
 func (g *guest) want(cgroup string, settings ...string) {
+	began, first := time.Now(), error(nil)
+	g.eventually(func() error {
+		err := g.differences(cgroup, settings)
+		if first == nil {
+			first = err
+		}
+		return err
+	})
+	if first != nil {
+		g.printf("     %v; right after %.0f s", first, time.Since(began).Seconds())
+	}
+}
+
+func (g *guest) differences(cgroup string, settings []string) error {
 	var wrong []string
 	for _, setting := range settings {
 		file, want, _ := strings.Cut(setting, "=")
@@ -172,8 +187,9 @@ func (g *guest) want(cgroup string, settings ...string) {
 		}
 	}
 	if len(wrong) > 0 {
-		g.fatalf("%s: %s", cgroup, strings.Join(wrong, "; "))
+		return fmt.Errorf("%s: %s", cgroup, strings.Join(wrong, "; "))
 	}
+	return nil
 }
 
 // removed waits until a cgroup does not exist.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -192,7 +193,7 @@ var (
 		"cpu.weight=8", "cpu.max=20000 100000", "memory.max=67108864", "pids.max=500", "hugetlb.2MB.max=0",
 		"memory.high=max", "memory.min=0", "memory.low=0",
 	}
-	burstableValues  = []string{"cpu.weight=5", "cpu.max=12500 100000", "memory.max=max", "pids.max=500", "hugetlb.2MB.max=0"}
+	burstableValues  = []string{"cpu.weight=5", "memory.max=max", "pids.max=500", "hugetlb.2MB.max=0"}
 	bestEffortValues = []string{"cpu.weight=1", "cpu.max=max 100000", "memory.max=max", "pids.max=500", "hugetlb.2MB.max=0"}
 
 	unlimitedHugePages = "hugetlb.2MB.max=4611686018427387904" // the kubelet's value
@@ -205,22 +206,25 @@ func systemdValues(g *guest) {
 	g.want("kubepods.slice/kubepods-burstable.slice", "cpu.weight=5", "memory.max=max", unlimitedHugePages)
 	g.want("kubepods.slice/kubepods-besteffort.slice", "cpu.weight=1", "memory.max=max", unlimitedHugePages)
 	g.want(podCgroup(g.runningPod("guaranteed")), guaranteedValues...)
-	g.want(podCgroup(g.runningPod("burstable")), burstableValues...)
+	g.want(podCgroup(g.runningPod("burstable")), append(burstableValues, "cpu.max=13000 100000")...) // systemd rounds it
 	g.want(podCgroup(g.runningPod("besteffort")), bestEffortValues...)
 	for name := range vmPods {
 		g.hasControllers(podCgroup(g.runningPod(name)))
 	}
 }
 
-// hasControllers fails unless pods can use all controllers that they need, beside others that systemd enables.
+// hasControllers waits until pods can use all controllers that they need, beside others that systemd enables.
 func (g *guest) hasControllers(cgroup string) {
-	got := strings.Fields(g.value(cgroup, "cgroup.controllers"))
 	_, want, _ := strings.Cut(controllers, "=")
-	for controller := range strings.FieldsSeq(want) {
-		if !strings.Contains(" "+strings.Join(got, " ")+" ", " "+controller+" ") {
-			g.fatalf("%s: controller %s is missing from %v", cgroup, controller, got)
+	g.eventually(func() error {
+		got := strings.Fields(g.value(cgroup, "cgroup.controllers"))
+		for controller := range strings.FieldsSeq(want) {
+			if !slices.Contains(got, controller) {
+				return fmt.Errorf("%s: controller %s is missing from %v", cgroup, controller, got)
+			}
 		}
-	}
+		return nil
+	})
 }
 
 // nodeValues checks the cgroup of all pods: the reserved 256 MiB and 100m are subtracted.
@@ -279,16 +283,10 @@ func (g *guest) write(cgroup, file, value string) {
 	g.noError(os.WriteFile(filepath.Join(cgroupMount, cgroup, file), []byte(value), 0o600))
 }
 
-// reloadKeepsValues: 125m is no multiple of systemd's step, so systemd rounds it when it writes the value itself.
+// reloadKeepsValues: systemd writes its own values again.
 func reloadKeepsValues(g *guest) {
 	g.noError(command("systemctl", "daemon-reload"))
 	g.noError(command("systemctl", "daemon-reexec"))
-	g.eventually(func() error {
-		if got := g.value(podCgroup(g.runningPod("burstable")), "cpu.max"); got != "12500 100000" {
-			return fmt.Errorf("cpu.max is %s", got)
-		}
-		return nil
-	})
 	systemdValues(g)
 }
 
@@ -389,7 +387,7 @@ func cgroupfsValues(g *guest) {
 	g.want("kubepods/burstable", "cpu.weight=5", "memory.max=max", unlimitedHugePages)
 	g.want("kubepods/besteffort", "cpu.weight=1", "memory.max=max", unlimitedHugePages)
 	g.want("kubepods/pod"+string(g.runningPod("guaranteed").UID), append(guaranteedValues, controllers)...)
-	g.want("kubepods/burstable/pod"+string(g.runningPod("burstable").UID), append(burstableValues, controllers)...)
+	g.want("kubepods/burstable/pod"+string(g.runningPod("burstable").UID), append(burstableValues, "cpu.max=12500 100000", controllers)...)
 	g.want("kubepods/besteffort/pod"+string(g.runningPod("besteffort").UID), append(bestEffortValues, controllers)...)
 }
 

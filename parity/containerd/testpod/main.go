@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -23,8 +24,9 @@ const usage = `usage: testpod COMMAND
 
   pause                                    wait for SIGTERM
   sleep DURATION [--ignore-term]           wait, or until SIGTERM
-  exit CODE [--after D] [--message TEXT] [--print TEXT] [--print-file FILE]
-                                           exit with CODE; write TEXT to /dev/termination-log or standard output
+  exit CODE [--after D] [--message TEXT] [--print TEXT] [--print-file FILE] [--print-ids]
+                                           exit with CODE; write TEXT to /dev/termination-log or standard output; print
+                                           the file; print the user, the group and the supplementary groups
   await FILE                               ignore SIGTERM and wait until FILE exists
   exhaust MEBIBYTES                        fill memory in a child process; exit with 3 if the child is killed
   work FILE NAME [--exit CODE] [--after D] [--on-term D] [--ignore-term]
@@ -116,6 +118,7 @@ func exit(args []string) (int, error) {
 	after := flags.Duration("after", 0, "run time before the exit")
 	message := flags.String("message", "", "text to write to /dev/termination-log")
 	output := flags.String("print", "", "text to print")
+	ids := flags.Bool("print-ids", false, "print user and groups")
 	outputFile := flags.String("print-file", "", "file to print")
 	if err := flags.Parse(args[1:]); err != nil {
 		return 2, err
@@ -123,6 +126,14 @@ func exit(args []string) (int, error) {
 	time.Sleep(*after)
 	if *output != "" {
 		fmt.Println(*output)
+	}
+	if *ids {
+		groups, err := syscall.Getgroups()
+		if err != nil {
+			return 1, err
+		}
+		slices.Sort(groups)
+		fmt.Println("user", syscall.Getuid(), "group", syscall.Getgid(), "groups", slices.Compact(groups))
 	}
 	if *outputFile != "" {
 		if code, err := cat([]string{*outputFile}); err != nil {

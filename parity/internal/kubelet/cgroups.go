@@ -2,10 +2,13 @@ package kubelet
 
 import (
 	"context"
+	"math"
 	"reflect"
 	"time"
 	"unsafe" // for linkname
 
+	systemddbus "github.com/coreos/go-systemd/v22/dbus"
+	_ "github.com/opencontainers/cgroups/systemd" // for linkname
 	"go.opentelemetry.io/otel/trace/noop"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +38,20 @@ func getCPUWeight(shares *uint64) uint64
 
 //go:linkname getCgroupConfigInternal k8s.io/kubernetes/pkg/kubelet/cm.getCgroupConfigInternal
 func getCgroupConfigInternal(list v1.ResourceList, compressibleOnly bool) *cm.ResourceConfig
+
+//go:linkname addCPUQuota github.com/opencontainers/cgroups/systemd.addCPUQuota
+func addCPUQuota(connection unsafe.Pointer, properties *[]systemddbus.Property, quota *int64, period uint64)
+
+// SystemdCPUQuota returns the quota that the kubelet's cgroup library writes with the systemd driver, per period of 100 ms, and
+// the value of CPUQuotaPerSecUSec.
+func SystemdCPUQuota(quota int64) (rounded int64, perSecond uint64) {
+	var properties []systemddbus.Property
+	addCPUQuota(nil, &properties, &quota, 0) // with a period, it would ask systemd for its version
+	if len(properties) == 0 {
+		return quota, math.MaxUint64
+	}
+	return quota, properties[0].Value.Value().(uint64)
+}
 
 // CPUWeight returns the kubelet's weight for its own cgroups of version 2.
 func CPUWeight(shares uint64) uint64 { return getCPUWeight(&shares) }

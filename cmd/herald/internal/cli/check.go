@@ -25,7 +25,7 @@ import (
 
 func newCheckCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "check FILE...", Short: "Validate static pod manifests",
+		Use: "check FILE...", Short: "Validate static pod manifests", GroupID: groupCheck,
 		Long: `Validate static pod manifests as strictly as 'herald run --manifests' does, and report each error with its file, line and
 field. For a directory, its *.yaml, *.yml and *.json files are validated. "-" reads the standard input. The exit status
 is 1 if a manifest would be rejected.`,

@@ -28,7 +28,8 @@ const (
 // ExitStatuses documents the exit statuses.
 const ExitStatuses = `0  success
 1  failure: an error, an invalid manifest, a pod that was not found, a demo whose pods did not reach their
-   expected states, or no container runtime
+   expected states, or no container runtime; explain: something is wrong with the pod; wait: the condition
+   is not met, or never will be; probe: a check failed
 2  invalid command line or configuration
 3  the agent is unreachable or closed the connection
 `
@@ -37,6 +38,9 @@ const ExitStatuses = `0  success
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
+
+// errNo is the answer no of a command that has printed why. Nothing more is printed.
+var errNo = errors.New("no")
 
 func usageErrorf(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
@@ -50,7 +54,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	addCompletionCommand(root)
 	err := root.ExecuteContext(context.Background())
-	if err != nil {
+	if err != nil && !errors.Is(err, errNo) {
 		fmt.Fprintln(stderr, "herald:", err)
 	}
 	return exitStatus(err)
@@ -80,6 +84,13 @@ func withSignals(parent context.Context) (ctx context.Context, stop context.Canc
 	return signal.NotifyContext(parent, signals...)
 }
 
+// Groups of commands in the help.
+const (
+	groupAsk   = "ask"
+	groupRun   = "run"
+	groupCheck = "check"
+)
+
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "herald",
@@ -95,6 +106,10 @@ It does not need a cluster.`,
   # Run the pods of a manifest directory in containerd.
   sudo herald run --manifests /etc/kubernetes/manifests
 
+  # How is this node, and what is wrong with a pod?
+  sudo herald status
+  sudo herald explain web-n1
+
   # Watch all pods of this node.
   sudo herald get pods -A -w`,
 		SilenceErrors: true,
@@ -108,8 +123,17 @@ It does not need a cluster.`,
 		return usageErrorf("%w\nSee '%s --help' for usage", err, cmd.CommandPath())
 	})
 	root.SuggestionsMinimumDistance = 2
-	root.AddCommand(newDemoCommand(), newRunCommand(), newGetCommand(), newHistoryCommand(), newCheckCommand(),
-		newVersionCommand(), newConfigCommand(), newKubeconfigCommand(), newExitTopic())
+	root.AddGroup(
+		&cobra.Group{ID: groupAsk, Title: "Ask a running agent:"},
+		&cobra.Group{ID: groupRun, Title: "Run pods:"},
+		&cobra.Group{ID: groupCheck, Title: "Check and configure:"},
+	)
+	root.AddCommand(newStatusCommand(), newGetCommand(), newDescribeCommand(), newExplainCommand(), newHistoryCommand(),
+		newEventsCommand(), newSourcesCommand(), newWaitCommand(), newRestartCommand(), newProbeCommand(),
+		newRunCommand(), newDemoCommand(),
+		newCheckCommand(), newConfigCommand(), newKubeconfigCommand(), newVersionCommand(), newExitTopic())
+	root.SetCompletionCommandGroupID(groupCheck)
+	root.SetHelpCommandGroupID(groupCheck)
 	root.SetHelpCommand(newHelpCommand())
 	return root
 }

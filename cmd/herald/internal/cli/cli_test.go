@@ -8,12 +8,16 @@ import (
 	"testing"
 
 	"github.com/heraldnode/herald/cmd/herald/internal/cli"
+	"github.com/heraldnode/herald/process"
 )
 
 // actAsHerald is the environment variable that makes the test binary act as the herald command.
 const actAsHerald = "HERALD_TEST_ACT_AS_HERALD"
 
 func TestMain(m *testing.M) {
+	if process.IsShim() { // of a pod of an agent that a test has started
+		process.ShimMain()
+	}
 	if os.Getenv(actAsHerald) != "" {
 		os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
@@ -88,7 +92,24 @@ func TestMain_UsageErrors(t *testing.T) {
 		"server with TLS":           {[]string{"get", "pods", "-s", "https://127.0.0.1:1"}, "must be unix:///path"},
 		"server with invalid port":  {[]string{"get", "pods", "-s", "127.0.0.1:x"}, "the port must be between 0 and 65535"},
 		"negative request timeout":  {[]string{"get", "pods", "--request-timeout", "-1s"}, "--request-timeout -1s: must not be negative"},
-		"unknown output format":     {[]string{"get", "pods", "-o", "xml"}, "wide, json, yaml or name"},
+		"unknown output format":     {[]string{"get", "pods", "-o", "xml"}, "wide, json, yaml, name, jsonpath=TEMPLATE or why"},
+		"invalid JSONPath":          {[]string{"get", "pods", "-o", "jsonpath={.a"}, "unclosed action"},
+		"JSONPath without template": {[]string{"get", "pods", "-o", "jsonpath"}, "jsonpath=TEMPLATE"},
+		"where and names":           {[]string{"get", "pods", "web", "--where", "true"}, "--where cannot be combined"},
+		"watch where as JSON":       {[]string{"get", "pods", "-w", "--where", "true", "-o", "json"}, "--where with --watch supports"},
+		"explain without pod":       {[]string{"explain"}, "the name of one pod is required"},
+		"explain two pods":          {[]string{"explain", "pod", "a", "b"}, "the name of one pod is required"},
+		"explain other resource":    {[]string{"explain", "svc/a"}, "only pods are supported"},
+		"describe other resource":   {[]string{"describe", "svc", "a"}, "only pods"},
+		"wait without for":          {[]string{"wait", "pod", "a"}, "--for is required"},
+		"wait without pods":         {[]string{"wait", "pod", "--for=delete"}, "name pods, or select them"},
+		"wait all and names":        {[]string{"wait", "pod", "a", "--all", "--for=delete"}, "--all cannot be combined"},
+		"wait for what":             {[]string{"wait", "pod", "a", "--for=ready"}, "--for ready: must be condition="},
+		"wait for unknown phase":    {[]string{"wait", "pod", "a", "--for=phase=Ready"}, "must be Pending, Running"},
+		"wait for invalid JSONPath": {[]string{"wait", "pod", "a", "--for=jsonpath={.a}b"}, "must be followed by =VALUE"},
+		"restart without reason":    {[]string{"restart", "pod", "a"}, "--reason is required"},
+		"probe kind":                {[]string{"probe", "a", "--kind", "x"}, "startup, readiness or liveness"},
+		"sources argument":          {[]string{"sources", "x"}, "takes only flags"},
 		"unknown version format":    {[]string{"version", "-o", "xml"}, "must be json"},
 		"negative demo duration":    {[]string{"demo", "--for", "-1s"}, "--for -1s: must not be negative"},
 		"invalid listen port":       {[]string{"run", "--manifests", "/x", "--listen", "127.0.0.1:99999"}, "--listen: "},
@@ -118,7 +139,7 @@ func TestMain_HelpAndCompletion(t *testing.T) {
 		want []string
 	}{
 		"no arguments":     {[]string{}, []string{"Usage:", "herald demo"}},
-		"root":             {[]string{"--help"}, []string{"Examples:", "herald check web.yaml", "List the exit statuses"}},
+		"root":             {[]string{"--help"}, []string{"Examples:", "herald check web.yaml", "List the exit statuses", "Ask a running agent:\n  describe ", "Run pods:\n  demo ", "Check and configure:\n  check "}},
 		"run":              {[]string{"run", "--help"}, []string{"Examples:", "--config-dir", "--node-labels"}},
 		"get":              {[]string{"get", "--help"}, []string{"Examples:", "HERALD_SERVER", "--watch-only"}},
 		"check":            {[]string{"check", "--help"}, []string{"Examples:", "standard input"}},
@@ -141,7 +162,7 @@ func TestMain_HelpAndCompletion(t *testing.T) {
 		"complete help":    {[]string{"__complete", "help", ""}, []string{"check\t", "exit\t"}},
 		"complete runtime": {[]string{"__complete", "run", "--runtime", ""}, []string{"cri\t", "process\t"}},
 		"complete get":     {[]string{"__complete", "get", ""}, []string{"pods\n"}},
-		"complete output":  {[]string{"__complete", "get", "pods", "-o", ""}, []string{"wide\njson\nyaml\nname\n"}},
+		"complete output":  {[]string{"__complete", "get", "pods", "-o", ""}, []string{"wide\njson\nyaml\nname\njsonpath=\nwhy\n"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -46,7 +46,7 @@ func newConfigCommand() *cobra.Command {
 		fields.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	command := &cobra.Command{
-		Use: "config", Short: "Explain, show or convert the configuration",
+		Use: "config", Short: "Explain, show or convert the configuration", GroupID: groupCheck,
 		Long: `The configuration file of 'herald run' and the *.conf files in the directory of --config-dir start with
 
   apiVersion: ` + config.APIVersion + `

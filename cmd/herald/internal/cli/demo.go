@@ -13,7 +13,7 @@ import (
 func newDemoCommand() *cobra.Command {
 	var duration time.Duration
 	command := &cobra.Command{
-		Use: "demo", Short: "Run four demo pods as host processes: no root, no containers", Args: noArguments,
+		Use: "demo", Short: "Run four demo pods as host processes: no root, no containers", GroupID: groupRun, Args: noArguments,
 		Long: `Run an agent without a cluster and four pods as host processes: a web server that becomes ready, fails its readiness
 probe and recovers; a slow starter with a startup probe; a job that completes; and a container that crashes repeatedly.
 A live table shows their statuses until Ctrl-C.

@@ -1,14 +1,11 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
@@ -19,52 +16,59 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/heraldnode/herald/cmd/herald/internal/client"
-	"github.com/heraldnode/herald/cmd/herald/internal/config"
 	"github.com/heraldnode/herald/internal/table"
 )
 
 // getOptions are the options of 'herald get pods'.
 type getOptions struct {
+	agentFlags
 	podSelector
 
-	server, output               string
-	requestTimeout               time.Duration
+	output                       string
 	watch, watchOnly             bool
 	noHeaders, ignoreNotFound    bool
 	labelSelector, fieldSelector string
-}
+	where                        string
 
-// defaultRequestTimeout bounds the wait for an agent that is stopped. A running one responds at once.
-const defaultRequestTimeout = 10 * time.Second
+	format outputFormat
+}
 
 func newGetCommand() *cobra.Command {
 	o := &getOptions{}
 	get := &cobra.Command{
-		Use: "get pods [NAME...]", Short: "Display the pods of this node",
+		Use: "get pods [NAME...]", Short: "Display the pods of this node", GroupID: groupAsk,
 		Long: `Display the pods of this node as the agent sees them, in the output format of 'kubectl get pods'. This works without an
 API server, and while the API server is unavailable.
 
-Flags have the same meaning as kubectl's, with two additions: -w also waits for named pods that do not exist yet, and -A
-with a name searches all namespaces.
+Flags have the same meaning as kubectl's, with these additions: -o why says for each pod whether the API server has its status and
+what is wrong with it; --where selects pods by an expression in CEL over their views (docs/queries.md); -w also waits for named
+pods that do not exist yet; -A with a name searches all namespaces.
 
 The name of a static pod ends with the node name: the pod of the manifest web is web-n1 on node n1.`,
 		Example: `  # List all pods and watch them for changes.
   herald get pods -A -w
 
-  # Print one pod as YAML.
+  # What is wrong with them?
+  herald get pods -A -o why
+
+  # Print one pod as YAML, or one field of all pods.
   herald get pod web-n1 -n shop -o yaml
+  herald get pods -A -o jsonpath='{range .items[*]}{.metadata.name} {.status.podIP}{"\n"}{end}'
 
   # List the pods with a label, with more columns.
   herald get pods -l app=web -o wide
 
+  # List the pods that something is wrong with, or that the API server does not have yet.
+  herald get pods -A --where '!pod.ready || pod.behind > 0'
+
   # Connect to an agent with another data directory; HERALD_SERVER sets the default.
   herald get pods --server unix://$PWD/state/herald.sock`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.parse(args); err != nil {
+			if err := o.parse(cmd, args); err != nil {
 				return err
 			}
 			ctx := cmd.Context()
-			if o.watch || o.watchOnly { // a signal is the regular end of a watch
+			if o.isWatch() { // a signal is the regular end of a watch
 				var stop context.CancelFunc
 				ctx, stop = withSignals(ctx)
 				defer stop()
@@ -79,46 +83,49 @@ The name of a static pod ends with the node name: the pod of the manifest web is
 
 func (o *getOptions) addFlags(get *cobra.Command) {
 	flags := get.Flags()
-	flags.StringVarP(&o.server, "server", "s", client.DefaultAddress(config.DefaultListen),
-		"address of the agent: unix:///path or 127.0.0.1:port; overrides $"+client.AddressVariable)
-	flags.DurationVar(&o.requestTimeout, "request-timeout", defaultRequestTimeout,
-		"how long to wait until the agent responds; 0 means no timeout")
-	flags.StringVarP(&o.namespace, "namespace", "n", metav1.NamespaceDefault, "namespace of the pods")
-	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "list the pods of all namespaces")
+	o.bind(get)
+	o.bindNamespace(get, &o.agentFlags)
+	o.bindAll(get)
 	flags.StringVarP(&o.labelSelector, "selector", "l", "", "label selector, like app=web,tier!=db")
 	flags.StringVar(&o.fieldSelector, "field-selector", "", "field selector, like status.phase=Running")
-	flags.StringVarP(&o.output, "output", "o", "", "output format: wide, json, yaml or name")
+	flags.StringVar(&o.where, "where", "", "expression in CEL that is true of the pods, like '!pod.ready'; see docs/queries.md")
+	flags.StringVarP(&o.output, "output", "o", "", "output format: "+oneOf(getFormats))
 	flags.BoolVarP(&o.watch, "watch", "w", false, "after listing the pods, watch for changes until interrupted")
 	flags.BoolVar(&o.watchOnly, "watch-only", false, "watch for changes without listing the pods first")
 	flags.BoolVar(&o.noHeaders, "no-headers", false, "do not print headers")
 	flags.BoolVar(&o.ignoreNotFound, "ignore-not-found", false, "exit with status 0 if a named pod does not exist")
-	get.ValidArgsFunction = o.completePods
-	if err := get.RegisterFlagCompletionFunc("namespace", o.completeNamespaces); err != nil {
-		panic(err) // the flag does not exist
-	}
-	completeFlag(get, "output", outputFormats...)
+	get.ValidArgsFunction = podArguments{agent: &o.agentFlags, namespaces: &o.namespaceFlags, needsResource: true}.complete
+	completeFlag(get, "output", formatWide, formatJSON, formatYAML, formatName, formatJSONPath+"=", formatWhy)
 }
 
-func (o *getOptions) parse(args []string) (err error) {
-	if !slices.Contains(outputFormats, o.output) && o.output != "" {
-		return usageErrorf("--output %s: must be wide, json, yaml or name", o.output)
-	}
-	if err := client.CheckAddress(o.server); err != nil {
-		return usageErrorf("--server: %w", err)
-	}
-	if o.requestTimeout < 0 {
-		return usageErrorf("--request-timeout %v: must not be negative", o.requestTimeout)
-	}
-	o.namespace = cmp.Or(o.namespace, metav1.NamespaceDefault) // like kubectl
-	if o.names, err = parsePodNames(args); err != nil {
+func (o *getOptions) isWatch() bool { return o.watch || o.watchOnly }
+
+func (o *getOptions) parse(cmd *cobra.Command, args []string) (err error) {
+	if o.format, err = parseOutput(o.output, getFormats); err != nil {
 		return err
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	o.setDefault()
+	if o.names, err = parsePodNames(cmd, args); err != nil {
+		return err
+	}
+	switch {
+	case o.where != "" && len(o.names) > 0:
+		return usageErrorf("--where cannot be combined with the names of pods")
+	case o.where != "" && o.isWatch() && (o.format.isObject() || o.format.name == formatWide):
+		return usageErrorf("--where with --watch supports the default output, -o why and -o name")
 	}
 	return o.parseSelectors(o.labelSelector, o.fieldSelector)
 }
 
 func (o *getOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	agent := client.New(o.server, o.requestTimeout)
-	pods, err := agent.Pods(ctx)
+	agent := o.client()
+	if o.format.name == formatWhy || o.where != "" && o.isWatch() {
+		return o.runViews(ctx, agent, stdout, stderr)
+	}
+	pods, err := o.list(ctx, agent)
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // a signal is the regular end of a watch
 	}
@@ -126,7 +133,7 @@ func (o *getOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	printer := newPodPrinter(stdout, o)
-	if o.watch || o.watchOnly {
+	if o.isWatch() {
 		return o.printChanges(ctx, printer, agent, pods)
 	}
 	selected, missing := o.filter(pods), o.missing(pods)
@@ -134,17 +141,42 @@ func (o *getOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 		missing = nil
 	}
 	switch {
-	case o.output == "json" || o.output == "yaml":
+	case o.format.isObject():
 		err = o.printObjects(printer, selected)
 	case len(selected) > 0:
 		err = printer.print(selected...)
-	case o.output == "name" || missing != nil || o.ignoreNotFound:
+	case missing == nil:
+		o.printNone(stderr)
+	}
+	return errors.Join(err, missing)
+}
+
+// list returns the pods for which the expression of --where is true, or all.
+func (o *getOptions) list(ctx context.Context, agent *client.Client) ([]v1.Pod, error) {
+	pods, err := agent.Pods(ctx)
+	if err != nil || o.where == "" {
+		return pods, err
+	}
+	views, err := agent.PodViews(ctx, o.viewParameters())
+	if err != nil {
+		return nil, whereError(err)
+	}
+	isTrue := map[string]bool{}
+	for i := range views.Items {
+		isTrue[views.Items[i].Metadata.UID] = true
+	}
+	return slices.DeleteFunc(pods, func(pod v1.Pod) bool { return !isTrue[string(pod.UID)] }), nil
+}
+
+// printNone says that no pods were found, as kubectl does.
+func (o *getOptions) printNone(stderr io.Writer) {
+	switch {
+	case o.format.name == formatName || o.ignoreNotFound:
 	case o.allNamespaces:
 		fmt.Fprintln(stderr, "No resources found")
 	default:
 		fmt.Fprintf(stderr, "No resources found in %s namespace.\n", o.namespace)
 	}
-	return errors.Join(err, missing)
 }
 
 // printObjects prints a single named pod as an object, and anything else as a list.
@@ -167,7 +199,7 @@ func (o *getOptions) printChanges(ctx context.Context, printer *podPrinter, agen
 	for i := range listed {
 		listedByKey[podKey(&listed[i])] = &listed[i]
 	}
-	return agent.Watch(ctx, func(event client.Event) error {
+	return agent.Watch(ctx, func(event client.PodEvent) error {
 		pod := &event.Object
 		before, isListed := listedByKey[podKey(pod)]
 		delete(listedByKey, podKey(pod))
@@ -184,42 +216,10 @@ func podKey(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name + "/" + 
 
 // podSelector selects pods by namespace, name, labels and fields.
 type podSelector struct {
-	namespace     string
-	allNamespaces bool
-	names         []string
-	labels        labels.Selector
-	fields        fields.Selector
-}
-
-func isPodResource(resource string) bool {
-	return slices.Contains([]string{"pods", "pod", "po"}, strings.ToLower(resource))
-}
-
-// parsePodNames parses "pods NAME..." and "pod/NAME...".
-func parsePodNames(args []string) ([]string, error) {
-	if len(args) == 0 {
-		return nil, usageErrorf("no resource given: use 'herald get pods'\nSee 'herald get --help' for usage")
-	}
-	if isPodResource(args[0]) {
-		for _, name := range args[1:] {
-			switch {
-			case name == "":
-				return nil, usageErrorf("the name of a pod must not be empty\nSee 'herald get --help' for usage")
-			case strings.Contains(name, "/"):
-				return nil, usageErrorf("%q after %q: use 'pods NAME...' or 'pod/NAME...', not both", name, args[0])
-			}
-		}
-		return args[1:], nil
-	}
-	var names []string
-	for _, arg := range args {
-		resource, name, hasName := strings.Cut(arg, "/")
-		if !isPodResource(resource) || !hasName || name == "" {
-			return nil, usageErrorf("unknown resource %q: only pods are supported, use 'herald get pods [NAME...]'", arg)
-		}
-		names = append(names, name)
-	}
-	return names, nil
+	namespaceFlags
+	names  []string
+	labels labels.Selector
+	fields fields.Selector
 }
 
 func (s *podSelector) parseSelectors(labelSelector, fieldSelector string) (err error) {
@@ -253,13 +253,12 @@ func podFields(pod *v1.Pod) fields.Set {
 	}
 }
 
-func (s *podSelector) matchesNamespace(pod *v1.Pod) bool {
-	return s.allNamespaces || pod.Namespace == s.namespace
+func (s *podSelector) matches(pod *v1.Pod) bool {
+	return s.matchesName(pod) && s.labels.Matches(labels.Set(pod.Labels)) && s.fields.Matches(podFields(pod))
 }
 
-func (s *podSelector) matches(pod *v1.Pod) bool {
-	return s.matchesNamespace(pod) && (len(s.names) == 0 || slices.Contains(s.names, pod.Name)) &&
-		s.labels.Matches(labels.Set(pod.Labels)) && s.fields.Matches(podFields(pod))
+func (s *podSelector) matchesName(pod *v1.Pod) bool {
+	return s.matchesNamespace(pod) && (len(s.names) == 0 || slices.Contains(s.names, pod.Name))
 }
 
 // filter returns the matching pods, in the order of the given names.
@@ -288,52 +287,14 @@ func (s *podSelector) missing(pods []v1.Pod) error {
 }
 
 // hint suggests which pod the user may have meant.
-func (s *podSelector) hint(pods []v1.Pod, name string) string {
+func (f *namespaceFlags) hint(pods []v1.Pod, name string) string {
 	for i := range pods {
 		switch pod := &pods[i]; {
 		case pod.Name == name:
-			return fmt.Sprintf(" in namespace %s; it exists in namespace %s", s.namespace, table.Printable(pod.Namespace))
-		case pod.Name == name+"-"+pod.Spec.NodeName && s.matchesNamespace(pod):
+			return fmt.Sprintf(" in namespace %s; it exists in namespace %s", f.namespace, table.Printable(pod.Namespace))
+		case pod.Name == name+"-"+pod.Spec.NodeName && f.matchesNamespace(pod):
 			return fmt.Sprintf("; did you mean the static pod %s?", table.Printable(pod.Name))
 		}
 	}
 	return ""
-}
-
-// completionTimeout bounds how long the shell waits for completions.
-const completionTimeout = time.Second
-
-// completePods completes the arguments of get with the pods of the agent.
-func (o *getOptions) completePods(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	prefix := ""
-	switch resource, _, hasName := strings.Cut(typed, "/"); {
-	case hasName && isPodResource(resource):
-		prefix = resource + "/"
-	case len(args) == 0:
-		return []string{"pods"}, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	for _, pod := range o.podsForCompletion(cmd) {
-		if o.matchesNamespace(&pod) && !slices.Contains(args, prefix+pod.Name) {
-			names = append(names, prefix+pod.Name)
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeNamespaces completes --namespace with the namespaces of the agent's pods.
-func (o *getOptions) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	for _, pod := range o.podsForCompletion(cmd) {
-		names = append(names, pod.Namespace)
-	}
-	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
-}
-
-// podsForCompletion returns the agent's pods, or none if it is unreachable.
-func (o *getOptions) podsForCompletion(cmd *cobra.Command) []v1.Pod {
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-	defer cancel()
-	pods, _ := client.New(o.server, completionTimeout).Pods(ctx)
-	return pods
 }

@@ -1,37 +1,37 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/heraldnode/herald/internal/table"
 )
 
-// outputFormats are the values of --output.
-var outputFormats = []string{"wide", "json", "yaml", "name"}
+// getFormats are the values of --output of get.
+var getFormats = []string{formatWide, formatJSON, formatYAML, formatName, formatJSONPath, formatWhy}
 
 // podPrinter prints pods in one format. It may print several times, as a watch does.
 type podPrinter struct {
-	out        io.Writer
-	format     string
-	table      *table.Printer
-	hasPrinted bool // separates YAML documents
+	out     io.Writer
+	format  outputFormat
+	objects objectPrinter
+	table   *table.Printer
 }
 
 func newPodPrinter(out io.Writer, o *getOptions) *podPrinter {
-	return &podPrinter{out: out, format: o.output, table: table.NewPrinter(out, table.Options{
-		Namespaces: o.allNamespaces, Wide: o.output == "wide", NoHeader: o.noHeaders,
-	})}
+	return &podPrinter{
+		out: out, format: o.format, objects: objectPrinter{out: out, format: o.format},
+		table: table.NewPrinter(out, table.Options{
+			Namespaces: o.allNamespaces, Wide: o.format.name == formatWide, NoHeader: o.noHeaders,
+		}),
+	}
 }
 
 func (p *podPrinter) print(pods ...*v1.Pod) error {
-	switch p.format {
-	case "json", "yaml", "name":
+	if p.format.isObject() || p.format.name == formatName {
 		for _, pod := range pods {
 			if err := p.printPod(pod); err != nil {
 				return err
@@ -48,7 +48,7 @@ func (p *podPrinter) print(pods ...*v1.Pod) error {
 }
 
 func (p *podPrinter) printPod(pod *v1.Pod) error {
-	if p.format == "name" {
+	if p.format.name == formatName {
 		_, err := fmt.Fprintln(p.out, "pod/"+table.Printable(pod.Name))
 		return err
 	}
@@ -56,7 +56,7 @@ func (p *podPrinter) printPod(pod *v1.Pod) error {
 	if err != nil {
 		return err
 	}
-	return p.printObject(object)
+	return p.objects.print(object)
 }
 
 // printList prints the pods as a v1 List, like kubectl.
@@ -69,29 +69,9 @@ func (p *podPrinter) printList(pods []*v1.Pod) error {
 		}
 		items = append(items, item)
 	}
-	return p.printObject(map[string]any{
+	return p.objects.print(map[string]any{
 		"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": ""}, "items": items,
 	})
-}
-
-func (p *podPrinter) printObject(object any) error {
-	var text []byte
-	var err error
-	if p.format == "yaml" {
-		text, err = yaml.Marshal(object)
-		if p.hasPrinted {
-			text = append([]byte("---\n"), text...)
-		}
-	} else {
-		text, err = json.MarshalIndent(object, "", "    ")
-		text = append(text, '\n')
-	}
-	if err != nil {
-		return fmt.Errorf("encode pods as %s: %w", p.format, err)
-	}
-	p.hasPrinted = true
-	_, err = p.out.Write(text)
-	return err
 }
 
 // toObject converts the pod to a map, whose keys are printed in alphabetical order like kubectl's, and omits the managed
@@ -99,12 +79,8 @@ func (p *podPrinter) printObject(object any) error {
 func toObject(pod *v1.Pod) (map[string]any, error) {
 	shallow := *pod
 	shallow.APIVersion, shallow.Kind, shallow.ManagedFields = "v1", "Pod", nil
-	text, err := json.Marshal(&shallow)
+	object, err := toMap(&shallow)
 	if err != nil {
-		return nil, fmt.Errorf("encode pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	var object map[string]any
-	if err := json.Unmarshal(text, &object); err != nil {
 		return nil, fmt.Errorf("encode pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return object, nil

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -12,21 +11,21 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/heraldnode/herald/cmd/herald/internal/client"
-	"github.com/heraldnode/herald/cmd/herald/internal/config"
 	"github.com/heraldnode/herald/history"
 )
 
 // historyOptions are the options of 'herald history'.
 type historyOptions struct {
-	server, namespace, output string
-	requestTimeout            time.Duration
-	since, until              string
-	limit                     int
-	logs, all, follow         bool
-	allNamespaces             bool
+	agentFlags
+	namespaceFlags
+
+	output            string
+	since, until      string
+	limit             int
+	cursor            uint64
+	logs, all, follow bool
 
 	pod    string // empty: all
 	isNode bool
@@ -35,7 +34,7 @@ type historyOptions struct {
 func newHistoryCommand() *cobra.Command {
 	o := &historyOptions{}
 	command := &cobra.Command{
-		Use: "history [pod/NAME | node]", Short: "Display what happened to the pods of this node",
+		Use: "history [pod/NAME | node]", Short: "Display what happened to the pods of this node", GroupID: groupAsk,
 		Long: `Display how the statuses of this node's pods changed, and why: starts and ends of containers with exit code and last log
 line, probe results, back-offs, conditions, and when the API server acknowledged each change. The agent keeps this history
 over restarts and after a pod is deleted; see docs/history.md.
@@ -53,7 +52,7 @@ Without arguments it shows the pods of the namespace, the node and the agent.`,
   # As JSON, newest first.
   herald history pod/cart-n1 -n shop -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.parse(args); err != nil {
+			if err := o.parse(cmd, args); err != nil {
 				return err
 			}
 			ctx := cmd.Context()
@@ -72,42 +71,41 @@ Without arguments it shows the pods of the namespace, the node and the agent.`,
 
 func (o *historyOptions) addFlags(command *cobra.Command) {
 	flags := command.Flags()
-	flags.StringVarP(&o.server, "server", "s", client.DefaultAddress(config.DefaultListen),
-		"address of the agent: unix:///path or 127.0.0.1:port; overrides $"+client.AddressVariable)
-	flags.DurationVar(&o.requestTimeout, "request-timeout", defaultRequestTimeout,
-		"how long to wait until the agent responds; 0 means no timeout")
-	flags.StringVarP(&o.namespace, "namespace", "n", metav1.NamespaceDefault, "namespace of the pods")
-	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "show the pods of all namespaces")
+	o.bind(command)
+	o.bindNamespace(command, &o.agentFlags)
+	o.bindAll(command)
 	flags.StringVar(&o.since, "since", "", "show only records after this time: RFC 3339, or how long ago, like 10m")
 	flags.StringVar(&o.until, "until", "", "show only records before this time")
 	flags.IntVar(&o.limit, "limit", history.DefaultLimit,
 		"show at most this many of the newest records, up to "+strconv.Itoa(history.MaxLimit))
+	flags.Uint64Var(&o.cursor, "cursor", 0, "show only records older than the one with this sequence number")
 	flags.BoolVar(&o.logs, "logs", false, "show all attached lines of failed containers, not only the last")
 	flags.BoolVar(&o.all, "all", false, "show all pods that had this name, not only the last")
 	flags.BoolVarP(&o.follow, "follow", "f", false, "show new records until interrupted")
 	flags.StringVarP(&o.output, "output", "o", "", "output format: json")
-	completeFlag(command, "output", "json")
+	command.ValidArgsFunction = podArguments{agent: &o.agentFlags, namespaces: &o.namespaceFlags, needsResource: true, one: true}.complete
+	completeFlag(command, "output", formatJSON)
 }
 
-func (o *historyOptions) parse(args []string) error {
-	o.namespace = cmp.Or(o.namespace, metav1.NamespaceDefault)
-	if err := client.CheckAddress(o.server); err != nil {
-		return usageErrorf("--server: %w", err)
+func (o *historyOptions) parse(cmd *cobra.Command, args []string) error {
+	o.setDefault()
+	if err := o.check(); err != nil {
+		return err
 	}
 	switch {
 	case o.output != "" && o.output != "json":
 		return usageErrorf("--output %s: must be json", o.output)
-	case o.requestTimeout < 0:
-		return usageErrorf("--request-timeout %v: must not be negative", o.requestTimeout)
 	case o.limit < 1 || o.limit > history.MaxLimit:
 		return usageErrorf("--limit %d: must be between 1 and %d", o.limit, history.MaxLimit)
+	case o.cursor != 0 && o.follow:
+		return usageErrorf("--cursor and --follow exclude each other")
 	case len(args) == 0:
 		return nil
-	case len(args) == 1 && slices.Contains([]string{"node", "nodes", "no"}, args[0]):
+	case len(args) == 1 && isNodeResource(args[0]):
 		o.isNode = true
 		return nil
 	}
-	names, err := parsePodNames(args)
+	names, err := parsePodNames(cmd, args)
 	if err != nil || len(names) > 1 {
 		return usageErrorf("unknown object %q: use 'herald history [pod/NAME | node]'", strings.Join(args, " "))
 	}
@@ -127,7 +125,7 @@ func (o *historyOptions) parameters() url.Values {
 	}
 	switch {
 	case o.isNode:
-		set("kind", "node,agent")
+		set("kind", "node,agent,source")
 	case o.pod != "":
 		set("namespace", o.namespace)
 		set("pod", o.pod)
@@ -143,9 +141,12 @@ func (o *historyOptions) parameters() url.Values {
 }
 
 func (o *historyOptions) run(ctx context.Context, stdout io.Writer) error {
-	agent := client.New(o.server, o.requestTimeout)
+	agent := o.client()
 	parameters := o.parameters()
 	parameters.Set("limit", strconv.Itoa(o.limit))
+	if o.cursor != 0 {
+		parameters.Set("cursor", strconv.FormatUint(o.cursor, 10))
+	}
 	list, err := agent.History(ctx, parameters)
 	if err != nil {
 		return err

@@ -111,7 +111,7 @@ func (p *historyPrinter) format(text *strings.Builder, record *history.Record) {
 func (p *historyPrinter) printFooter(list server.HistoryList, others int) error {
 	var parts []string
 	if list.Continue != "" {
-		parts = append(parts, fmt.Sprintf("Only the newest %d records are shown; use --limit, --since and --until for others.", p.options.limit))
+		parts = append(parts, fmt.Sprintf("Only the newest %d records are shown: --cursor %s shows older ones.", p.options.limit, list.Continue))
 	}
 	if others > 0 {
 		parts = append(parts, fmt.Sprintf("Earlier pods of this name: %d (--all).", others))
@@ -130,7 +130,7 @@ func formatDuration(d time.Duration) string {
 	case d < time.Minute:
 		return d.Round(100 * time.Millisecond).String()
 	default:
-		return strings.TrimSuffix(d.Round(time.Second).String(), "0s")
+		return strings.Replace(d.Round(time.Second).String(), "m0s", "m", 1)
 	}
 }
 
@@ -141,6 +141,10 @@ func describeRecord(record *history.Record, allLines bool) []string {
 		return []string{describeAgent(record.Agent)}
 	case record.Attachment != nil:
 		return describeAttachment(record.Attachment, allLines)
+	case record.Event != nil:
+		return []string{describeEvent(record.Event)}
+	case record.Source != nil:
+		return []string{describeProblem(record.Source)}
 	}
 	var lines []string
 	if record.Gap {
@@ -150,7 +154,11 @@ func describeRecord(record *history.Record, allLines bool) []string {
 		lines = append(lines, fmt.Sprintf("changed %d times: %s -> %s", record.Count, record.Before, record.After))
 	}
 	for i := range record.Changes {
-		if line := describeChange(&record.Changes[i], record.Changes); line != "" {
+		line := describeChange(&record.Changes[i], record.Changes)
+		if record.Changes[i].Field == transition.FieldRemoved && record.After != "" {
+			line += " (last: " + record.After + ")"
+		}
+		if line != "" {
 			lines = append(lines, line)
 		}
 	}
@@ -176,9 +184,39 @@ func describeAgent(event *history.AgentEvent) string {
 		return fmt.Sprintf("%d damaged lines of the history were skipped", event.Count)
 	case history.EventDropped:
 		return fmt.Sprintf("%d records could not be written and are lost", event.Count)
+	case history.EventUnsynced:
+		return fmt.Sprintf("%d records could not be synced; a power failure may take them", event.Count)
 	default:
 		return event.Event
 	}
+}
+
+func describeEvent(event *history.Event) string {
+	text := fmt.Sprintf("event %s: %s", event.Reason, event.Message)
+	if event.Container != "" {
+		text = fmt.Sprintf("event %s: %s: %s", event.Reason, event.Container, event.Message)
+	}
+	if event.Count > 1 {
+		text += fmt.Sprintf(" (%d times)", event.Count)
+	}
+	return text
+}
+
+func describeProblem(problem *history.SourceProblem) string {
+	text := problem.Location
+	if problem.Line > 0 {
+		text += fmt.Sprintf(":%d", problem.Line)
+	}
+	for _, part := range []string{problem.Field, problem.Message} {
+		if part != "" {
+			text += ": " + part
+		}
+	}
+	text = strings.TrimPrefix(text, ": ")
+	if problem.Resolved {
+		return problem.Source + " problem resolved: " + text
+	}
+	return problem.Source + " problem: " + text
 }
 
 func describeAttachment(attachment *history.Attachment, allLines bool) []string {
@@ -211,7 +249,13 @@ func describeChange(change *transition.Change, all []transition.Change) string {
 	case transition.FieldDeletion:
 		return "deletion requested"
 	case transition.FieldRemoved:
-		return "removed from the node"
+		return "left the node"
+	case transition.FieldClock:
+		return "the clock was set by " + change.To + ", or the machine was suspended"
+	case transition.FieldBootID:
+		return "the machine was booted (boot " + change.To + ")"
+	case transition.FieldLease:
+		return strings.TrimSuffix("lease "+change.To+": "+change.Message, ": ")
 	case transition.FieldReady:
 		return name + map[bool]string{true: " is ready", false: " is not ready"}[change.To == "true"]
 	case transition.FieldStarted, transition.FieldRestartCount, transition.FieldGeneration, transition.FieldStartTime:

@@ -32,6 +32,8 @@ func (h fixedHistory) Follow(context.Context, history.Query, uint64) iter.Seq[hi
 	return func(func(history.Record) bool) {}
 }
 
+func (h fixedHistory) FirstSeq() uint64 { return 1 }
+
 func (h fixedHistory) LastSeq() uint64 { return 9 }
 
 func TestHistory_Table(t *testing.T) {
@@ -40,12 +42,23 @@ func TestHistory_Table(t *testing.T) {
 	}
 	cart := history.PodRef{Namespace: "shop", Name: "cart-n1", UID: "2"}
 	records := fixedHistory{
-		{Seq: 5, Time: at(1300), Kind: history.KindLog, PodRef: cart, Attachment: &history.Attachment{
+		{Seq: 9, Time: at(71400), Kind: history.KindNode, Transition: history.Transition{Changes: []transition.Change{
+			{Field: transition.FieldLease, From: "renewed", To: "expired", Message: "connection refused"},
+			{Field: transition.FieldBootID, From: "a", To: "b"}, {Field: transition.FieldClock, To: "1h0m0s"},
+		}}},
+		{Seq: 8, Time: at(71400), Kind: history.KindSource, Source: &history.SourceProblem{
+			Source: "file", Location: "db.yaml", Line: 14, Field: "spec.imag", Message: "unknown field",
+		}},
+		{Seq: 7, Time: at(71400), Kind: history.KindSource, Source: &history.SourceProblem{Source: "http", Message: "timeout", Resolved: true}},
+		{Seq: 6, Time: at(71350), Kind: history.KindEvent, PodRef: cart, Event: &history.Event{
+			Type: "Warning", Reason: "BackOff", Message: "Back-off restarting failed container", Container: "web", Count: 14,
+		}},
+		{Seq: 5, Time: at(71300), Kind: history.KindLog, PodRef: cart, Attachment: &history.Attachment{
 			Of: 4, Container: "web", Lines: "starting\nopen /data: no such file", LineCount: 2,
 		}},
-		{Seq: 4, Time: at(1226), Kind: history.KindPod, PodRef: cart, SyncedMs: new(int64(41)), Transition: history.Transition{
+		{Seq: 4, Time: at(71226), Kind: history.KindPod, PodRef: cart, SyncedMs: new(int64(41)), Transition: history.Transition{
 			Cause: transition.CauseRuntime, Changes: []transition.Change{
-				{Container: "web", Field: "state", From: "running", To: "terminated", Reason: "Error", Exit: &transition.Exit{Code: 3, RanMs: 1226}},
+				{Container: "web", Field: "state", From: "running", To: "terminated", Reason: "Error", Exit: &transition.Exit{Code: 3, RanMs: 70_000}},
 				{Field: "Ready", From: "True", To: "False", Reason: "ContainersNotReady"},
 				{Field: "ContainersReady", From: "True", To: "False"},
 			},
@@ -57,7 +70,7 @@ func TestHistory_Table(t *testing.T) {
 			},
 		}},
 		{Seq: 2, Time: at(0), Kind: history.KindPod, PodRef: history.PodRef{Namespace: "shop", Name: "cart-n1", UID: "1"}, Transition: history.Transition{
-			Cause: transition.CauseAPI, Changes: []transition.Change{{Field: "removed"}},
+			Cause: transition.CauseAPI, After: "Running 1/1", Changes: []transition.Change{{Field: "removed"}},
 		}},
 		{Seq: 1, Time: at(0), Kind: history.KindAgent, Agent: &history.AgentEvent{Event: history.EventStarted, Version: "v1\x1b[31m"}},
 	}
@@ -75,11 +88,15 @@ func TestHistory_Table(t *testing.T) {
 	}
 	for args, want := range map[string][]string{
 		"history pod/cart-n1 -n shop": {
-			"web started (restart 13)", "agent\n", "1.2s    web ended: exit 3 Error, ran 1.2s", "runtime  +41ms", "Ready True -> False (ContainersNotReady)",
-			"| open /data: no such file (2 lines: --logs)", "Earlier pods of this name: 1 (--all).",
+			"web started (restart 13)", "agent\n", "1m11s   web ended: exit 3 Error, ran 1m10s", "runtime  +41ms", "Ready True -> False (ContainersNotReady)",
+			"| open /data: no such file (2 lines: --logs)",
+			"event BackOff: web: Back-off restarting failed container (14 times)", "Earlier pods of this name: 1 (--all).",
 		},
-		"history pod cart-n1 -n shop --logs --all": {"removed from the node", "| starting\n", "| open /data: no such file\n"},
-		"history -A":                          {"shop/cart-n1", "agent started v1^[[31m"},
+		"history pod cart-n1 -n shop --logs --all": {"left the node (last: Running 1/1)", "| starting\n", "| open /data: no such file\n"},
+		"history -A": {
+			"shop/cart-n1", "agent started v1^[[31m", "lease expired: connection refused", "the machine was booted (boot b)",
+			"the clock was set by 1h0m0s", "file problem: db.yaml:14: spec.imag: unknown field", "http problem resolved: timeout",
+		},
 		"history pod/cart-n1 -n shop -o json": {`"kind": "HistoryList"`, `"lines": "starting\nopen /data: no such file"`},
 	} {
 		stdout, stderr, status := run(args)
@@ -93,7 +110,7 @@ func TestHistory_Table(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]int{
-		"history pod/other -n shop": 1, "history --limit 0": 2, "history deployment/web": 2, "history -o yaml": 2, "history --since=x": 1,
+		"history pod/other -n shop": 1, "history --limit 0": 2, "history --cursor 5 -f": 2, "history --cursor x": 2, "history deployment/web": 2, "history -o yaml": 2, "history --since=x": 1,
 	} {
 		if _, stderr, status := run(args); status != want {
 			t.Errorf("%s: got status %d, %s, want %d", args, status, stderr, want)

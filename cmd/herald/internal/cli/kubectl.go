@@ -70,7 +70,7 @@ func newKubeconfigCommand() *cobra.Command {
 	var flags configFlags
 	var file string
 	command := &cobra.Command{
-		Use: "kubeconfig", Short: "Print a kubeconfig for kubectl on this node", Args: noArguments,
+		Use: "kubeconfig", Short: "Print a kubeconfig for kubectl on this node", GroupID: groupCheck, Args: noArguments,
 		Long: `Print a kubeconfig with which kubectl reads the pods, events and Node of this machine from its agent, without an
 API server. The agent must run with --kubectl-listen.
 

@@ -26,6 +26,7 @@ import (
 
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/cmd/herald/internal/config"
+	"github.com/heraldnode/herald/localapi"
 	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/server"
 )
@@ -33,7 +34,7 @@ import (
 func newRunCommand() *cobra.Command {
 	var flags configFlags
 	run := &cobra.Command{
-		Use: "run", Short: "Run the node agent", Args: noArguments,
+		Use: "run", Short: "Run the node agent", GroupID: groupRun, Args: noArguments,
 		Long: `Run the pods that a manifest directory, a URL and an API server assign to this machine, and report their status.
 Without --kubeconfig no cluster is needed.
 
@@ -117,14 +118,30 @@ func runNode(ctx context.Context, stderr io.Writer, c *config.Config) error {
 	if err != nil {
 		return errors.Join(err, listener.Close(), node.Close())
 	}
-	localServer, err := server.New(server.Config{
-		Agent: node.Agent, History: node.History, Logger: logger,
-		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}),
-	})
+	localServer, err := newLocalServer(c, node, registry, logger)
 	if err != nil {
-		return err
+		return errors.Join(err, listener.Close(), node.Close())
 	}
 	return serve(ctx, logger, node, func(ctx context.Context) error { return localServer.Serve(ctx, listener) }, kubectl.run)
+}
+
+// newLocalServer returns the server of the query API. A socket has the credentials of its clients; over TCP, requests that change
+// something need the owner's token.
+func newLocalServer(
+	c *config.Config, node *nodeagent.NodeAgent, registry *prometheus.Registry, logger *slog.Logger,
+) (*server.Server, error) {
+	serverConfig := server.Config{
+		Agent: node.Agent, History: node.History, Inspector: node.Inspector, Operator: node.Inspector, Logger: logger,
+		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}),
+	}
+	if !strings.HasPrefix(c.ListenAddress(), "unix://") {
+		credentials, err := localapi.CreateCredentials(c.KubectlDir())
+		if err != nil {
+			return nil, err
+		}
+		serverConfig.Token = credentials.Token
+	}
+	return server.New(serverConfig)
 }
 
 // addRemedy appends a remedy to errors that have one.

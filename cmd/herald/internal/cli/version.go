@@ -22,7 +22,7 @@ type buildInfo struct {
 func newVersionCommand() *cobra.Command {
 	var output string
 	command := &cobra.Command{
-		Use: "version", Short: "Print the version", Args: noArguments,
+		Use: "version", Short: "Print the version", GroupID: groupCheck, Args: noArguments,
 		Long:    "Print the version, the commit if it is known, the Go version and the platform.",
 		Example: "  herald version\n  herald version -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {

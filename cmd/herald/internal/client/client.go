@@ -17,6 +17,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/heraldnode/herald/internal/table"
@@ -96,10 +97,47 @@ func New(address string, timeout time.Duration) *Client {
 	return c
 }
 
+// ResponseError is a response of the agent that reports a failure.
+type ResponseError struct {
+	// Code is the HTTP status.
+	Code int
+	text string
+}
+
+func (e *ResponseError) Error() string { return e.text }
+
+// IsNotFound reports that the agent does not have what was asked for.
+func IsNotFound(err error) bool {
+	var response *ResponseError
+	return errors.As(err, &response) && response.Code == http.StatusNotFound
+}
+
+func (c *Client) newResponseError(response *http.Response) error {
+	body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	var status metav1.Status
+	if err := json.Unmarshal(body, &status); err == nil && status.Kind == "Status" && status.Message != "" {
+		return &ResponseError{response.StatusCode, table.Printable(status.Message)}
+	}
+	const maxText = 1 << 10
+	text := table.Printable(response.Status + ": " + strings.TrimSpace(string(body[:min(len(body), maxText)])))
+	text = fmt.Sprintf("the agent at %s responded with %s", c.address, text)
+	if response.StatusCode == http.StatusNotFound {
+		text += "; is it older than this command?"
+	}
+	return &ResponseError{response.StatusCode, text}
+}
+
 func (c *Client) get(ctx context.Context, path string) (io.ReadCloser, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.host+path, nil)
+	return c.do(ctx, http.MethodGet, path, nil)
+}
+
+func (c *Client) do(ctx context.Context, method, path string, content io.Reader) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+c.host+path, content)
 	if err != nil {
 		return nil, fmt.Errorf("invalid address %q: must be unix:///path or 127.0.0.1:port", c.address)
+	}
+	if content != nil {
+		request.Header.Set("Content-Type", "application/json")
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
@@ -107,9 +145,7 @@ func (c *Client) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	}
 	if response.StatusCode != http.StatusOK {
 		defer response.Body.Close()
-		body, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10))
-		message := table.Printable(response.Status + ": " + strings.TrimSpace(string(body)))
-		return nil, fmt.Errorf("the agent at %s responded with %s", c.address, message)
+		return nil, c.newResponseError(response)
 	}
 	return response.Body, nil
 }
@@ -128,22 +164,22 @@ func (c *Client) Pods(ctx context.Context) ([]v1.Pod, error) {
 	return list.Items, nil
 }
 
-// Event is a change of a pod.
-type Event struct {
+// PodEvent is a change of a pod.
+type PodEvent struct {
 	Type   watch.EventType
 	Object v1.Pod
 }
 
 // Watch calls handle with an Added event for each existing pod and then with every change. It returns nil when ctx ends, and
 // an error when the connection is closed or handle fails.
-func (c *Client) Watch(ctx context.Context, handle func(Event) error) error {
+func (c *Client) Watch(ctx context.Context, handle func(PodEvent) error) error {
 	body, err := c.get(ctx, "/pods?watch=true")
 	if err != nil {
 		return err
 	}
 	defer body.Close()
 	for decoder := json.NewDecoder(body); ; {
-		var event Event
+		var event PodEvent
 		if err := decoder.Decode(&event); err != nil {
 			if ctx.Err() != nil {
 				return nil

@@ -26,6 +26,11 @@ func (c *Client) History(ctx context.Context, parameters url.Values) (server.His
 	return list, nil
 }
 
+// Events returns a page of the records of Kubernetes events, newest first.
+func (c *Client) Events(ctx context.Context, parameters url.Values) (list server.HistoryList, err error) {
+	return list, c.getJSON(ctx, apiPrefix+"events?"+parameters.Encode(), &list)
+}
+
 // FollowHistory calls handle with each new record. It returns nil when ctx ends, and an error when the connection is closed or
 // handle fails.
 func (c *Client) FollowHistory(ctx context.Context, parameters url.Values, handle func(history.Record) error) error {

@@ -180,6 +180,10 @@ func (d *decoder) decodeStruct(node *yaml.Node, into reflect.Value, path string)
 }
 
 func (d *decoder) rejectField(key, _ *yaml.Node, path string) {
+	if reason, found := unsupportedReason(path); found {
+		d.errorf(key, path, "field of the kubelet that is not supported: %s; remove it", reason)
+		return
+	}
 	if suggestion := suggestField(key.Value); suggestion != "" {
 		d.errorf(key, path, "unknown field; did you mean %q?", suggestion)
 		return

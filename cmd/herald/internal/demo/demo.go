@@ -108,7 +108,9 @@ func (d *demo) header() []string {
 func (d *demo) run(ctx context.Context) error {
 	agentCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	localServer, err := server.New(server.Config{Agent: d.agent.Agent})
+	localServer, err := server.New(server.Config{
+		Agent: d.agent.Agent, History: d.agent.History, Inspector: d.agent.Inspector, Operator: d.agent.Inspector,
+	})
 	if err != nil {
 		return err
 	}

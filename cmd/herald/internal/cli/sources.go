@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/heraldnode/herald/internal/table"
+	"github.com/heraldnode/herald/view"
+)
+
+func newSourcesCommand() *cobra.Command {
+	var agent agentFlags
+	var output string
+	command := &cobra.Command{
+		Use: "sources", Short: "Display where the pods come from, and manifests that cannot be used", GroupID: groupAsk, Args: noArguments,
+		Long: `Display the sources of pods: the manifest directory, the URL and the API server, how many pods each has, and the manifests that
+cannot be used, with file, line and field. While a manifest cannot be used, the pod of its last good version keeps running.`,
+		Example: `  herald sources
+
+  # Is any manifest broken?
+  herald sources -o jsonpath='{.items[*].problems[*].message}'`,
+	}
+	agent.bind(command)
+	command.Flags().StringVarP(&output, "output", "o", "", "output format: "+oneOf(objectFormats))
+	completeFlag(command, "output", objectFormats...)
+	command.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := agent.check(); err != nil {
+			return err
+		}
+		format, err := parseOutput(output, objectFormats)
+		if err != nil {
+			return err
+		}
+		list, err := agent.client().Sources(cmd.Context())
+		switch {
+		case err != nil:
+			return err
+		case format.isObject():
+			return (&objectPrinter{out: cmd.OutOrStdout(), format: format}).print(list)
+		default:
+			return printSources(cmd.OutOrStdout(), list.Items, time.Now())
+		}
+	}
+	return command
+}
+
+func printSources(out io.Writer, sources []view.Source, now time.Time) error {
+	lines := [][]string{{"SOURCE", "STATE", "PODS", "LAST CHANGE", "ORIGIN", "PROBLEM"}}
+	for i := range sources {
+		lines = append(lines, sourceLines(&sources[i], now)...)
+	}
+	return table.NewGrid(out).Print(lines...)
+}
+
+// sourceLines returns the line of a source, and one for each further problem and ignored file.
+func sourceLines(s *view.Source, now time.Time) [][]string {
+	state := s.State
+	if n := len(s.Problems); n == 1 {
+		state = "1 error"
+	} else if n > 1 {
+		state = fmt.Sprintf("%d errors", n)
+	}
+	changed := "-"
+	if s.LastChange != nil {
+		changed = formatClock(s.LastChange.Time, now)
+	}
+	lines := [][]string{{s.Name, state, fmt.Sprint(s.Pods), changed, table.Printable(s.Origin), ""}}
+	for i := range s.Problems {
+		problem := table.Printable(formatProblem(&s.Problems[i], now))
+		if i == 0 {
+			lines[0][5] = problem
+		} else {
+			lines = append(lines, []string{"", "", "", "", "", problem})
+		}
+	}
+	for _, file := range s.Ignored {
+		lines = append(lines, []string{"", "ignored", "", "", "", table.Printable(file)})
+	}
+	return lines
+}
+
+func formatProblem(p *view.Problem, now time.Time) string {
+	text := p.Message
+	if p.Pod != "" {
+		text = p.Pod + ": " + text
+	}
+	if p.LastGood != nil {
+		text += "; the last good version, of " + formatClock(p.LastGood.Time, now) + ", runs"
+	}
+	return text
+}

@@ -1,0 +1,157 @@
+package history_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/heraldnode/herald/history"
+	"github.com/heraldnode/herald/transition"
+)
+
+func event(reason, message string) *v1.Event {
+	return &v1.Event{
+		Type: v1.EventTypeWarning, Reason: reason, Message: message,
+		InvolvedObject: v1.ObjectReference{
+			Kind: "Pod", Namespace: "default", Name: "web", UID: "web", FieldPath: "spec.containers{main}",
+		},
+	}
+}
+
+func TestLog_Events(t *testing.T) {
+	n, disk := newTestNode(t, nil)
+	for range 14 {
+		n.log.EventOccurred(event("BackOff", "Back-off restarting failed container"))
+	}
+	n.log.EventOccurred(&v1.Event{
+		Type: "Normal", Reason: "NodeReady", InvolvedObject: v1.ObjectReference{Kind: "Node", Name: "n1"},
+	})
+	n.step(0)
+	want := []history.Event{
+		{Type: "Warning", Reason: "BackOff", Message: "Back-off restarting failed container", Count: 1, Container: "main"},
+		{Type: "Normal", Reason: "NodeReady", Count: 1, Object: "Node/n1"},
+	}
+	check := func(records []history.Record) {
+		t.Helper()
+		if len(records) != len(want) {
+			t.Fatalf("got %d event records, want %d: %+v", len(records), len(want), records)
+		}
+		for i, record := range records {
+			if *record.Event != want[i] {
+				t.Errorf("got event %+v, want %+v", *record.Event, want[i])
+			}
+		}
+	}
+	check(ofKind(all(t, n.log), history.KindEvent))
+	n.step(2 * time.Minute)
+	repeats := want[0]
+	repeats.Count = 13
+	want = append(want, repeats)
+	check(ofKind(all(t, n.log), history.KindEvent))
+	check(ofKind(all(t, openOn(t, disk, nil)), history.KindEvent))
+	page, err := n.log.Query(t.Context(), history.Query{Namespace: "default", Name: "web"})
+	if err != nil || len(page.Records) != 2 {
+		t.Errorf("got %+v and error %v, want the two records of the pod", page.Records, err)
+	}
+	page, err = n.log.Query(t.Context(), history.Query{Namespace: "other", Kinds: []history.Kind{history.KindEvent}})
+	if err != nil || len(page.Records) != 1 || page.Records[0].Event.Object != "Node/n1" {
+		t.Errorf("got %+v and error %v, want the event of the node only", page.Records, err)
+	}
+}
+
+// TestLog_EventFlood checks that an object with ever new messages has a bounded number of records, and that all are counted.
+func TestLog_EventFlood(t *testing.T) {
+	n, _ := newTestNode(t, nil)
+	const events = 1000
+	for i := range events {
+		n.log.EventOccurred(event("Failed", fmt.Sprint("attempt ", i)))
+	}
+	n.step(0)
+	n.step(2 * time.Minute)
+	records := ofKind(all(t, n.log), history.KindEvent)
+	total := 0
+	for _, record := range records {
+		total += record.Event.Count
+	}
+	if total != events || len(records) > 100 {
+		t.Errorf("got %d events in %d records, want %d in at most 100", total, len(records), events)
+	}
+}
+
+func TestLog_SourceProblem(t *testing.T) {
+	n, _ := newTestNode(t, nil)
+	problem := history.SourceProblem{Source: "file", Location: "db.yaml", Line: 14, Field: "spec.imag", Message: "unknown field"}
+	n.log.SourceChanged(problem)
+	resolved := problem
+	resolved.Resolved = true
+	n.log.SourceChanged(resolved)
+	n.step(0)
+	records := ofKind(all(t, n.log), history.KindSource)
+	if len(records) != 2 || *records[0].Source != problem || *records[1].Source != resolved {
+		t.Errorf("got %+v, want the problem and its end", records)
+	}
+}
+
+// nodeFields returns the fields of the node records, with their new values.
+func nodeFields(records []history.Record) (fields []string) {
+	for _, record := range ofKind(records, history.KindNode) {
+		for _, change := range record.Changes {
+			fields = append(fields, string(change.Field)+" "+change.To)
+		}
+	}
+	return fields
+}
+
+func TestLog_Lease(t *testing.T) {
+	n, _ := newTestNode(t, nil)
+	n.log.LeaseChanged(false, "connection refused")
+	n.step(0)
+	n.log.LeaseChanged(true, "")
+	n.step(0)
+	if got := fmt.Sprint(nodeFields(all(t, n.log))); got != "[lease expired lease renewed]" {
+		t.Errorf("got %s, want that the lease expired and was renewed", got)
+	}
+}
+
+func TestLog_Reboot(t *testing.T) {
+	n, disk := newTestNode(t, func(c *history.Config) { c.BootID = "one" })
+	for _, boot := range []string{"one", "two", "two"} {
+		if err := n.log.Stop(n.now); err != nil {
+			t.Fatal(err)
+		}
+		n.restart(openOn(t, disk, func(c *history.Config) { c.BootID = boot }))
+	}
+	if got := fmt.Sprint(nodeFields(all(t, n.log))); got != "[bootID two]" {
+		t.Errorf("got %s, want one reboot", got)
+	}
+}
+
+// TestLog_KnownPods checks that a pod that left while no agent ran has a last record, and that others do not.
+func TestLog_KnownPods(t *testing.T) {
+	n, disk := newTestNode(t, nil)
+	n.set("gone", status(v1.PodRunning, running(), 1))
+	n.set("stays", status(v1.PodRunning, running(), 2))
+	n.step(2 * time.Second)
+	n.restart(openOn(t, disk, nil))
+	for range 2 {
+		n.log.KnownPods(map[types.UID]bool{"stays": true})
+		n.step(2 * time.Second)
+	}
+	n.log.KnownPods(nil) // only the first call counts
+	n.step(2 * time.Second)
+	records := all(t, n.log)
+	checkChains(t, records)
+	var removed []history.Record
+	for _, record := range ofKind(records, history.KindPod) {
+		if isRemoval(record) {
+			removed = append(removed, record)
+		}
+	}
+	if len(removed) != 1 || removed[0].UID != "gone" || removed[0].After != "Running 1/1 (1 restart)" ||
+		removed[0].Cause != transition.CauseRestart {
+		t.Errorf("got removals %+v, want that of gone with its last summary", removed)
+	}
+}

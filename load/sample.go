@@ -1,0 +1,72 @@
+package load
+
+import (
+	"time"
+
+	"github.com/heraldnode/herald/podid"
+)
+
+// MachineSample is one measurement of a node. Counters rise since the boot.
+type MachineSample struct {
+	CPUs Value
+	// CPUTotal, CPUBusy, CPUIOWait and CPUSteal are seconds of all CPUs since the boot.
+	CPUTotal, CPUBusy, CPUIOWait, CPUSteal Value
+	// MemoryTotal, MemoryAvailable, WorkingSet and Swap are bytes. Swap is what is in use.
+	MemoryTotal, MemoryAvailable, WorkingSet, Swap Value
+	Pressure                                       Pressure
+	OOMKills                                       Value
+	PIDs, MaxPIDs                                  Value
+	FileSystems                                    []FileSystem
+	Network                                        Network
+}
+
+// Pressure has the shares of the last 60 seconds in which something waited for a resource (PSI). Full means that everything did.
+type Pressure struct{ CPU, Memory, MemoryFull, IO, IOFull Value }
+
+// FileSystem is one measurement of a file system.
+type FileSystem struct {
+	// Name is what the node uses it for: data, images, containers or logs. Several may be the same file system.
+	Name              string
+	Capacity, Used    Value // bytes
+	Available         Value // bytes that may be used
+	Inodes, InodeUsed Value
+	ReadOnly          bool
+}
+
+// Network has the counters of a network interface since it exists.
+type Network struct{ RxBytes, TxBytes, RxErrors, TxErrors Value }
+
+// PodSample is one measurement of a pod.
+type PodSample struct {
+	UID     podid.UID
+	Name    podid.FullName
+	Usage   Usage
+	Network Network
+	// PIDs counts processes and threads.
+	PIDs       Value
+	Containers []ContainerSample
+}
+
+// ContainerSample is one measurement of a container.
+type ContainerSample struct {
+	Name  string
+	ID    string
+	Usage Usage
+	// WritableLayer is the size of the container's own layer in bytes, WritableInodes its files.
+	WritableLayer, WritableInodes Value
+	StartedAt                     time.Time
+}
+
+// Usage is the use of resources by a pod or a container.
+type Usage struct {
+	// At is when the runtime measured it. Zero if it does not say.
+	At time.Time
+	// CPUSeconds is the CPU time since the start. NanoCores is the present use as the runtime computed it, if it does.
+	CPUSeconds, NanoCores Value
+	// The following are bytes.
+	WorkingSet, Memory, RSS, Available, Swap Value
+	PageFaults, MajorFaults                  Value
+	// Throttled is the share of periods in which the CPU limit held the processes back, since the start: periods and throttled ones.
+	Periods, ThrottledPeriods Value
+	Pressure                  Pressure
+}

@@ -1,0 +1,160 @@
+// Package expression compiles and evaluates the filters of the query API: boolean CEL expressions over a pod and its node.
+//
+// The environment is typed and total: a field that does not exist is an error when the expression is compiled, and a field that exists
+// always has a value. Labels and annotations are asked with functions that return "" for a key that does not exist. The cost of an
+// expression is bounded when it is compiled and when it is evaluated.
+package expression
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/cost"
+
+	"github.com/heraldnode/herald/view"
+)
+
+// Limits of expressions, in the cost units of CEL: about one per step.
+const (
+	// MaxCost is the limit for one object. An expression whose worst case exceeds it is rejected when it is compiled.
+	MaxCost = 10_000
+	// MaxLength is the maximum length of an expression in characters.
+	MaxLength = 4096
+)
+
+// ErrCost is wrapped by errors of expressions that cost too much.
+var ErrCost = errors.New("expression costs too much")
+
+// Error is an error at a position of an expression.
+type Error struct {
+	// Line and Column start at 1.
+	Line, Column int
+	Message      string
+}
+
+// Error returns the position and the message.
+func (e *Error) Error() string {
+	if e.Line > 1 {
+		return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Message)
+	}
+	return fmt.Sprintf("column %d: %s", e.Column, e.Message)
+}
+
+// Environment compiles expressions. It is safe for concurrent use.
+type Environment struct{ env *cel.Env }
+
+// NewEnvironment returns an environment with the variables pod and node. It takes milliseconds: create it once.
+func NewEnvironment() (*Environment, error) {
+	options := []cel.EnvOption{
+		cel.CustomTypeProvider(newProvider()), cel.CustomTypeAdapter(adapter{}),
+		cel.Variable("pod", podType), cel.Variable("node", nodeType),
+		cel.ParserExpressionSizeLimit(MaxLength), cel.ParserRecursionLimit(50),
+	}
+	env, err := cel.NewEnv(append(options, functions()...)...)
+	if err != nil {
+		return nil, fmt.Errorf("create expression environment: %w", err)
+	}
+	return &Environment{env}, nil
+}
+
+// Expression is a compiled expression. It is safe for concurrent use.
+type Expression struct{ program cel.Program }
+
+// Compile compiles an expression. Errors of the expression are of type *Error, or wrap ErrCost.
+func (e *Environment) Compile(text string) (*Expression, error) {
+	ast, issues := e.env.Compile(text)
+	if issues.Err() != nil {
+		return nil, firstError(issues)
+	}
+	if ast.OutputType() != cel.BoolType {
+		return nil, &Error{Line: 1, Column: 1, Message: fmt.Sprintf("the expression is of type %s, it must be bool", ast.OutputType())}
+	}
+	estimate, err := e.env.EstimateCost(ast, sizes{})
+	if err != nil {
+		return nil, fmt.Errorf("estimate cost: %w", err)
+	}
+	if estimate.Max > MaxCost {
+		return nil, fmt.Errorf("%w: up to %d units for a pod, the limit is %d; nested loops and regular expressions cost most",
+			ErrCost, estimate.Max, MaxCost)
+	}
+	program, err := e.env.Program(ast, cel.CostLimit(MaxCost), cel.EvalOptions(cel.OptOptimize))
+	if err != nil {
+		return nil, &Error{Line: 1, Column: 1, Message: err.Error()} // a regular expression that does not compile
+	}
+	return &Expression{program}, nil
+}
+
+func firstError(issues *cel.Issues) error {
+	for _, issue := range issues.Errors() {
+		message, _, _ := strings.Cut(issue.Message, "\n")
+		return &Error{Line: max(1, issue.Location.Line()), Column: max(0, issue.Location.Column()) + 1, Message: message}
+	}
+	return issues.Err()
+}
+
+// Input is what an expression is evaluated for.
+type Input struct {
+	Now time.Time
+	Pod *view.PodView
+	// Node is called only if the expression asks for the node.
+	Node func() *view.NodeView
+}
+
+// Match evaluates the expression and returns its result and its cost. Errors wrap ErrCost if the limit was exceeded; others are those of
+// the expression, like a division by zero.
+func (x *Expression) Match(in Input) (matches bool, cost uint64, err error) {
+	result, details, err := x.program.Eval(map[string]any{
+		"pod":  &pod{view: in.Pod, now: in.Now},
+		"node": func() any { return in.Node() },
+	})
+	if actual := details.ActualCost(); actual != nil {
+		cost = *actual
+	}
+	switch {
+	case cost > MaxCost:
+		return false, cost, fmt.Errorf("%w: the limit is %d units for a pod", ErrCost, MaxCost)
+	case err != nil:
+		return false, cost, err
+	}
+	matches, _ = result.Value().(bool)
+	return matches, cost, nil
+}
+
+// sizes bounds what the environment contains, for the worst case of an expression's cost.
+type sizes struct{}
+
+// Bounds of the environment. Longer texts are cut.
+const (
+	maxContainers = 32
+	maxText       = 256
+)
+
+// EstimateSize implements cost.Estimator.
+func (sizes) EstimateSize(element cost.AstNode) *cost.SizeEstimate {
+	if path := element.Path(); len(path) == 0 {
+		return nil
+	}
+	switch element.Type().Kind() {
+	case cel.ListKind:
+		return &cost.SizeEstimate{Max: maxContainers}
+	case cel.StringKind:
+		return &cost.SizeEstimate{Max: maxText}
+	default:
+		return nil
+	}
+}
+
+// EstimateCallCost implements cost.Estimator.
+func (sizes) EstimateCallCost(function, _ string, _ *cost.AstNode, _ []cost.AstNode) *cost.CallEstimate {
+	switch function {
+	case "label", "annotation":
+		return cost.NewCallEstimate(cost.Estimate{Min: 1, Max: 1}, &cost.SizeEstimate{Max: maxText})
+	case "pressure":
+		return cost.NewCallEstimate(cost.Estimate{Min: 1, Max: 1}, nil)
+	default:
+		return nil
+	}
+}

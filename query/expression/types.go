@@ -1,0 +1,158 @@
+package expression
+
+import (
+	"fmt"
+	"reflect"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/view"
+)
+
+// The types of the environment.
+var (
+	podType       = cel.ObjectType("Pod")
+	containerType = cel.ObjectType("Container")
+	nodeType      = cel.ObjectType("Node")
+)
+
+// functions returns the functions of the environment.
+func functions() []cel.EnvOption {
+	text := func(name string, get func(*view.PodView, string) string) cel.EnvOption {
+		return cel.Function(name, cel.MemberOverload("pod_"+name, []*cel.Type{podType, cel.StringType}, cel.StringType,
+			cel.BinaryBinding(func(target, key ref.Val) ref.Val {
+				p, isPod := target.Value().(*pod)
+				k, isText := key.Value().(string)
+				if !isPod || !isText {
+					return types.MaybeNoSuchOverloadErr(target)
+				}
+				return types.String(cut(get(p.view, k)))
+			})))
+	}
+	return []cel.EnvOption{
+		text("label", func(v *view.PodView, key string) string { return v.Metadata.Labels[key] }),
+		text("annotation", func(v *view.PodView, key string) string { return v.Metadata.Annotations[key] }),
+		cel.Function("pressure", cel.MemberOverload("node_pressure", []*cel.Type{nodeType, cel.StringType}, cel.BoolType,
+			cel.BinaryBinding(func(target, kind ref.Val) ref.Val {
+				n, isNode := target.Value().(*view.NodeView)
+				k, isText := kind.Value().(string)
+				if !isNode || !isText {
+					return types.MaybeNoSuchOverloadErr(target)
+				}
+				return types.Bool(nodeCondition(n, v1.NodeConditionType(k+"Pressure")))
+			}))),
+	}
+}
+
+// provider describes the types to the checker.
+type provider struct {
+	types.Provider // CEL's own
+	fields         map[string]map[string]*types.FieldType
+	names          map[string][]string
+}
+
+func newProvider() *provider {
+	p := &provider{
+		Provider: types.NewEmptyRegistry(), fields: map[string]map[string]*types.FieldType{}, names: map[string][]string{},
+	}
+	addType(p, podType, podFields)
+	addType(p, containerType, containerFields)
+	addType(p, nodeType, nodeFields)
+	return p
+}
+
+func addType[T any](p *provider, objectType *cel.Type, fields []field[T]) {
+	name := objectType.TypeName()
+	p.fields[name] = map[string]*types.FieldType{}
+	for _, f := range fields {
+		p.names[name] = append(p.names[name], f.Name)
+		p.fields[name][f.Name] = &types.FieldType{
+			Type: f.Type, IsSet: func(any) bool { return true },
+			GetFrom: func(value any) (any, error) {
+				target, ok := value.(T)
+				if !ok {
+					return nil, fmt.Errorf("%T has no field %s", value, f.Name)
+				}
+				return f.get(target), nil
+			},
+		}
+	}
+}
+
+// FindStructType implements types.Provider.
+func (p *provider) FindStructType(name string) (*types.Type, bool) {
+	if p.fields[name] != nil {
+		return types.NewTypeTypeWithParam(cel.ObjectType(name)), true
+	}
+	return p.Provider.FindStructType(name)
+}
+
+// FindStructFieldNames implements types.Provider.
+func (p *provider) FindStructFieldNames(name string) ([]string, bool) {
+	if names, found := p.names[name]; found {
+		return names, true
+	}
+	return p.Provider.FindStructFieldNames(name)
+}
+
+// FindStructFieldType implements types.Provider.
+func (p *provider) FindStructFieldType(name, fieldName string) (*types.FieldType, bool) {
+	if fields := p.fields[name]; fields != nil {
+		fieldType, found := fields[fieldName]
+		return fieldType, found
+	}
+	return p.Provider.FindStructFieldType(name, fieldName)
+}
+
+// adapter converts the Go values of the environment.
+type adapter struct{}
+
+// NativeToValue implements types.Adapter.
+func (a adapter) NativeToValue(value any) ref.Val {
+	switch v := value.(type) {
+	case *pod:
+		return object{v, podType}
+	case *container:
+		return object{v, containerType}
+	case *view.NodeView:
+		return object{v, nodeType}
+	case []*container:
+		return types.NewDynamicList(a, v)
+	default:
+		return types.DefaultTypeAdapter.NativeToValue(value)
+	}
+}
+
+// object is a value of a type of the environment. Fields are read by provider.
+type object struct {
+	value any
+	typ   *cel.Type
+}
+
+// ConvertToNative implements ref.Val.
+func (o object) ConvertToNative(target reflect.Type) (any, error) {
+	if reflect.TypeOf(o.value).AssignableTo(target) {
+		return o.value, nil
+	}
+	return nil, fmt.Errorf("%s cannot be converted to %v", o.typ, target)
+}
+
+// ConvertToType implements ref.Val.
+func (o object) ConvertToType(target ref.Type) ref.Val {
+	if target.TypeName() == o.typ.TypeName() {
+		return o
+	}
+	return types.NewErr("%s cannot be converted to %s", o.typ, target.TypeName())
+}
+
+// Equal implements ref.Val: an object equals only itself.
+func (o object) Equal(other ref.Val) ref.Val { return types.Bool(other.Value() == o.value) }
+
+// Type implements ref.Val.
+func (o object) Type() ref.Type { return o.typ }
+
+// Value implements ref.Val.
+func (o object) Value() any { return o.value }

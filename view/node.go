@@ -1,0 +1,98 @@
+package view
+
+import v1 "k8s.io/api/core/v1"
+
+// NodeView is the node as its agent sees it, beside what the API server has.
+type NodeView struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"` // NodeView
+	Metadata   Metadata `json:"metadata"`
+	// Spec is that of the Node object.
+	Spec v1.NodeSpec `json:"spec"`
+	// Local and Synced are statuses of the Node object. Synced is absent without an API server.
+	Local   NodeStatus  `json:"local"`
+	Synced  *NodeStatus `json:"synced,omitempty"`
+	Lag     Lag         `json:"lag"`
+	Lease   *Lease      `json:"lease,omitempty"`
+	Pods    PodCounts   `json:"pods"`
+	Agent   Agent       `json:"agent"`
+	Runtime Runtime     `json:"runtime"`
+	// Cluster is the URL of the API server. Empty without one.
+	Cluster string   `json:"cluster,omitempty"`
+	Sources []Source `json:"sources"`
+	History History  `json:"history"`
+}
+
+// NodeStatus is a status of the Node object.
+type NodeStatus struct {
+	At     *Time         `json:"at,omitempty"`
+	Status v1.NodeStatus `json:"status"`
+}
+
+// Lease is the node's lease.
+type Lease struct {
+	RenewedAt  *Time  `json:"renewedAt,omitempty"`
+	DurationMs int64  `json:"durationMs"`
+	Problem    string `json:"problem,omitempty"`
+}
+
+// PodCounts counts the pods of the node. Total is the sum of the others.
+type PodCounts struct {
+	Total    int   `json:"total"`
+	Max      int64 `json:"max"`
+	Ready    int   `json:"ready"`
+	Starting int   `json:"starting"`
+	// Ended counts pods that have succeeded, or that are being deleted without a problem.
+	Ended   int `json:"ended"`
+	NotWell int `json:"notWell"`
+}
+
+// Agent is the agent itself.
+type Agent struct {
+	Version   string `json:"version"`
+	StartedAt *Time  `json:"startedAt"`
+	RSSBytes  int64  `json:"rssBytes,omitempty"`
+	// CPU is the share of a core since the start.
+	CPU float64 `json:"cpu,omitempty"`
+}
+
+// Runtime is the container runtime.
+type Runtime struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	Problem string `json:"problem,omitempty"`
+	Network string `json:"network,omitempty"` // the problem of the network
+	// RelistedAt is when the runtime was last observed completely.
+	RelistedAt *Time `json:"relistedAt,omitempty"`
+}
+
+// Source is a source of pods.
+type Source struct {
+	Name string `json:"name"` // file, http or api
+	// State is ok, waiting or error.
+	State      string    `json:"state"`
+	Origin     string    `json:"origin"` // the path or URL
+	Pods       int       `json:"pods"`
+	LastChange *Time     `json:"lastChange,omitempty"`
+	Problems   []Problem `json:"problems,omitempty"`
+	// Ignored has files of the folder that are no manifests, with the reason.
+	Ignored []string `json:"ignored,omitempty"`
+}
+
+// Problem is a manifest or a source that cannot be used.
+type Problem struct {
+	// Pod is namespace and name, if known.
+	Pod     string `json:"pod,omitempty"`
+	Message string `json:"message"`
+	Since   *Time  `json:"since,omitempty"`
+	// LastGood is when the version that runs instead was read.
+	LastGood *Time `json:"lastGood,omitempty"`
+}
+
+// History is the history of statuses.
+type History struct {
+	Bytes   int64  `json:"bytes"`
+	Oldest  *Time  `json:"oldest,omitempty"`
+	LastSeq uint64 `json:"lastSeq"`
+	Problem string `json:"problem,omitempty"`
+}
