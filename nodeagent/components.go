@@ -23,7 +23,6 @@ import (
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/node"
 	"github.com/heraldnode/herald/node/machine"
-	"github.com/heraldnode/herald/node/report"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/process"
 	"github.com/heraldnode/herald/provision"
@@ -137,22 +136,6 @@ func (n *NodeAgent) newNode() error {
 	}
 	n.Node, err = node.New(config)
 	return err
-}
-
-func (n *NodeAgent) imageFileSystems(ctx context.Context) ([]report.FileSystem, error) {
-	dirs, err := n.runtime.ImageDirs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var fileSystems []report.FileSystem
-	for _, dir := range dirs {
-		fileSystem, err := machine.StatFileSystem(dir)
-		if err != nil {
-			return nil, err
-		}
-		fileSystems = append(fileSystems, fileSystem)
-	}
-	return fileSystems, nil
 }
 
 func (n *NodeAgent) newVolumes() (err error) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/heraldnode/herald/agent"
@@ -20,6 +21,7 @@ import (
 	"github.com/heraldnode/herald/node/machine"
 	"github.com/heraldnode/herald/process"
 	"github.com/heraldnode/herald/provision"
+	"github.com/heraldnode/herald/stats"
 )
 
 // NodeAgent is a node agent with all its components. Components may be queried at any time. Run must be called at most once;
@@ -32,6 +34,8 @@ type NodeAgent struct {
 	History *history.Log
 	// Inspector answers questions about pods and the node.
 	Inspector *inspect.Inspector
+	// Stats has the load of the node and its pods.
+	Stats *stats.Collector
 
 	config   Config
 	started  chan struct{} // closed when the agent starts
@@ -39,10 +43,17 @@ type NodeAgent struct {
 	clients  clients
 	host     *machine.Machine
 	state    *checkpoint.Dir
-	server   *process.Server // nil with a container runtime
-	runtime  *cri.Runtime
 	volumes  *provision.Provisioner
-	cgroups  *manager.Manager // nil if the runtime chooses the cgroups of pods
+	containers
+}
+
+// containers is what runs the containers of pods.
+type containers struct {
+	server  *process.Server // nil with a container runtime
+	runtime *cri.Runtime
+	cgroups *manager.Manager // nil if the runtime chooses the cgroups of pods
+	// imageDirs has the directories of the runtime's images and containers as last observed.
+	imageDirs atomic.Pointer[[]string]
 }
 
 // clients are the connections to the API server, one for each kind of request. They are nil without a cluster.
@@ -67,7 +78,7 @@ func New(config Config) (_ *NodeAgent, err error) {
 	}()
 	for _, build := range []func() error{
 		n.openDataDir, n.openHistory, n.newClients, n.newEvents, n.newNode, n.newVolumes, n.newProcessServer, n.newCgroups, n.newRuntime,
-		n.newAgent,
+		n.newStats, n.newAgent,
 	} {
 		if err := build(); err != nil {
 			return nil, err
@@ -120,6 +131,7 @@ func (n *NodeAgent) Run(ctx context.Context) error {
 	if n.cgroups != nil {
 		servers.Go(func() { _ = n.cgroups.Run(serving) })
 	}
+	servers.Go(func() { _ = n.Stats.Run(serving) })
 	close(n.started)
 	err := n.Agent.Run(ctx)
 	stopServing()

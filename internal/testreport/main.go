@@ -1,6 +1,6 @@
-// Command testreport reads the output of go test -json and lists the failed tests with their errors and the skipped tests with
-// their reasons, in a few lines each: the logs of a failed test fill many screens. A failed test is a failure, and with CI=true a
-// skipped one, too.
+// Command testreport reads the output of go test -json and lists the failed tests with their errors, the flaky ones, which failed
+// and passed when they ran again, and the skipped tests with their reasons, in a few lines each: the logs of a failed test fill many
+// screens. A failed test is a failure, and with CI=true a skipped one, too.
 package main
 
 import (
@@ -23,8 +23,8 @@ func (e event) name() string { return strings.TrimSpace(e.Package + " " + e.Test
 
 // report is the result of a test run.
 type report struct {
-	failed, skipped []string // names, in order
-	messages        map[string][]string
+	failed, flaky, skipped []string // names, in order
+	messages               map[string][]string
 }
 
 func main() {
@@ -68,7 +68,10 @@ func (r *report) read(output io.Reader) error {
 			}
 		case e.Action == "skip" && e.Test != "":
 			r.skipped = append(r.skipped, name)
-		case e.Action == "fail" && !r.isExplained(name):
+		case e.Action == "pass" && slices.Contains(r.failed, name):
+			r.failed = slices.DeleteFunc(r.failed, func(failed string) bool { return failed == name })
+			r.flaky = append(r.flaky, name)
+		case e.Action == "fail" && !slices.Contains(r.failed, name) && !r.isExplained(name):
 			r.failed = append(r.failed, name)
 		}
 	}
@@ -101,8 +104,22 @@ func firstLine(output string) string {
 }
 
 func (r *report) print(output io.Writer) {
-	for _, name := range r.failed {
-		fmt.Fprintln(output, "FAILED "+name)
+	r.printMessages(output, "FAILED", r.failed)
+	r.printMessages(output, "FLAKY", r.flaky)
+	for _, name := range r.skipped {
+		reason := strings.Join(r.messages[name], "; ")
+		fmt.Fprintf(output, "SKIPPED %s: %s\n", name, logged.ReplaceAllString(reason, ""))
+	}
+	fmt.Fprintf(output, "Failed tests: %d, flaky tests: %d, skipped tests: %d", len(r.failed), len(r.flaky), len(r.skipped))
+	if len(r.skipped) > 0 && os.Getenv("CI") == "true" {
+		fmt.Fprint(output, "; none may be skipped with CI=true")
+	}
+	fmt.Fprintln(output, ".")
+}
+
+func (r *report) printMessages(output io.Writer, result string, names []string) {
+	for _, name := range names {
+		fmt.Fprintln(output, result+" "+name)
 		const limit = 20
 		messages := r.messages[name]
 		for _, message := range messages[:min(limit, len(messages))] {
@@ -112,13 +129,4 @@ func (r *report) print(output io.Writer) {
 			fmt.Fprintf(output, "    ... and %d more\n", len(messages)-limit)
 		}
 	}
-	for _, name := range r.skipped {
-		reason := strings.Join(r.messages[name], "; ")
-		fmt.Fprintf(output, "SKIPPED %s: %s\n", name, logged.ReplaceAllString(reason, ""))
-	}
-	fmt.Fprintf(output, "Failed tests: %d, skipped tests: %d", len(r.failed), len(r.skipped))
-	if len(r.skipped) > 0 && os.Getenv("CI") == "true" {
-		fmt.Fprint(output, "; none may be skipped with CI=true")
-	}
-	fmt.Fprintln(output, ".")
 }

@@ -32,17 +32,30 @@ not JSON
 {"Action":"fail","Package":"does/not/build"}
 `
 
+const passedSecondTime = `{"Action":"output","Package":"p","Test":"TestPods/web","Output":"    pods_test.go:7: not ready\n"}
+{"Action":"fail","Package":"p","Test":"TestPods/web"}
+{"Action":"fail","Package":"p","Test":"TestPods"}
+{"Action":"fail","Package":"p"}
+{"Action":"output","Package":"p","Test":"TestPods/web","Output":"    pods_test.go:8: not running\n"}
+{"Action":"fail","Package":"p","Test":"TestPods/web"}
+{"Action":"fail","Package":"p","Test":"TestPods"}
+{"Action":"fail","Package":"p"}
+{"Action":"pass","Package":"p","Test":"TestPods/web"}
+{"Action":"pass","Package":"p","Test":"TestPods"}
+{"Action":"pass","Package":"p"}
+`
+
 func TestReport(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "testreport")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	const skipped = "SKIPPED p TestRoot: needs root: uid is 1000; run as root\nFailed tests: 0, skipped tests: 1"
+	const skipped = "SKIPPED p TestRoot: needs root: uid is 1000; run as root\nFailed tests: 0, flaky tests: 0, skipped tests: 1"
 	for name, test := range map[string]struct {
 		content, ci, want string
 		fails             bool
 	}{
-		"passed":        {content: `{"Action":"pass","Package":"p","Test":"TestOther"}`, ci: "true", want: "Failed tests: 0, skipped tests: 0.\n"},
+		"passed":        {content: `{"Action":"pass","Package":"p","Test":"TestOther"}`, ci: "true", want: "Failed tests: 0, flaky tests: 0, skipped tests: 0.\n"},
 		"skipped":       {content: skippedTest, want: skipped + ".\n"},
 		"skipped in CI": {content: skippedTest, ci: "true", want: skipped + "; none may be skipped with CI=true.\n", fails: true},
 		"failed": {content: failedTest, fails: true, want: `FAILED p TestKills/2
@@ -51,7 +64,12 @@ func TestReport(t *testing.T) {
 FAILED q
     panic: test timed out after 20m0s
 FAILED does/not/build
-Failed tests: 3, skipped tests: 0.
+Failed tests: 3, flaky tests: 0, skipped tests: 0.
+`},
+		"flaky": {content: passedSecondTime, ci: "true", want: `FLAKY p TestPods/web
+    pods_test.go:7: not ready
+    pods_test.go:8: not running
+Failed tests: 0, flaky tests: 1, skipped tests: 0.
 `},
 	} {
 		t.Run(name, func(t *testing.T) {

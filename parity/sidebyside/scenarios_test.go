@@ -113,7 +113,8 @@ containers: [{name: main, args: [pause]}]`},
 	"sidecar": {settled: ready, spec: `
 initContainers:
 - {name: side, args: [serve, --port, "7000"], restartPolicy: Always,
-   startupProbe: {tcpSocket: {port: 7000}, periodSeconds: 1}, readinessProbe: {httpGet: {port: 7000, path: /readyz}, periodSeconds: 1}}
+   startupProbe: {tcpSocket: {port: 7000}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 60},
+   readinessProbe: {httpGet: {port: 7000, path: /readyz}, periodSeconds: 1, timeoutSeconds: 10}}
 containers: [{name: main, args: [pause]}]`},
 
 	"job-with-sidecar": {settled: phase(v1.PodSucceeded), spec: `
@@ -227,7 +228,8 @@ containers: [{name: main, args: [sleep, 1h, --ignore-term], lifecycle: {postStar
 	"deleted-prestop-tcp": {
 		actWhen: ready, act: deletePod(nil), settled: terminated("main"), event: "FailedPreStopHook", removed: true, spec: `
 terminationGracePeriodSeconds: 2
-containers: [{name: main, args: [sleep, 1h, --ignore-term], lifecycle: {preStop: {tcpSocket: {port: 80}}}}]`,
+containers: [{name: main, args: [sleep, 1h, --ignore-term], startupProbe: ` + delayedProbe + `,
+  lifecycle: {preStop: {tcpSocket: {port: 80}}}}]`,
 	},
 
 	"debugged": {actWhen: ready, act: addEphemeralContainers, settled: all(running("shell"), terminated("once")), spec: `

@@ -1,0 +1,48 @@
+package nodeagent
+
+import (
+	"context"
+
+	"github.com/heraldnode/herald/node/machine"
+	"github.com/heraldnode/herald/node/report"
+	"github.com/heraldnode/herald/stats"
+)
+
+func (n *NodeAgent) newStats() error {
+	host, err := stats.NewMachine("/")
+	if err != nil {
+		return err
+	}
+	n.Stats, err = stats.New(stats.Config{
+		Machine: host, Pods: n.runtime, FileSystems: n.statsFileSystems, Logger: n.config.Logger,
+	})
+	return err
+}
+
+// statsFileSystems returns the directories of the file systems that the node's load includes. Those of the runtime are known once
+// the node's status has been reported.
+func (n *NodeAgent) statsFileSystems() map[string]string {
+	dirs := map[string]string{stats.DataFileSystem: n.config.RootDir, stats.LogsFileSystem: n.config.PodLogsDir}
+	if known := n.imageDirs.Load(); known != nil && len(*known) > 0 {
+		dirs[stats.ImagesFileSystem], dirs[stats.ContainersFileSystem] = (*known)[0], (*known)[len(*known)-1]
+	}
+	return dirs
+}
+
+// imageFileSystems returns the file systems in which the runtime keeps images and the containers' own layers.
+func (n *NodeAgent) imageFileSystems(ctx context.Context) ([]report.FileSystem, error) {
+	dirs, err := n.runtime.ImageDirs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n.imageDirs.Store(&dirs)
+	var fileSystems []report.FileSystem
+	for _, dir := range dirs {
+		fileSystem, err := machine.StatFileSystem(dir)
+		if err != nil {
+			return nil, err
+		}
+		fileSystems = append(fileSystems, fileSystem)
+	}
+	return fileSystems, nil
+}
