@@ -47,21 +47,32 @@ func podSamples(all []*runtimeapi.PodSandboxStats) []load.PodSample {
 		if !ok || linux == nil {
 			continue
 		}
-		network := linux.GetNetwork().GetDefaultInterface()
 		sample := load.PodSample{
 			UID: uid, Name: name, Usage: usage(linux.GetCpu(), linux.GetMemory(), nil, linux.GetIo()),
-			PIDs: uintValue(linux.GetProcess().GetProcessCount()),
-			Network: load.Network{
-				RxBytes: uintValue(network.GetRxBytes()), TxBytes: uintValue(network.GetTxBytes()),
-				RxErrors: uintValue(network.GetRxErrors()), TxErrors: uintValue(network.GetTxErrors()),
-			},
+			PIDs:    uintValue(linux.GetProcess().GetProcessCount()),
+			Network: networkCounters(linux.GetNetwork().GetDefaultInterface()),
+		}
+		if network := linux.GetNetwork(); network.GetDefaultInterface() != nil {
+			for _, usage := range append([]*runtimeapi.NetworkInterfaceUsage{network.GetDefaultInterface()}, network.GetInterfaces()...) {
+				sample.Interfaces = append(sample.Interfaces, load.Interface{Name: usage.GetName(), Network: networkCounters(usage)})
+			}
 		}
 		for _, container := range linux.GetContainers() {
 			sample.Containers = append(sample.Containers, containerSample(container))
 		}
+		if total := sum(sample.Containers); !sample.Usage.Swap.IsKnown() { // runtimes do not measure the swap of pods
+			sample.Usage.Swap, sample.Usage.SwapAvailable = total.Swap, total.SwapAvailable
+		}
 		samples = append(samples, sample)
 	}
 	return samples
+}
+
+func networkCounters(usage *runtimeapi.NetworkInterfaceUsage) load.Network {
+	return load.Network{
+		RxBytes: uintValue(usage.GetRxBytes()), TxBytes: uintValue(usage.GetTxBytes()),
+		RxErrors: uintValue(usage.GetRxErrors()), TxErrors: uintValue(usage.GetTxErrors()),
+	}
 }
 
 func containerSample(stats *runtimeapi.ContainerStats) load.ContainerSample {
@@ -77,13 +88,15 @@ func usage(cpu *runtimeapi.CpuUsage, memory *runtimeapi.MemoryUsage, swap *runti
 	converted := load.Usage{
 		WorkingSet: uintValue(memory.GetWorkingSetBytes()), Memory: uintValue(memory.GetUsageBytes()), RSS: uintValue(memory.GetRssBytes()),
 		Available: uintValue(memory.GetAvailableBytes()), Swap: uintValue(swap.GetSwapUsageBytes()),
-		PageFaults: uintValue(memory.GetPageFaults()), MajorFaults: uintValue(memory.GetMajorPageFaults()),
+		SwapAvailable: uintValue(swap.GetSwapAvailableBytes()),
+		PageFaults:    uintValue(memory.GetPageFaults()), MajorFaults: uintValue(memory.GetMajorPageFaults()),
 		NanoCores: uintValue(cpu.GetUsageNanoCores()),
 		Pressure: load.Pressure{
 			CPU:    share60(cpu.GetPsi().GetSome()),
 			Memory: share60(memory.GetPsi().GetSome()), MemoryFull: share60(memory.GetPsi().GetFull()),
 			IO: share60(io.GetPsi().GetSome()), IOFull: share60(io.GetPsi().GetFull()),
 		},
+		Stalls: load.Stalls{CPU: stall(cpu.GetPsi()), Memory: stall(memory.GetPsi()), IO: stall(io.GetPsi())},
 	}
 	if nanoseconds, known := uintValue(cpu.GetUsageCoreNanoSeconds()).Get(); known {
 		converted.CPUSeconds = load.Known(nanoseconds / float64(time.Second))
@@ -107,6 +120,19 @@ func share60(data *runtimeapi.PsiData) load.Value {
 		return load.Value{}
 	}
 	return load.Known(data.GetAvg60() / 100)
+}
+
+func stall(psi *runtimeapi.PsiStats) *load.Stall {
+	if psi == nil {
+		return nil
+	}
+	return &load.Stall{Some: stallTimes(psi.GetSome()), Full: stallTimes(psi.GetFull())}
+}
+
+func stallTimes(data *runtimeapi.PsiData) load.StallTimes {
+	return load.StallTimes{
+		Avg10: data.GetAvg10(), Avg60: data.GetAvg60(), Avg300: data.GetAvg300(), Total: time.Duration(data.GetTotal()),
+	}
 }
 
 // sumOfContainers groups the containers by pod.
@@ -134,8 +160,11 @@ func sumOfContainers(all []*runtimeapi.ContainerStats) []load.PodSample {
 
 // sum adds the uses of containers. A sum of which a part is unknown is unknown.
 func sum(containers []load.ContainerSample) load.Usage {
+	if len(containers) == 0 {
+		return load.Usage{}
+	}
 	total := containers[0].Usage
-	total.Pressure, total.Available = load.Pressure{}, load.Value{}
+	total.Pressure, total.Stalls, total.Available = load.Pressure{}, load.Stalls{}, load.Value{}
 	for _, container := range containers[1:] {
 		for _, field := range []struct {
 			to   *load.Value
@@ -147,6 +176,7 @@ func sum(containers []load.ContainerSample) load.Usage {
 			{&total.Memory, container.Usage.Memory},
 			{&total.RSS, container.Usage.RSS},
 			{&total.Swap, container.Usage.Swap},
+			{&total.SwapAvailable, container.Usage.SwapAvailable},
 			{&total.PageFaults, container.Usage.PageFaults},
 			{&total.MajorFaults, container.Usage.MajorFaults},
 		} {

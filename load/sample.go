@@ -18,6 +18,30 @@ type MachineSample struct {
 	PIDs, MaxPIDs                                  Value
 	FileSystems                                    []FileSystem
 	Network                                        Network
+	Detail                                         MachineDetail
+}
+
+// MachineDetail has what only the summary of the node shows.
+type MachineDetail struct {
+	BootedAt time.Time
+	// Memory is all memory in use including caches, RSS that of processes without files, SwapFree what is left of swap, in bytes.
+	Memory, RSS, SwapFree   Value
+	PageFaults, MajorFaults Value
+	// Interfaces has the network interfaces of the machine, without those of pods.
+	Interfaces []Interface
+	Stalls     Stalls
+}
+
+// Stalls has the whole pressure stall information (PSI) of each resource, nil if it was not measured.
+type Stalls struct{ CPU, Memory, IO *Stall }
+
+// Stall is the pressure stall information of one resource.
+type Stall struct{ Some, Full StallTimes }
+
+// StallTimes says how long tasks were stalled: shares of the last 10, 60 and 300 seconds in percent, and the total time.
+type StallTimes struct {
+	Avg10, Avg60, Avg300 float64
+	Total                time.Duration
 }
 
 // Pressure has the shares of the last 60 seconds in which something waited for a resource (PSI). Full means that everything did.
@@ -36,12 +60,20 @@ type FileSystem struct {
 // Network has the counters of a network interface since it exists.
 type Network struct{ RxBytes, TxBytes, RxErrors, TxErrors Value }
 
+// Interface is a network interface with its counters.
+type Interface struct {
+	Name string
+	Network
+}
+
 // PodSample is one measurement of a pod.
 type PodSample struct {
-	UID     podid.UID
-	Name    podid.FullName
-	Usage   Usage
-	Network Network
+	UID   podid.UID
+	Name  podid.FullName
+	Usage Usage
+	// Network has the counters of the default interface, Interfaces those of all.
+	Network    Network
+	Interfaces []Interface
 	// PIDs counts processes and threads.
 	PIDs       Value
 	Containers []ContainerSample
@@ -64,9 +96,10 @@ type Usage struct {
 	// CPUSeconds is the CPU time since the start. NanoCores is the present use as the runtime computed it, if it does.
 	CPUSeconds, NanoCores Value
 	// The following are bytes.
-	WorkingSet, Memory, RSS, Available, Swap Value
-	PageFaults, MajorFaults                  Value
+	WorkingSet, Memory, RSS, Available, Swap, SwapAvailable Value
+	PageFaults, MajorFaults                                 Value
 	// Throttled is the share of periods in which the CPU limit held the processes back, since the start: periods and throttled ones.
 	Periods, ThrottledPeriods Value
 	Pressure                  Pressure
+	Stalls                    Stalls
 }

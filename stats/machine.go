@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/procfs"
 
@@ -70,6 +71,7 @@ func (m *Machine) readCPU(sample *load.MachineSample) error {
 	sample.CPUs = load.Known(float64(len(stat.CPU)))
 	sample.CPUTotal, sample.CPUBusy = load.Known(busy+idle), load.Known(busy)
 	sample.CPUIOWait, sample.CPUSteal = load.Known(cpu.Iowait), load.Known(cpu.Steal)
+	sample.Detail.BootedAt = time.Unix(int64(stat.BootTime), 0) //nolint:gosec // seconds
 	return nil
 }
 
@@ -83,7 +85,11 @@ func (m *Machine) readMemory(sample *load.MachineSample) error {
 	sample.MemoryTotal, sample.MemoryAvailable = total, available
 	sample.WorkingSet = difference(total, bytesOf(info.MemFreeBytes), bytesOf(info.InactiveFileBytes))
 	sample.Swap = difference(bytesOf(info.SwapTotalBytes), bytesOf(info.SwapFreeBytes))
-	sample.OOMKills = m.readVMStat("oom_kill")
+	sample.Detail.Memory = difference(total, bytesOf(info.MemFreeBytes))
+	sample.Detail.RSS, sample.Detail.SwapFree = bytesOf(info.AnonPagesBytes), bytesOf(info.SwapFreeBytes)
+	m.readVMStat(map[string]*load.Value{
+		"oom_kill": &sample.OOMKills, "pgfault": &sample.Detail.PageFaults, "pgmajfault": &sample.Detail.MajorFaults,
+	})
 	return nil
 }
 
@@ -107,18 +113,18 @@ func difference(a load.Value, others ...load.Value) load.Value {
 	return load.Known(max(number, 0))
 }
 
-// readVMStat returns a counter of /proc/vmstat. Old kernels do not have all of them.
-func (m *Machine) readVMStat(name string) load.Value {
+// readVMStat reads counters of /proc/vmstat by their names. Old kernels do not have all of them.
+func (m *Machine) readVMStat(counters map[string]*load.Value) {
 	content, err := os.ReadFile(filepath.Join(m.root, "proc/vmstat"))
 	if err != nil {
-		return load.Value{}
+		return
 	}
 	for line := range bytes.Lines(content) {
-		if key, value, found := strings.Cut(strings.TrimSpace(string(line)), " "); found && key == name {
-			return parse(value)
+		key, value, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
+		if counter, found := counters[key]; found {
+			*counter = parse(value)
 		}
 	}
-	return load.Value{}
 }
 
 func parse(text string) load.Value {
@@ -135,10 +141,11 @@ func (m *Machine) readPressure(sample *load.MachineSample) error {
 	for _, resource := range []struct {
 		name       string
 		some, full *load.Value
+		stall      **load.Stall
 	}{
-		{"cpu", &sample.Pressure.CPU, nil},
-		{"memory", &sample.Pressure.Memory, &sample.Pressure.MemoryFull},
-		{"io", &sample.Pressure.IO, &sample.Pressure.IOFull},
+		{"cpu", &sample.Pressure.CPU, nil, &sample.Detail.Stalls.CPU},
+		{"memory", &sample.Pressure.Memory, &sample.Pressure.MemoryFull, &sample.Detail.Stalls.Memory},
+		{"io", &sample.Pressure.IO, &sample.Pressure.IOFull, &sample.Detail.Stalls.IO},
 	} {
 		stats, err := m.proc.PSIStatsForResource(resource.name)
 		switch {
@@ -148,6 +155,7 @@ func (m *Machine) readPressure(sample *load.MachineSample) error {
 			errs = append(errs, fmt.Errorf("read pressure of %s: %w", resource.name, err))
 			continue
 		}
+		*resource.stall = &load.Stall{Some: stallTimes(stats.Some), Full: stallTimes(stats.Full)}
 		if stats.Some != nil {
 			*resource.some = load.Known(stats.Some.Avg60 / 100)
 		}
@@ -184,21 +192,19 @@ func (m *Machine) readPIDs(sample *load.MachineSample) error {
 	return nil
 }
 
-// readNetwork reads the counters of the interface of the default route. A machine without one has none.
+// readNetwork reads the counters of the interface of the default route, which not every machine has, and of the machine's others.
 func (m *Machine) readNetwork(sample *load.MachineSample) error {
-	name, err := m.defaultInterface()
-	if err != nil || name == "" {
-		return err
-	}
 	devices, err := m.proc.NetDev()
 	if err != nil {
 		return fmt.Errorf("read network: %w", err)
 	}
+	sample.Detail.Interfaces = ownInterfaces(devices)
+	name, err := m.defaultInterface()
+	if err != nil || name == "" {
+		return err
+	}
 	if device, found := devices[name]; found {
-		sample.Network = load.Network{
-			RxBytes: load.Known(float64(device.RxBytes)), TxBytes: load.Known(float64(device.TxBytes)),
-			RxErrors: load.Known(float64(device.RxErrors)), TxErrors: load.Known(float64(device.TxErrors)),
-		}
+		sample.Network = networkCounters(device)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package stats_test
 import (
 	"math"
 	"testing"
+	"time"
 
 	"github.com/heraldnode/herald/load"
 	"github.com/heraldnode/herald/stats"
@@ -51,6 +52,31 @@ func TestMachine_Sample(t *testing.T) {
 	}
 	if capacity, known := sample.FileSystems[0].Capacity.Get(); !known || capacity <= 0 {
 		t.Errorf("got capacity %v (known %v)", capacity, known)
+	}
+}
+
+func TestRES25_MachineDetail(t *testing.T) {
+	sample, err := newMachine(t, "testdata/ok").Sample(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	detail := sample.Detail
+	requireValue(t, "memory", detail.Memory, 700<<10)
+	requireValue(t, "RSS", detail.RSS, 120<<10)
+	requireValue(t, "free swap", detail.SwapFree, 60<<10)
+	requireValue(t, "page faults", detail.PageFaults, 700)
+	requireValue(t, "major faults", detail.MajorFaults, 7)
+	if detail.BootedAt.Unix() != 1700000000 {
+		t.Errorf("got boot time %v", detail.BootedAt)
+	}
+	if len(detail.Interfaces) != 2 || detail.Interfaces[0].Name != "eth0" || detail.Interfaces[1].Name != "eth1" {
+		t.Errorf("got interfaces %+v, want eth0 and eth1", detail.Interfaces)
+	}
+	want := load.Stall{
+		Some: load.StallTimes{Avg10: 1, Avg60: 10, Avg300: 3, Total: time.Microsecond}, Full: load.StallTimes{Avg60: 5},
+	}
+	if detail.Stalls.Memory == nil || *detail.Stalls.Memory != want {
+		t.Errorf("got stalls of memory %+v, want %+v", detail.Stalls.Memory, want)
 	}
 }
 
