@@ -16,6 +16,7 @@ import (
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/probe"
 	"github.com/heraldnode/herald/probe/judge"
+	"github.com/heraldnode/herald/stats"
 	"github.com/heraldnode/herald/view"
 )
 
@@ -28,6 +29,8 @@ type Config struct {
 	History *history.Log
 	// Tally counts restarts. Default: a new one, which counts nothing unless it is told.
 	Tally *Tally
+	// Stats has the load of the node and its pods. Default: none; views have no load.
+	Stats *stats.Collector
 	// Version of the agent, and the URL of the API server; empty without one.
 	Version, Cluster string
 	// RuntimeVersion returns name and version of the container runtime. It must not block. Default: unknown.

@@ -27,6 +27,9 @@ func (i *Inspector) Node(ctx context.Context) view.NodeView {
 	if i.config.Node != nil {
 		i.addNode(&facts)
 	}
+	if i.config.Stats != nil {
+		facts.Load = i.nodeLoad()
+	}
 	return view.NewNode(facts)
 }
 

@@ -221,7 +221,7 @@ func (n *NodeAgent) newAgent() error {
 }
 
 func (n *NodeAgent) newInspector(tally *inspect.Tally) (err error) {
-	config := inspect.Config{Agent: n.Agent, Node: n.Node, History: n.History, Tally: tally, Version: n.config.Version}
+	config := inspect.Config{Agent: n.Agent, Node: n.Node, History: n.History, Tally: tally, Stats: n.Stats, Version: n.config.Version}
 	if n.config.API != nil {
 		config.Cluster = n.config.API.Host
 	}

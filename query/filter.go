@@ -55,6 +55,9 @@ func Parse(s Selection, environment *expression.Environment) (*Filter, error) {
 	return f, nil
 }
 
+// NeedsLoad reports whether Pods and Match need the loads of pods.
+func (f *Filter) NeedsLoad() bool { return f.where != nil && f.where.ReadsLoad() }
+
 // Scene is what an expression can ask for besides the pod.
 type Scene struct {
 	Now time.Time

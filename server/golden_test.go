@@ -13,6 +13,7 @@ import (
 	"github.com/heraldnode/herald/explain"
 	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/history"
+	"github.com/heraldnode/herald/load"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/server"
@@ -74,7 +75,46 @@ func goldenNode() view.NodeView {
 		Agent:   view.Agent{Version: "v0.4.0", StartedAt: view.NewTime(goldenNow), RSSBytes: 43 << 20, CPU: 0.009},
 		Runtime: view.Runtime{Name: "containerd", Version: "1.6.20", RelistedAt: view.NewTime(goldenNow)}, Cluster: "https://10.0.0.1:6443",
 		Sources: goldenSources(), History: view.History{Bytes: 31 << 20, Oldest: view.NewTime(goldenNow), LastSeq: 48211},
+		Load: view.NewNodeLoad(goldenLoad(), goldenNow.Add(-4*time.Minute)),
 	})
+}
+
+// goldenWindows has a maximum that is twice the mean.
+func goldenWindows(mean float64) load.Windows {
+	window := load.Window{Mean: load.Known(mean), Max: load.Known(2 * mean)}
+	return load.Windows{OneMinute: window, FiveMinutes: window, FifteenMinutes: window}
+}
+
+// goldenLoad is the load of a node without pressure of the CPU, whose data file system does not grow.
+func goldenLoad() load.Node {
+	gib := func(n float64) load.Value { return load.Known(n * (1 << 30)) }
+	return load.Node{
+		Saturation: load.Saturation{Value: load.Known(.83337), Culprit: load.Memory}, Level: load.LevelBusy,
+		CPU: goldenWindows(.31), IOWait: goldenWindows(0), Steal: goldenWindows(0), Memory: goldenWindows(.45), PIDs: goldenWindows(.01),
+		Received: goldenWindows(1200), Sent: goldenWindows(800), Cores: load.Known(1.24), OOMKills: load.Known(2),
+		Pressure:    load.Pressure{Memory: load.Known(.34), MemoryFull: load.Known(.1), IO: load.Known(0), IOFull: load.Known(0)},
+		MemoryBytes: load.MemoryBytes{WorkingSet: gib(7), Available: gib(1), Total: gib(8)},
+		FileSystems: []load.FileSystemLoad{
+			{FileSystem: load.FileSystem{Name: "data", Capacity: gib(100), Used: gib(40), Available: gib(60)}, Use: load.Known(.4)},
+			{
+				FileSystem: load.FileSystem{Name: "images", Capacity: gib(10), Used: gib(9), Available: gib(1), ReadOnly: true},
+				Use:        load.Known(.9), InodeUse: load.Known(.2), HoursToFull: load.Known(3.5),
+			},
+		},
+	}
+}
+
+func goldenUsage() load.UsageLoad {
+	return load.UsageLoad{CPU: goldenWindows(.25), Memory: goldenWindows(100 << 20), Throttled: goldenWindows(.1)}
+}
+
+// goldenPodLoad is the load of a pod with a limit of memory.
+func goldenPodLoad(pod *v1.Pod) *view.PodLoad {
+	pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("200Mi")}
+	return view.NewPodLoad(load.Pod{
+		UsageLoad: goldenUsage(), Received: load.Known(1200), Sent: load.Known(0), PIDs: load.Known(7),
+		Containers: []load.Container{{Name: "web", UsageLoad: goldenUsage(), WritableLayer: load.Known(4096)}},
+	}, pod)
 }
 
 func goldenSources() []view.Source {
@@ -101,7 +141,9 @@ func goldenVerdict() explain.Verdict {
 // goldenObjects returns one object of each kind.
 func goldenObjects(t *testing.T) map[string]any {
 	t.Helper()
-	pod := view.NewPod(goldenFacts())
+	facts := goldenFacts()
+	pod := view.NewPod(facts)
+	pod.Load = goldenPodLoad(facts.Pod)
 	pod.Why = view.Why{Code: "CrashLoopBackOff", Text: "web exits 3 after 1s; next start in 5m", Since: view.NewTime(goldenNow)}
 	encoded, err := json.Marshal(pod)
 	if err != nil {

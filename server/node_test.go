@@ -7,6 +7,7 @@ import (
 	"iter"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/heraldnode/herald/explain"
 	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/history"
+	"github.com/heraldnode/herald/load"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/server"
 	"github.com/heraldnode/herald/transition"
@@ -34,6 +36,7 @@ type node struct {
 	left     map[podid.FullName]explain.Left
 	version  uint64
 	restarts []string
+	asked    int // how often somebody wanted loads
 
 	log  *history.Log
 	stop func()
@@ -85,7 +88,7 @@ func (n *node) run(tb testing.TB) {
 // newServer returns a server of the node's present run.
 func (n *node) newServer(tb testing.TB) *server.Server {
 	tb.Helper()
-	s, err := server.New(server.Config{Agent: n, History: n.log, Inspector: n, Operator: n, Token: "secret"})
+	s, err := server.New(server.Config{Agent: n, History: n.log, Inspector: n, Loads: n, Operator: n, Token: "secret"})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -163,10 +166,28 @@ func (n *node) Pod(_ context.Context, name podid.FullName) (view.PodView, bool) 
 	return view.NewPod(n.factsLocked(name)), true
 }
 
+// AddLoads adds the load of a pod that was measured: all but those whose name begins with "new".
+func (n *node) AddLoads(pods []view.PodView) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked++
+	for i := range pods {
+		if name := nameOf(&pods[i]); !strings.HasPrefix(name.Name, "new") {
+			pods[i].Load = view.NewPodLoad(load.Pod{UsageLoad: goldenUsage()}, n.pods[name])
+		}
+	}
+}
+
+func nameOf(pod *view.PodView) podid.FullName {
+	return podid.FullName{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name}
+}
+
 func (n *node) Node(ctx context.Context) view.NodeView {
 	object := &v1.Node{}
 	object.Name = "n1"
-	return view.NewNode(view.NodeFacts{Node: object, Pods: n.Pods(ctx), Agent: view.Agent{StartedAt: view.NewTime(time.Now())}})
+	return view.NewNode(view.NodeFacts{
+		Node: object, Pods: n.Pods(ctx), Agent: view.Agent{StartedAt: view.NewTime(time.Now())}, Load: view.NewNodeLoad(goldenLoad(), goldenNow),
+	})
 }
 
 func (n *node) Explain(_ context.Context, name podid.FullName, q explain.Question) (explain.Verdict, bool) {

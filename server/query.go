@@ -49,25 +49,23 @@ func (s *Server) addQueries(mux *http.ServeMux) {
 //
 //	namespace, labelSelector, fieldSelector, where   select pods
 //	limit, cursor                                    a page, and the value of continue of the page before; default: all pods
+//	load=true                                        adds the loads; without it only where can read them
 func (s *Server) servePodViews(w http.ResponseWriter, r *http.Request) {
 	values := r.URL.Query()
-	filter, err := s.parseFilter(values)
+	filter, limit, needsLoad, err := s.parseList(values)
 	if err != nil {
 		writeError(w, http.StatusBadRequest, err.Error())
 		return
-	}
-	limit := 0
-	if text := values.Get("limit"); text != "" {
-		if limit, err = query.ParseLimit(text); err != nil {
-			writeError(w, http.StatusBadRequest, err.Error())
-			return
-		}
 	}
 	list := view.PodViewList{APIVersion: view.APIVersion, Kind: "PodViewList"}
 	if s.config.History != nil {
 		list.ID = s.config.History.LastSeq() // before the pods: a watch repeats rather than misses a change
 	}
-	if list.Items, err = filter.Pods(s.config.Inspector.Pods(r.Context()), s.scene(r.Context())); err != nil {
+	pods := s.config.Inspector.Pods(r.Context())
+	if needsLoad {
+		s.config.Loads.AddLoads(pods)
+	}
+	if list.Items, err = filter.Pods(pods, s.scene(r.Context())); err != nil {
 		writeError(w, http.StatusBadRequest, err.Error())
 		return
 	}
@@ -80,6 +78,20 @@ func (s *Server) servePodViews(w http.ResponseWriter, r *http.Request) {
 		list.Continue = podKey(&list.Items[limit-1])
 	}
 	s.writeJSON(w, list)
+}
+
+// parseList parses the parameters of a list of pods. A limit of 0 means none.
+func (s *Server) parseList(values url.Values) (filter *query.Filter, limit int, needsLoad bool, err error) {
+	if filter, err = s.parseFilter(values); err != nil {
+		return nil, 0, false, err
+	}
+	if text := values.Get("limit"); text != "" {
+		if limit, err = query.ParseLimit(text); err != nil {
+			return nil, 0, false, err
+		}
+	}
+	needsLoad, err = s.parseLoad(values, filter)
+	return filter, limit, needsLoad, err
 }
 
 // podKey returns namespace/name, which is also the order and the cursor of lists.
@@ -103,12 +115,23 @@ func (s *Server) scene(ctx context.Context) query.Scene {
 	}}
 }
 
+// servePodView serves one pod. Parameter, optional:
+//
+//	load=true   adds its load
 func (s *Server) servePodView(w http.ResponseWriter, r *http.Request) {
+	needsLoad, err := s.parseLoad(r.URL.Query(), nil)
+	if err != nil {
+		writeError(w, http.StatusBadRequest, err.Error())
+		return
+	}
 	name := podid.FullName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
 	pod, found := s.config.Inspector.Pod(r.Context(), name)
 	if !found {
 		writeError(w, http.StatusNotFound, s.notFound(r.Context(), name))
 		return
+	}
+	if needsLoad {
+		pod = s.addLoad(pod)
 	}
 	s.writeJSON(w, pod)
 }

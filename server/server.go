@@ -58,6 +58,8 @@ type Config struct {
 	History History
 	// Inspector serves the query API, with a History also /herald/v1/watch. Nil disables the paths.
 	Inspector Inspector
+	// Loads adds the loads of pods to their views. Nil leaves them out.
+	Loads Loads
 	// Operator serves requests that change something. Nil disables their paths.
 	Operator Operator
 	// Token authorizes requests to the Operator over TCP. Empty refuses them.

@@ -40,6 +40,7 @@ type watchStream struct {
 	topics     []string
 	namespace  string
 	filter     *query.Filter
+	needsLoad  bool
 	writer     eventWriter
 	position   uint64
 	isResumed  bool
@@ -52,6 +53,7 @@ type watchStream struct {
 //
 //	topics                                           pods (default), node and history, separated by commas
 //	namespace, labelSelector, fieldSelector, where   select pods
+//	load=true                                        adds the loads of pods, as of the event
 //	after                                            resumes after the event with this ID, as the header Last-Event-ID does
 func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request) {
 	stream, code, err := s.newWatchStream(r)
@@ -93,6 +95,9 @@ func (s *Server) newWatchStream(r *http.Request) (stream *watchStream, code int,
 		}
 	}
 	if stream.filter, err = s.parseFilter(values); err != nil {
+		return nil, http.StatusBadRequest, err
+	}
+	if stream.needsLoad, err = s.parseLoad(values, stream.filter); err != nil {
 		return nil, http.StatusBadRequest, err
 	}
 	after := values.Get("after")
@@ -215,6 +220,9 @@ func takeBatch(first history.Record, records <-chan history.Record) []history.Re
 func (w *watchStream) sendState(ctx context.Context) error {
 	if w.has(topicPods) {
 		pods := w.server.config.Inspector.Pods(ctx)
+		if w.needsLoad {
+			w.server.config.Loads.AddLoads(pods)
+		}
 		selected, err := w.filter.Pods(pods, w.server.scene(ctx))
 		if err != nil {
 			return w.fail(err)
@@ -334,6 +342,9 @@ func (w *watchStream) podEvent(ctx context.Context, name podid.FullName, record 
 			Metadata: view.Metadata{Namespace: name.Namespace, Name: name.Name, UID: record.UID},
 		}
 	} else {
+		if w.needsLoad {
+			pod = w.server.addLoad(pod)
+		}
 		var err error
 		if matches, err = w.filter.Match(&pod, w.server.scene(ctx)); err != nil {
 			return event{}, err

@@ -200,6 +200,9 @@ func (c *Collector) Node() load.Node {
 	return c.node.Load(c.now())
 }
 
+// Time returns the time that is the given duration after the start of the collector, as in load.Node.LevelSince.
+func (c *Collector) Time(sinceStart time.Duration) time.Time { return c.startedAt.Add(sinceStart) }
+
 // Machine returns the last sample of the machine and when it was taken. The time is zero if there is no recent one.
 func (c *Collector) Machine() (load.MachineSample, time.Time) {
 	c.mu.Lock()

@@ -24,6 +24,7 @@ type NodeFacts struct {
 	Cluster  string
 	Sources  []Source
 	History  History
+	Load     *NodeLoad
 }
 
 // NewNode returns the view of the node. It shares what the facts refer to.
@@ -36,7 +37,7 @@ func NewNode(f NodeFacts) NodeView {
 		APIVersion: APIVersion, Kind: "NodeView", Metadata: newMetadata(&node.ObjectMeta), Spec: node.Spec,
 		Local: NodeStatus{At: NewTime(f.At), Status: node.Status},
 		Lag:   f.Lag, Lease: f.Lease, Pods: CountPods(f.Pods), Agent: f.Agent, Runtime: f.Runtime, Cluster: f.Cluster,
-		Sources: f.Sources, History: f.History,
+		Sources: f.Sources, History: f.History, Load: f.Load,
 	}
 	if f.Synced != nil {
 		v.Synced = &NodeStatus{At: NewTime(f.SyncedAt), Status: *f.Synced}

@@ -21,6 +21,8 @@ type NodeView struct {
 	Cluster string   `json:"cluster,omitempty"`
 	Sources []Source `json:"sources"`
 	History History  `json:"history"`
+	// Load is absent if the agent does not measure it.
+	Load *NodeLoad `json:"load,omitempty"`
 }
 
 // NodeStatus is a status of the Node object.

@@ -28,6 +28,8 @@ type PodView struct {
 	// Stopping has the containers that are being stopped.
 	Stopping []Stopping `json:"stopping,omitempty"`
 	Why      Why        `json:"why"`
+	// Load is absent unless it was asked for, and for a pod that was not measured yet.
+	Load *PodLoad `json:"load,omitempty"`
 }
 
 // Metadata identifies an object.

@@ -82,7 +82,7 @@ var Layout = []Package{
 	},
 	{Path: "load", Layer: Decisions, Purpose: "computes the load of a node and its pods from samples: windows, saturation, level, forecast"},
 	{
-		Path: "view", Layer: Decisions, MayImport: []string{"derive", "explain", "internal/restart", "internal/table", "plan", "transition"},
+		Path: "view", Layer: Decisions, MayImport: []string{"derive", "explain", "internal/restart", "internal/table", "load", "plan", "transition"},
 		Purpose: "the objects of the query API: pods and the node with what only the node knows",
 	},
 	{

@@ -1,8 +1,9 @@
 // Package expression compiles and evaluates the filters of the query API: boolean CEL expressions over a pod and its node.
 //
 // The environment is typed and total: a field that does not exist is an error when the expression is compiled, and a field that exists
-// always has a value. Labels and annotations are asked with functions that return "" for a key that does not exist. The cost of an
-// expression is bounded when it is compiled and when it is evaluated.
+// always has a value. Labels and annotations are asked with functions that return "" for a key that does not exist. A load that was not
+// measured is unknown: what depends on it is neither true nor false, and such an expression does not match. The cost of an expression
+// is bounded when it is compiled and when it is evaluated.
 package expression
 
 import (
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/cost"
 
 	"github.com/heraldnode/herald/view"
@@ -51,7 +53,7 @@ func NewEnvironment() (*Environment, error) {
 	options := []cel.EnvOption{
 		cel.CustomTypeProvider(newProvider()), cel.CustomTypeAdapter(adapter{}),
 		cel.Variable("pod", podType), cel.Variable("node", nodeType),
-		cel.ParserExpressionSizeLimit(MaxLength), cel.ParserRecursionLimit(50),
+		cel.ParserExpressionSizeLimit(MaxLength), cel.ParserRecursionLimit(50), cel.CrossTypeNumericComparisons(true),
 	}
 	env, err := cel.NewEnv(append(options, functions()...)...)
 	if err != nil {
@@ -61,18 +63,24 @@ func NewEnvironment() (*Environment, error) {
 }
 
 // Expression is a compiled expression. It is safe for concurrent use.
-type Expression struct{ program cel.Program }
+type Expression struct {
+	program   cel.Program
+	readsLoad bool
+}
+
+// ReadsLoad reports whether the expression asks for the load of a pod or a container. Its input needs one then.
+func (x *Expression) ReadsLoad() bool { return x.readsLoad }
 
 // Compile compiles an expression. Errors of the expression are of type *Error, or wrap ErrCost.
 func (e *Environment) Compile(text string) (*Expression, error) {
-	ast, issues := e.env.Compile(text)
+	checked, issues := e.env.Compile(text)
 	if issues.Err() != nil {
 		return nil, firstError(issues)
 	}
-	if ast.OutputType() != cel.BoolType {
-		return nil, &Error{Line: 1, Column: 1, Message: fmt.Sprintf("the expression is of type %s, it must be bool", ast.OutputType())}
+	if checked.OutputType() != cel.BoolType {
+		return nil, &Error{Line: 1, Column: 1, Message: fmt.Sprintf("the expression is of type %s, it must be bool", checked.OutputType())}
 	}
-	estimate, err := e.env.EstimateCost(ast, sizes{})
+	estimate, err := e.env.EstimateCost(checked, sizes{})
 	if err != nil {
 		return nil, fmt.Errorf("estimate cost: %w", err)
 	}
@@ -80,11 +88,22 @@ func (e *Environment) Compile(text string) (*Expression, error) {
 		return nil, fmt.Errorf("%w: up to %d units for a pod, the limit is %d; nested loops and regular expressions cost most",
 			ErrCost, estimate.Max, MaxCost)
 	}
-	program, err := e.env.Program(ast, cel.CostLimit(MaxCost), cel.EvalOptions(cel.OptOptimize))
+	program, err := e.env.Program(checked, cel.CostLimit(MaxCost), cel.EvalOptions(cel.OptOptimize))
 	if err != nil {
 		return nil, &Error{Line: 1, Column: 1, Message: err.Error()} // a regular expression that does not compile
 	}
-	return &Expression{program}, nil
+	return &Expression{program, readsLoad(checked.NativeRep())}, nil
+}
+
+func readsLoad(checked *ast.AST) bool {
+	found := false
+	ast.PreOrderVisit(checked.Expr(), ast.NewExprVisitor(func(expr ast.Expr) {
+		if expr.Kind() == ast.SelectKind && expr.AsSelect().FieldName() == "load" {
+			operand := checked.GetType(expr.AsSelect().Operand().ID()).TypeName()
+			found = found || operand == podType.TypeName() || operand == containerType.TypeName()
+		}
+	}))
+	return found
 }
 
 func firstError(issues *cel.Issues) error {
@@ -103,7 +122,7 @@ type Input struct {
 	Node func() *view.NodeView
 }
 
-// Match evaluates the expression and returns its result and its cost. Errors wrap ErrCost if the limit was exceeded; others are those of
+// Match evaluates the expression and returns its result and its cost. A result that depends on an unknown load is false. Errors wrap ErrCost if the limit was exceeded; others are those of
 // the expression, like a division by zero.
 func (x *Expression) Match(in Input) (matches bool, cost uint64, err error) {
 	result, details, err := x.program.Eval(map[string]any{
@@ -152,7 +171,7 @@ func (sizes) EstimateCallCost(function, _ string, _ *cost.AstNode, _ []cost.AstN
 	switch function {
 	case "label", "annotation":
 		return cost.NewCallEstimate(cost.Estimate{Min: 1, Max: 1}, &cost.SizeEstimate{Max: maxText})
-	case "pressure":
+	case "pressure", "quantity":
 		return cost.NewCallEstimate(cost.Estimate{Min: 1, Max: 1}, nil)
 	default:
 		return nil

@@ -25,7 +25,7 @@ type container struct {
 	status *v1.ContainerStatus
 }
 
-// field is a field of a type of the environment. get returns a Go value of its type, never nil.
+// field is a field of a type of the environment. get returns a Go value of its type, or unknown; never nil.
 type field[T any] struct {
 	Name string
 	Type *cel.Type
@@ -63,6 +63,7 @@ var podFields = []field[*pod]{
 	{"ok", cel.BoolType, func(p *pod) any { return p.view.Why.OK }},
 	{"why", cel.StringType, func(p *pod) any { return p.view.Why.Code }},
 	{"containers", cel.ListType(containerType), func(p *pod) any { return p.containers() }},
+	{"load", usageType, func(p *pod) any { return newPodUsage(p.view.Load) }},
 }
 
 var containerFields = []field[*container]{
@@ -85,6 +86,7 @@ var containerFields = []field[*container]{
 		return c.anyProbe(func(p *view.Probe) bool { return p.Errors > 0 })
 	}},
 	{"probe_streak", cel.IntType, func(c *container) any { return c.failureStreak() }},
+	{"load", usageType, func(c *container) any { return newContainerUsage(c.pod.Load, c.spec.Name) }},
 }
 
 var nodeFields = []field[*view.NodeView]{
@@ -108,6 +110,7 @@ var nodeFields = []field[*view.NodeView]{
 		}
 		return bad
 	}},
+	{"load", nodeLoadType, func(n *view.NodeView) any { return newNodeLoad(n.Load) }},
 }
 
 func (p *pod) containers() []*container {
@@ -204,9 +207,12 @@ func cut(text string) string {
 	return text[:end]
 }
 
-// Fields returns the names of the fields of pod, container and node.
+// Fields returns the names of the fields of pod, container and node, and of their loads.
 func Fields() map[string][]string {
-	return map[string][]string{"pod": names(podFields), "container": names(containerFields), "node": names(nodeFields)}
+	return map[string][]string{
+		"pod": names(podFields), "container": names(containerFields), "node": names(nodeFields),
+		"pod.load": names(usageFields), "container.load": names(usageFields), "node.load": names(nodeLoadFields),
+	}
 }
 
 func names[T any](fields []field[T]) []string {

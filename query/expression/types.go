@@ -17,6 +17,8 @@ var (
 	podType       = cel.ObjectType("Pod")
 	containerType = cel.ObjectType("Container")
 	nodeType      = cel.ObjectType("Node")
+	usageType     = cel.ObjectType("Load")
+	nodeLoadType  = cel.ObjectType("NodeLoad")
 )
 
 // functions returns the functions of the environment.
@@ -44,6 +46,7 @@ func functions() []cel.EnvOption {
 				}
 				return types.Bool(nodeCondition(n, v1.NodeConditionType(k+"Pressure")))
 			}))),
+		cel.Function("quantity", cel.Overload("quantity_string", []*cel.Type{cel.StringType}, cel.DoubleType, cel.UnaryBinding(parseQuantity))),
 	}
 }
 
@@ -61,6 +64,8 @@ func newProvider() *provider {
 	addType(p, podType, podFields)
 	addType(p, containerType, containerFields)
 	addType(p, nodeType, nodeFields)
+	addType(p, usageType, usageFields)
+	addType(p, nodeLoadType, nodeLoadFields)
 	return p
 }
 
@@ -70,7 +75,11 @@ func addType[T any](p *provider, objectType *cel.Type, fields []field[T]) {
 	for _, f := range fields {
 		p.names[name] = append(p.names[name], f.Name)
 		p.fields[name][f.Name] = &types.FieldType{
-			Type: f.Type, IsSet: func(any) bool { return true },
+			Type: f.Type,
+			IsSet: func(value any) bool {
+				target, ok := value.(T)
+				return !ok || f.get(target) != any(unknown)
+			},
 			GetFrom: func(value any) (any, error) {
 				target, ok := value.(T)
 				if !ok {
@@ -119,6 +128,10 @@ func (a adapter) NativeToValue(value any) ref.Val {
 		return object{v, containerType}
 	case *view.NodeView:
 		return object{v, nodeType}
+	case usage:
+		return object{v, usageType}
+	case nodeLoad:
+		return object{v, nodeLoadType}
 	case []*container:
 		return types.NewDynamicList(a, v)
 	default:

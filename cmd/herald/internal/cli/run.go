@@ -131,7 +131,7 @@ func newLocalServer(
 	c *config.Config, node *nodeagent.NodeAgent, registry *prometheus.Registry, logger *slog.Logger,
 ) (*server.Server, error) {
 	serverConfig := server.Config{
-		Agent: node.Agent, History: node.History, Inspector: node.Inspector, Operator: node.Inspector, Logger: logger,
+		Agent: node.Agent, History: node.History, Inspector: node.Inspector, Loads: node.Inspector, Operator: node.Inspector, Logger: logger,
 		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}),
 	}
 	if !strings.HasPrefix(c.ListenAddress(), "unix://") {

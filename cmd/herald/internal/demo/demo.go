@@ -109,7 +109,7 @@ func (d *demo) run(ctx context.Context) error {
 	agentCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	localServer, err := server.New(server.Config{
-		Agent: d.agent.Agent, History: d.agent.History, Inspector: d.agent.Inspector, Operator: d.agent.Inspector,
+		Agent: d.agent.Agent, History: d.agent.History, Inspector: d.agent.Inspector, Loads: d.agent.Inspector, Operator: d.agent.Inspector,
 	})
 	if err != nil {
 		return err
