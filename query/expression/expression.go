@@ -122,8 +122,8 @@ type Input struct {
 	Node func() *view.NodeView
 }
 
-// Match evaluates the expression and returns its result and its cost. A result that depends on an unknown load is false. Errors wrap ErrCost if the limit was exceeded; others are those of
-// the expression, like a division by zero.
+// Match evaluates the expression and returns its result and its cost. A result that depends on an unknown load is false. Errors wrap
+// ErrCost if the limit was exceeded; others are those of the expression, like a division by zero.
 func (x *Expression) Match(in Input) (matches bool, cost uint64, err error) {
 	result, details, err := x.program.Eval(map[string]any{
 		"pod":  &pod{view: in.Pod, now: in.Now},
