@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -43,6 +44,7 @@ type Agent struct {
 
 	config  Config
 	health  *runtimeHealth
+	starts  *startTracker
 	volumes *volumeCleaner // nil without Config.Volumes
 }
 
@@ -100,7 +102,7 @@ func (a *Agent) initStatuses() (err error) {
 func (a *Agent) initProber() (err error) {
 	config := probe.Config{
 		PodCache: a.PLEG, Statuses: a.Statuses, Wake: func(uid podid.UID) { a.Workers.Wake(uid) }, NodeInfo: a.config.NodeInfo,
-		AllowNodeAddresses: a.config.AllowNodeAddresses, Events: a.config.Events, Logger: a.config.Logger, Metrics: a.config.Metrics,
+		AllowNodeAddresses: a.config.AllowNodeAddresses, Events: a.config.Events, Logger: a.config.Logger, Metrics: a.config.ProbeMetrics,
 	}
 	if runtime, ok := a.config.Runtime.(check.Runtime); ok {
 		config.Runtime = runtime
@@ -169,11 +171,23 @@ func (a *Agent) runningPods() []*v1.Pod {
 	return pods
 }
 
-func (a *Agent) registerMetrics() error {
+func (a *Agent) registerMetrics() (err error) {
+	if a.starts, err = newStartTracker(a.config.Runtime, a.config.Metrics); err != nil {
+		return err
+	}
 	if a.config.Metrics == nil {
 		return nil
 	}
-	return a.config.Metrics.Register(a.Pods.Collector())
+	collectors := []prometheus.Collector{a.Pods.Collector()}
+	if a.volumes != nil {
+		collectors = append(collectors, a.volumes.orphans, a.volumes.failures)
+	}
+	for _, collector := range collectors {
+		if err := a.config.Metrics.Register(collector); err != nil {
+			return fmt.Errorf("agent: register metrics: %w", err)
+		}
+	}
+	return nil
 }
 
 // deletionSafety implements status.DeletionSafety with the workers, which are created after the status manager.

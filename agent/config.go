@@ -103,6 +103,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Metrics registers the metrics. Defaults to none.
 	Metrics prometheus.Registerer
+	// ProbeMetrics registers the metrics of probes, which have series for each container. Defaults to Metrics.
+	ProbeMetrics prometheus.Registerer
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -122,6 +124,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.HousekeepingInterval = cmp.Or(c.HousekeepingInterval, 2*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.ProbeMetrics = cmp.Or(c.ProbeMetrics, c.Metrics)
 	if c.OnKnownPods == nil {
 		c.OnKnownPods = func(map[types.UID]bool) {}
 	}

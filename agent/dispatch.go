@@ -84,7 +84,9 @@ func (a *Agent) handleUpdate(update source.Update) {
 	if update.Op == source.OpAdd {
 		a.Allocations.BackfillPodResizeConditions(pods) // SM-92
 	}
+	now := time.Now()
 	for _, pod := range pods {
+		a.starts.observe(update, pod, now)
 		switch {
 		case podid.IsMirror(pod):
 			a.handleMirror(pod)

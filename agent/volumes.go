@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -21,13 +22,21 @@ const unmountTimeout = time.Minute
 // mounts its volumes after the removal.
 type volumeCleaner struct {
 	Volumes
+	orphans, failures prometheus.Gauge // of the last sweep
 
 	mu       sync.Mutex                  // guards removals
 	removals map[podid.UID]chan struct{} // removals in progress; closed when done
 }
 
 func newVolumeCleaner(volumes Volumes) *volumeCleaner {
-	return &volumeCleaner{Volumes: volumes, removals: map[podid.UID]chan struct{}{}}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_" + name, Help: help})
+	}
+	return &volumeCleaner{
+		Volumes: volumes, removals: map[podid.UID]chan struct{}{},
+		orphans:  gauge("orphan_pod_cleaned_volumes", "Number of orphaned pods whose volumes the last sweep tried to remove."),
+		failures: gauge("orphan_pod_cleaned_volumes_errors", "Number of orphaned pods whose volumes the last sweep failed to remove."),
+	}
 }
 
 // Mount implements worker.Volumes.
@@ -79,17 +88,23 @@ func (a *Agent) removeOrphanedVolumes(ctx context.Context) {
 		a.config.Logger.Error("Failed to list pods with volumes", "err", err)
 		return
 	}
-	known := a.knownPods()
+	known, orphans, failures := a.knownPods(), 0, 0
 	for _, uid := range uids {
 		if known[types.UID(uid)] {
 			continue
 		}
 		end := a.volumes.beginRemoval(uid) // check again afterwards: a pod that is unknown now cannot mount any more
 		if a.IsOrphaned(uid) {
-			a.unmount(ctx, uid)
+			orphans++
+			if err := a.unmount(ctx, uid); err != nil {
+				failures++
+				a.config.Logger.Error("Failed to remove orphaned volumes", "podUID", uid, "err", err)
+			}
 		}
 		end()
 	}
+	a.volumes.orphans.Set(float64(orphans))
+	a.volumes.failures.Set(float64(failures))
 }
 
 // IsOrphaned reports whether the pod is not desired, has no worker, and is not in the runtime.
@@ -101,10 +116,8 @@ func (a *Agent) IsOrphaned(uid podid.UID) bool {
 	return !slices.ContainsFunc(runtimePods, func(pod *observed.Pod) bool { return pod.UID == uid })
 }
 
-func (a *Agent) unmount(ctx context.Context, uid podid.UID) {
+func (a *Agent) unmount(ctx context.Context, uid podid.UID) error {
 	ctx, cancel := context.WithTimeout(ctx, unmountTimeout)
 	defer cancel()
-	if err := a.volumes.Unmount(ctx, uid); err != nil {
-		a.config.Logger.Error("Failed to remove orphaned volumes", "podUID", uid, "err", err)
-	}
+	return a.volumes.Unmount(ctx, uid)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/heraldnode/herald/cri/criconfig"
 	"github.com/heraldnode/herald/cri/pullmanager"
 	"github.com/heraldnode/herald/internal/image"
+	"github.com/heraldnode/herald/podid"
 )
 
 // imageRequest is a container's request for its image:
@@ -152,7 +153,9 @@ func (q *imageRequest) pull(ctx context.Context) (ref string, pulled *runtimeapi
 	}
 	q.events.normal(eventImagePulling, fmt.Sprintf("Pulling image %q", q.container.Image))
 	started := time.Now()
+	endPull := q.pulls.times.begin(podid.UID(q.pod.UID), started)
 	result := q.pulls.do(ctx, q.pullKey(credentials), func(ctx context.Context) pullResult { return q.fetch(ctx, credentials) })
+	endPull(time.Now())
 	if ctx.Err() != nil {
 		return "", nil, ctx.Err() // does not count as a failed pull
 	}

@@ -14,6 +14,7 @@ import (
 // A pull that no request waits for any more is cancelled; layers that the runtime has by then are not downloaded again.
 type pullGroup struct {
 	slots chan struct{} // semaphore, one per pull; nil: no limit
+	times pullTimes
 
 	mu    sync.Mutex // guards pulls and sharedPull.waiters
 	pulls map[pullKey]*sharedPull

@@ -90,9 +90,10 @@ func (r *Runtime) WatchPods(ctx context.Context, changed func(podid.UID)) error 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream
 	stream, err := r.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
-	for err == nil {
+	for isFirst := true; err == nil; isFirst = false {
 		var event *runtimeapi.ContainerEventResponse
 		if event, err = stream.Recv(); err == nil {
+			r.metrics.events.observe(event.CreatedAt, isFirst)
 			if uid := eventPod(event); uid != "" {
 				changed(uid)
 			}

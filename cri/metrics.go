@@ -24,6 +24,35 @@ type metrics struct {
 	hookHTTPFallbacks, interruptedSleepHooks prometheus.Counter
 	imagePulls                               *prometheus.HistogramVec
 	imageRequests, imageChecks               *prometheus.CounterVec
+	events                                   *eventMetrics
+}
+
+// eventMetrics are the kubelet's metrics about the runtime's event stream.
+type eventMetrics struct {
+	streams prometheus.Counter
+	latency prometheus.Histogram
+}
+
+func newEventMetrics() *eventMetrics {
+	return &eventMetrics{
+		streams: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_evented_pleg_connection_success_count", Help: "Number of times the runtime's event stream was opened.",
+		}),
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_evented_pleg_connection_latency_seconds", Help: "Age of the runtime's events when they arrive.",
+			Buckets: prometheus.DefBuckets,
+		}),
+	}
+}
+
+// observe observes an event. The stream is known to work at its first one.
+func (m *eventMetrics) observe(createdAt int64, isFirst bool) {
+	if isFirst {
+		m.streams.Inc()
+	}
+	if createdAt > 0 {
+		m.latency.Observe(time.Since(time.Unix(0, createdAt)).Seconds())
+	}
 }
 
 func newMetrics(registry prometheus.Registerer) (*metrics, error) {
@@ -33,21 +62,21 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_" + name, Help: help})
 	}
-	durations := func(name, help, label string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14),
-		}, []string{label})
+	durations := func(name, help, label string, buckets []float64) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_" + name, Help: help, Buckets: buckets}, []string{label})
 	}
 	m := &metrics{
-		calls:             counters("runtime_operations_total", "Number of calls to the runtime.", "operation_type"),
-		callErrors:        counters("runtime_operations_errors_total", "Number of failed calls to the runtime.", "operation_type"),
-		callDuration:      durations("runtime_operations_duration_seconds", "Duration of calls to the runtime.", "operation_type"),
+		calls:      counters("runtime_operations_total", "Number of calls to the runtime.", "operation_type"),
+		callErrors: counters("runtime_operations_errors_total", "Number of failed calls to the runtime.", "operation_type"),
+		callDuration: durations("runtime_operations_duration_seconds", "Duration of calls to the runtime.", "operation_type",
+			prometheus.ExponentialBuckets(.005, 2.5, 14)),
 		startedPods:       counter("started_pods_total", "Number of sandbox starts."),
 		startedPodErrors:  counter("started_pods_errors_total", "Number of failed sandbox starts."),
 		startedContainers: counters("started_containers_total", "Number of container starts.", "container_type"),
 		startedContainerErrors: counters("started_containers_errors_total", "Number of failed container starts.",
 			"container_type", "code"),
-		sandboxDuration:       durations("run_podsandbox_duration_seconds", "Duration of RunPodSandbox calls.", "runtime_handler"),
+		sandboxDuration: durations("run_podsandbox_duration_seconds", "Duration of RunPodSandbox calls.", "runtime_handler",
+			prometheus.DefBuckets),
 		sandboxErrors:         counters("run_podsandbox_errors_total", "Number of failed RunPodSandbox calls.", "runtime_handler"),
 		hookHTTPFallbacks:     counter("lifecycle_handler_http_fallbacks_total", "Number of HTTPS hooks that fell back to HTTP."),
 		interruptedSleepHooks: counter("sleep_action_terminated_early_total", "Number of sleep hooks that ended early."),
@@ -59,6 +88,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			"pull_policy", "present_locally", "pull_required"),
 		imageChecks: counters("imagemanager_image_mustpull_checks_total",
 			"Number of checks whether a pod may use an image that the node has.", "result"),
+		events: newEventMetrics(),
 	}
 	if registry == nil {
 		return m, nil
@@ -67,7 +97,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	for _, c := range []prometheus.Collector{
 		m.calls, m.callErrors, m.callDuration, m.startedPods, m.startedPodErrors, m.startedContainers,
 		m.startedContainerErrors, m.sandboxDuration, m.sandboxErrors, m.hookHTTPFallbacks, m.interruptedSleepHooks,
-		m.imagePulls, m.imageRequests, m.imageChecks,
+		m.imagePulls, m.imageRequests, m.imageChecks, m.events.streams, m.events.latency,
 	} {
 		err = errors.Join(err, registry.Register(c))
 	}

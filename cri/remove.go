@@ -21,6 +21,7 @@ func (r *Runtime) RemovePod(ctx context.Context, uid podid.UID) error {
 	if uid == "" || strings.ContainsAny(string(uid), `/*?[\`) { // it becomes part of paths and patterns
 		return fmt.Errorf("cri: remove pod %q: invalid UID", uid)
 	}
+	r.pulls.times.forget(uid)
 	containers, err := r.stoppedContainers(ctx, uid)
 	if err != nil {
 		return fmt.Errorf("cri: remove pod %s: %w", uid, err)

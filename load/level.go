@@ -14,6 +14,9 @@ const (
 	LevelSaturated Level = "saturated"
 )
 
+// Levels returns the known levels, lowest first.
+func Levels() []Level { return []Level{LevelIdle, LevelNormal, LevelBusy, LevelSaturated} }
+
 // levels has the lower edge of each level.
 var levels = []struct {
 	level Level

@@ -1,5 +1,7 @@
 package load
 
+import "iter"
+
 // Resource is a resource of a node that can be saturated.
 type Resource string
 
@@ -27,6 +29,18 @@ type Saturation struct {
 	Value Value
 	// Culprit is the resource with that value. It is empty if Value is unknown or 0.
 	Culprit Resource
+	// Resources has the saturation of each resource.
+	Resources ResourceValues
+}
+
+// ResourceValues has a value of each resource.
+type ResourceValues struct{ CPU, Memory, Disk, PIDs Value }
+
+// All yields the resources in a fixed order.
+func (r ResourceValues) All() iter.Seq2[Resource, Value] {
+	return func(yield func(Resource, Value) bool) {
+		_ = yield(CPU, r.CPU) && yield(Memory, r.Memory) && yield(Disk, r.Disk) && yield(PIDs, r.PIDs)
+	}
 }
 
 const (
@@ -50,22 +64,17 @@ func Saturate(s Signals) Saturation {
 	if hours, known := s.HoursToFull.Get(); known {
 		disk = larger(disk, ramp(Known(urgentHours-hours), 0, urgentHours))
 	}
-	saturation := Saturation{}
-	for _, resource := range []struct {
-		name  Resource
-		value Value
-	}{
-		{CPU, cpu},
-		{Memory, larger(ramp(s.Memory, useFrom, useTo), ramp(s.MemoryPressure, pressureFrom, pressureTo))},
-		{Disk, disk},
-		{PIDs, ramp(s.PIDs, useFrom, useTo)},
-	} {
-		if !resource.value.known || (saturation.Value.known && resource.value.number <= saturation.Value.number) {
+	saturation := Saturation{Resources: ResourceValues{
+		CPU: cpu, Disk: disk, PIDs: ramp(s.PIDs, useFrom, useTo),
+		Memory: larger(ramp(s.Memory, useFrom, useTo), ramp(s.MemoryPressure, pressureFrom, pressureTo)),
+	}}
+	for name, value := range saturation.Resources.All() {
+		if !value.known || (saturation.Value.known && value.number <= saturation.Value.number) {
 			continue
 		}
-		saturation.Value = resource.value
-		if resource.value.number > 0 {
-			saturation.Culprit = resource.name
+		saturation.Value = value
+		if value.number > 0 {
+			saturation.Culprit = name
 		}
 	}
 	return saturation

@@ -66,6 +66,11 @@ func (n *NodeAgent) newClients() (err error) {
 	if n.config.API == nil {
 		return nil
 	}
+	if n.config.Metrics != nil {
+		if err := kubeapi.RegisterMetrics(n.config.Metrics); err != nil {
+			return err
+		}
+	}
 	if n.clients.statuses, err = kubeapi.New(n.config.API); err != nil {
 		return err
 	}
@@ -205,7 +210,7 @@ func (n *NodeAgent) newAgent() error {
 		Journal: historyJournal{n.History, tally}, OnSourceProblem: n.recordProblem,
 		OnKnownPods: n.History.KnownPods, State: n.state, Admit: n.admit, NodeInfo: n.nodeInfo,
 		BootTime: n.host.BootTime(), AllowNodeAddresses: n.config.AllowProbesToNodeAddresses, Resync: n.config.SyncFrequency,
-		Logger: n.config.Logger, Metrics: n.config.Metrics,
+		Logger: n.config.Logger, Metrics: n.config.Metrics, ProbeMetrics: n.config.ProbeMetrics,
 		OnContainerStop: func(stop plan.Stop) {
 			tally.Stopping(stop.ID.String(), string(stop.Reason))
 			n.recordStop(stop)

@@ -139,8 +139,11 @@ type Config struct {
 	History HistoryConfig
 	// Logger receives log messages. Defaults to a logger that discards them.
 	Logger *slog.Logger
-	// Metrics registers the metrics of all components. Nil disables metrics.
+	// Metrics registers the metrics of all components. Nil disables metrics. Those of API requests (rest_client_*) are counted for the
+	// first NodeAgent of a process only, see kubeapi.RegisterMetrics.
 	Metrics prometheus.Registerer
+	// ProbeMetrics registers the metrics of probes, which have series for each container. Defaults to Metrics.
+	ProbeMetrics prometheus.Registerer
 }
 
 const defaultEndpoint = "unix:///run/containerd/containerd.sock"

@@ -16,7 +16,10 @@ func (n *NodeAgent) newStats() error {
 	n.Stats, err = stats.New(stats.Config{
 		Machine: host, Pods: n.runtime, FileSystems: n.statsFileSystems, Logger: n.config.Logger,
 	})
-	return err
+	if err != nil || n.config.Metrics == nil {
+		return err
+	}
+	return n.config.Metrics.Register(n.Stats.LoadMetrics())
 }
 
 // statsFileSystems returns the directories of the file systems that the node's load includes. Those of the runtime are known once

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -331,16 +332,25 @@ func TestConfig_Invalid(t *testing.T) {
 	}
 }
 
-func TestMetrics_MountDuration(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	h := newHarness(t, func(c *provision.Config) { c.Metrics = registry })
 	h.mount(newPod("web", emptyDirVolume("")))
 	if err := h.Mount(t.Context(), newPod("web", configMapVolume("gone"))); err == nil {
 		t.Error("Mount succeeded, want an error")
 	}
-	gathered, err := registry.Gather()
-	if err != nil || len(gathered) != 1 || gathered[0].GetName() != "storage_operation_duration_seconds" || len(gathered[0].GetMetric()) != 2 {
-		t.Errorf("got %v, error %v", gathered, err)
+	if count, err := testutil.GatherAndCount(registry, "storage_operation_duration_seconds"); err != nil || count != 2 {
+		t.Errorf("got %d durations, error %v, want 2", count, err)
+	}
+	const want = `
+# HELP volume_manager_total_volumes Number of volumes that pods need (desired_state_of_world), and of those that are mounted (actual_state_of_world).
+# TYPE volume_manager_total_volumes gauge
+volume_manager_total_volumes{plugin_name="kubernetes.io/configmap",state="desired_state_of_world"} 1
+volume_manager_total_volumes{plugin_name="kubernetes.io/empty-dir",state="actual_state_of_world"} 1
+volume_manager_total_volumes{plugin_name="kubernetes.io/empty-dir",state="desired_state_of_world"} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "volume_manager_total_volumes"); err != nil {
+		t.Error(err)
 	}
 	if _, err := provision.New(h.config); err == nil || !strings.Contains(err.Error(), "register metrics") {
 		t.Errorf("second registration: got %v, want an error", err)

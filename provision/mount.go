@@ -49,6 +49,7 @@ func (p *Provisioner) mountVolume(ctx context.Context, pod *v1.Pod, volume *v1.V
 		err = p.mountFiles(ctx, pod, volume)
 	}
 	p.metrics.observeMount(plugin, start, err)
+	p.recordVolume(podid.UID(pod.UID), volume.Name, volumeState{plugin: plugin, isMounted: err == nil})
 	return err
 }
 

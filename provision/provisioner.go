@@ -83,7 +83,7 @@ type Config struct {
 	CacheTTL time.Duration
 	// Logger receives log messages. Defaults to slog.DiscardHandler.
 	Logger *slog.Logger
-	// Metrics registers storage_operation_duration_seconds. Defaults to none.
+	// Metrics registers storage_operation_duration_seconds and volume_manager_total_volumes. Defaults to none.
 	Metrics prometheus.Registerer
 }
 
@@ -136,6 +136,7 @@ type podState struct {
 	tokens    map[tokenKey]token
 	// renewals are the renewals under way. The channel is closed at the end.
 	renewals map[tokenKey]chan struct{}
+	volumes  map[string]volumeState // by name, since their first Mount
 }
 
 // New returns a Provisioner. It has no side effects beyond registering metrics.
@@ -144,13 +145,12 @@ func New(config Config) (*Provisioner, error) {
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := newMetrics(config.Metrics)
-	if err != nil {
-		return nil, err
-	}
 	p := &Provisioner{
 		config: config, dirs: poddir.Roots{Root: config.Root, Former: config.FormerRoot},
-		requests: newBackground(), metrics: metrics, pods: map[podid.UID]*podState{},
+		requests: newBackground(), pods: map[podid.UID]*podState{},
+	}
+	if p.metrics, err = newMetrics(config.Metrics, p); err != nil {
+		return nil, err
 	}
 	if config.API != nil {
 		p.createCaches()
@@ -194,7 +194,9 @@ func (p *Provisioner) readerOf(pod *v1.Pod) reader {
 func (p *Provisioner) stateLocked(uid podid.UID) *podState {
 	state := p.pods[uid]
 	if state == nil {
-		state = &podState{firstSeen: time.Now(), tokens: map[tokenKey]token{}, renewals: map[tokenKey]chan struct{}{}}
+		state = &podState{
+			firstSeen: time.Now(), tokens: map[tokenKey]token{}, renewals: map[tokenKey]chan struct{}{}, volumes: map[string]volumeState{},
+		}
 		p.pods[uid] = state
 	}
 	return state
@@ -302,29 +304,4 @@ func pluginName(volume *v1.Volume) (string, error) {
 		}
 	}
 	return "", errors.New("the volume has no source; use one of " + supported)
-}
-
-// metrics are the kubelet's metrics of volumes.
-type metrics struct{ duration *prometheus.HistogramVec }
-
-func newMetrics(registry prometheus.Registerer) (*metrics, error) {
-	m := &metrics{duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "storage_operation_duration_seconds", Help: "Duration of mounting or updating a volume.",
-		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
-	}, []string{"volume_plugin", "operation_name", "status", "migrated"})}
-	if registry == nil {
-		return m, nil
-	}
-	if err := registry.Register(m.duration); err != nil {
-		return nil, fmt.Errorf("provision: register metrics: %w", err)
-	}
-	return m, nil
-}
-
-func (m *metrics) observeMount(plugin string, start time.Time, err error) {
-	status := "success"
-	if err != nil {
-		status = "fail-unknown"
-	}
-	m.duration.WithLabelValues("kubernetes.io/"+plugin, "volume_mount", status, "false").Observe(time.Since(start).Seconds())
 }

@@ -4,7 +4,7 @@
 //	GET /                lists the paths
 //	GET /pods            returns a v1.PodList, or with ?watch=true a stream of watch events like the API server's
 //	GET /healthz         returns "ok", or status 500 and the error
-//	GET /metrics         returns Prometheus metrics
+//	GET /metrics         returns Prometheus metrics; /metrics/probes those of probes
 //	GET /herald/v1/history  returns records of the history, see serveHistory; /herald/v1/events those of events
 //	GET /herald/v1/pods     returns views of pods, see servePodViews; /herald/v1/pods/NAMESPACE/NAME one of them
 //	GET /herald/v1/node, /herald/v1/sources, /herald/v1/schema
@@ -52,8 +52,10 @@ type Agent interface {
 // Config configures a Server. Agent is required.
 type Config struct {
 	Agent Agent
-	// Metrics serves /metrics. Nil disables the path.
-	Metrics http.Handler
+	// Metrics serves /metrics, ProbeMetrics /metrics/probes. Nil disables the path.
+	Metrics, ProbeMetrics http.Handler
+	// Requests counts the requests. Nil counts none.
+	Requests *RequestMetrics
 	// History serves /herald/v1/history and /herald/v1/events. Nil disables the paths.
 	History History
 	// Inspector serves the query API, with a History also /herald/v1/watch. Nil disables the paths.
@@ -96,6 +98,9 @@ func New(config Config) (*Server, error) {
 	if config.Metrics != nil {
 		mux.Handle("GET /metrics", config.Metrics)
 	}
+	if config.ProbeMetrics != nil {
+		mux.Handle("GET /metrics/probes", config.ProbeMetrics)
+	}
 	if config.History != nil {
 		s.lastSeq = config.History.LastSeq()
 		mux.HandleFunc("GET "+apiPrefix+"history", s.serveHistory)
@@ -112,7 +117,7 @@ func New(config Config) (*Server, error) {
 		mux.HandleFunc("POST "+apiPrefix+"restart", s.authorized(s.serveRestart))
 		mux.HandleFunc("POST "+apiPrefix+"probe", s.authorized(s.serveProbe))
 	}
-	s.routes = requireLocalHost(mux)
+	s.routes = requireLocalHost(config.Requests.observe(mux))
 	return s, nil
 }
 
@@ -171,6 +176,9 @@ func (s *Server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("/pods\n/pods?watch=true\n/healthz\n"))
 	if s.config.Metrics != nil {
 		_, _ = w.Write([]byte("/metrics\n"))
+	}
+	if s.config.ProbeMetrics != nil {
+		_, _ = w.Write([]byte("/metrics/probes\n"))
 	}
 	if s.config.History != nil {
 		_, _ = w.Write([]byte("/herald/v1/history\n/herald/v1/events\n"))

@@ -229,6 +229,7 @@ func (w *Workers) beginIteration(r *record, interrupt context.CancelFunc) (*iter
 	case !r.lifecycle.IsStatic() || w.staticPods.start(r.lifecycle.Name, r.uid):
 		r.lifecycle = r.lifecycle.Start()
 		w.metrics.startDuration.Observe(iter.now.Sub(r.addedAt).Seconds())
+		w.metrics.containers.Observe(float64(len(r.lifecycle.Pod.Spec.Containers)))
 	default:
 		iter.delay = withJitter(w.config.Backoff) // fallback; normally wakeFirstLocked wakes the pod (PW-16)
 	}

@@ -16,6 +16,7 @@ import (
 type metrics struct {
 	duration      *prometheus.HistogramVec
 	startDuration prometheus.Histogram
+	containers    prometheus.Histogram
 	podStart      prometheus.Histogram
 	restarts      *prometheus.CounterVec
 	orphans       prometheus.Counter
@@ -30,6 +31,10 @@ func newMetrics(registry prometheus.Registerer, w *Workers) (*metrics, error) {
 		}, []string{"operation_type"}),
 		startDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "kubelet_pod_worker_start_duration_seconds", Help: "Duration from the first update of a pod to its first sync.",
+		}),
+		containers: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_containers_per_pod_count", Help: "Number of containers of each pod that was started, without init containers.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 5),
 		}),
 		podStart: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "kubelet_pod_start_duration_seconds", Help: "Duration from the first update of a pod until it is running.",
@@ -55,7 +60,7 @@ func newMetrics(registry prometheus.Registerer, w *Workers) (*metrics, error) {
 	}
 	var errs []error
 	for _, collector := range []prometheus.Collector{
-		m.duration, m.startDuration, m.podStart, m.restarts, m.orphans, m.rejections, m.panics, newPodCollector(w),
+		m.duration, m.startDuration, m.containers, m.podStart, m.restarts, m.orphans, m.rejections, m.panics, newPodCollector(w),
 	} {
 		errs = append(errs, registry.Register(collector))
 	}
@@ -88,22 +93,30 @@ func staticLabel(pod *v1.Pod) string {
 
 // podCollector counts the pods at scrape time, so its values never go stale.
 type podCollector struct {
-	workers *Workers
-	desc    *prometheus.Desc
+	workers         *Workers
+	working, active *prometheus.Desc
 }
 
 func newPodCollector(w *Workers) podCollector {
-	return podCollector{workers: w, desc: prometheus.NewDesc("kubelet_working_pods",
-		"Number of pods with a worker, by lifecycle stage, whether a source wants them, and whether they are static.",
-		[]string{"lifecycle", "config", "static"}, nil)}
+	return podCollector{
+		workers: w,
+		working: prometheus.NewDesc("kubelet_working_pods",
+			"Number of pods with a worker, by lifecycle stage, whether a source wants them, and whether they are static.",
+			[]string{"lifecycle", "config", "static"}, nil),
+		active: prometheus.NewDesc("kubelet_active_pods",
+			"Number of pods that occupy the node. static is true for those that do not come from the API server.", []string{"static"}, nil),
+	}
 }
 
 // Describe implements prometheus.Collector.
-func (c podCollector) Describe(descs chan<- *prometheus.Desc) { descs <- c.desc }
+func (c podCollector) Describe(descs chan<- *prometheus.Desc) {
+	descs <- c.working
+	descs <- c.active
+}
 
 // Collect implements prometheus.Collector.
 func (c podCollector) Collect(metrics chan<- prometheus.Metric) {
-	counts := map[[3]string]int{}
+	counts, active := map[[3]string]int{}, map[string]int{"": 0, "true": 0}
 	c.workers.mu.Lock()
 	for _, r := range c.workers.records {
 		config := "desired"
@@ -113,10 +126,17 @@ func (c podCollector) Collect(metrics chan<- prometheus.Metric) {
 		case r.orphaned:
 			config = "orphan"
 		}
-		counts[[3]string{min(r.lifecycle.Stage, plan.Terminated).String(), config, staticLabel(r.lifecycle.Pod)}]++
+		static := staticLabel(r.lifecycle.Pod)
+		counts[[3]string{min(r.lifecycle.Stage, plan.Terminated).String(), config, static}]++
+		if r.lifecycle.Pod != nil && r.lifecycle.Stage < plan.Terminated && !r.lifecycle.Rejected {
+			active[static]++
+		}
 	}
 	c.workers.mu.Unlock()
 	for labels, count := range counts {
-		metrics <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(count), labels[:]...)
+		metrics <- prometheus.MustNewConstMetric(c.working, prometheus.GaugeValue, float64(count), labels[:]...)
+	}
+	for static, count := range active {
+		metrics <- prometheus.MustNewConstMetric(c.active, prometheus.GaugeValue, float64(count), static)
 	}
 }

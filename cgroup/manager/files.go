@@ -28,6 +28,7 @@ func (m *Manager) apply(ctx context.Context, driver string, name cgroup.Name, re
 		return nil
 	}
 	path := name.Path(driver)
+	defer m.metrics.observe(m.applyOperation(path), time.Now())
 	if driver == cgroup.DriverSystemd && resources.CPUQuota != nil {
 		resources.CPUQuota = new(cgroup.SystemdCPUQuota(*resources.CPUQuota))
 	}
@@ -190,6 +191,7 @@ func (m *Manager) remove(ctx context.Context, driver string, name cgroup.Name) e
 	if len(dirs) == 0 {
 		return nil
 	}
+	defer m.metrics.observe(operationDestroy, time.Now())
 	errs := []error{killProcesses(ctx, dirs)}
 	if driver == cgroup.DriverSystemd && m.config.systemd.isRunning() {
 		errs = append(errs, m.stopSlice(ctx, name.Slice()))

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -56,6 +57,8 @@ type Config struct {
 	Events event.Recorder
 	// Logger receives errors that are not returned to a caller. Defaults to slog.DiscardHandler.
 	Logger *slog.Logger
+	// Metrics registers the kubelet's metrics of cgroups. Defaults to none.
+	Metrics prometheus.Registerer
 
 	mkdir   func(path string) error // os.Mkdir; tests create the kernel's files, too
 	systemd unitManager             // the machine's
@@ -66,9 +69,10 @@ type Config struct {
 // A machine whose cgroups are not writable, or an agent that may not write them, does not keep pods from running: the first
 // failure is logged, and the container runtime is left to do what it can.
 type Manager struct {
-	config Config
-	node   cgroup.Name
-	host   cgroup.Host
+	config  Config
+	metrics *metrics
+	node    cgroup.Name
+	host    cgroup.Host
 
 	sharedSem chan struct{} // semaphore: one update of the shared cgroups at a time
 
@@ -114,8 +118,13 @@ func New(config Config) (*Manager, error) {
 	if config.systemd == nil {
 		config.systemd = systemd{systemdSocket}
 	}
+	metrics, err := newMetrics(config.Metrics, *config.Host)
+	if err != nil {
+		return nil, err
+	}
 	return &Manager{
-		config: config, node: cgroup.NodeName(cgroup.ParseName(config.Root)), host: *config.Host, logged: map[string]bool{},
+		metrics: metrics,
+		config:  config, node: cgroup.NodeName(cgroup.ParseName(config.Root)), host: *config.Host, logged: map[string]bool{},
 		sharedSem: make(chan struct{}, 1), removals: map[podid.UID]chan struct{}{},
 	}, nil
 }

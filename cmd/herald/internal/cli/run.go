@@ -18,9 +18,6 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
@@ -96,9 +93,12 @@ func runNode(ctx context.Context, stderr io.Writer, c *config.Config) error {
 	}
 	logger := newLogger(stderr, c.Logging)
 	klog.SetLogger(logr.FromSlogHandler(logger.Handler())) // client-go logs to klog
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	nodeConfig.Logger, nodeConfig.Metrics, nodeConfig.Version = logger, registry, version()
+	metrics, err := newMetrics()
+	if err != nil {
+		return err
+	}
+	nodeConfig.Logger, nodeConfig.Version = logger, version()
+	nodeConfig.Metrics, nodeConfig.ProbeMetrics = metrics.agent, metrics.probes
 	err = nodeagent.CheckRuntime(ctx, nodeConfig) // before New creates files
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // a signal during startup is not a failure
@@ -118,7 +118,7 @@ func runNode(ctx context.Context, stderr io.Writer, c *config.Config) error {
 	if err != nil {
 		return errors.Join(err, listener.Close(), node.Close())
 	}
-	localServer, err := newLocalServer(c, node, registry, logger)
+	localServer, err := newLocalServer(c, node, metrics, logger)
 	if err != nil {
 		return errors.Join(err, listener.Close(), node.Close())
 	}
@@ -128,11 +128,11 @@ func runNode(ctx context.Context, stderr io.Writer, c *config.Config) error {
 // newLocalServer returns the server of the query API. A socket has the credentials of its clients; over TCP, requests that change
 // something need the owner's token.
 func newLocalServer(
-	c *config.Config, node *nodeagent.NodeAgent, registry *prometheus.Registry, logger *slog.Logger,
+	c *config.Config, node *nodeagent.NodeAgent, metrics *metrics, logger *slog.Logger,
 ) (*server.Server, error) {
 	serverConfig := server.Config{
 		Agent: node.Agent, History: node.History, Inspector: node.Inspector, Loads: node.Inspector, Operator: node.Inspector, Logger: logger,
-		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}),
+		Metrics: handlerOf(metrics.agent), ProbeMetrics: handlerOf(metrics.probes), Requests: metrics.requests,
 	}
 	if !strings.HasPrefix(c.ListenAddress(), "unix://") {
 		credentials, err := localapi.CreateCredentials(c.KubectlDir())
