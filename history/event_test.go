@@ -2,6 +2,7 @@ package history_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -113,6 +114,22 @@ func TestLog_Lease(t *testing.T) {
 	n.step(0)
 	if got := fmt.Sprint(nodeFields(all(t, n.log))); got != "[lease expired lease renewed]" {
 		t.Errorf("got %s, want that the lease expired and was renewed", got)
+	}
+}
+
+func TestLog_LoadLevel(t *testing.T) {
+	n, _ := newTestNode(t, nil)
+	n.log.LoadLevelChanged("normal", "busy", "memory", .8333)
+	n.log.LoadLevelChanged("busy", "idle", "", 0)
+	n.step(0)
+	var got []string
+	for _, record := range ofKind(all(t, n.log), history.KindNode) {
+		for _, change := range record.Changes {
+			got = append(got, fmt.Sprintf("%s %s %s %q %q %s", change.Field, change.From, change.To, change.Reason, change.Message, record.Cause))
+		}
+	}
+	if want := []string{`load normal busy "memory" "0.83" node`, `load busy idle "" "" node`}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

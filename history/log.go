@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,6 +116,16 @@ func (l *Log) LeaseChanged(isRenewed bool, message string) {
 		change.From, change.To = change.To, change.From
 	}
 	change.Message = transition.Truncate(message, transition.MaxMessage)
+	l.journal.addNode(nodeChange{other: &change, at: time.Now()})
+}
+
+// LoadLevelChanged records that the level of the node's load changed. culprit is the resource with the given saturation; empty if
+// none is saturated.
+func (l *Log) LoadLevelChanged(before, after, culprit string, saturation float64) {
+	change := transition.Change{Field: transition.FieldLoad, From: before, To: after, Reason: culprit}
+	if culprit != "" {
+		change.Message = strconv.FormatFloat(saturation, 'f', 2, 64)
+	}
 	l.journal.addNode(nodeChange{other: &change, at: time.Now()})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/history"
+	"github.com/heraldnode/herald/load"
 	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/transition"
 )
@@ -67,6 +68,13 @@ spec:
 			t.Fatal(err)
 		}
 		eventually(t, "end of the problem", func() bool { return slices.ContainsFunc(query(n, history.KindSource), isProblem(true)) })
+		n.RecordLevel(load.Node{Level: load.LevelNormal}, load.Node{
+			Level: load.LevelBusy, Saturation: load.Saturation{Value: load.Known(.6), Culprit: load.Disk},
+		})
+		eventually(t, "record of the load", func() bool {
+			want := []transition.Change{{Field: transition.FieldLoad, From: "normal", To: "busy", Reason: "disk", Message: "0.60"}}
+			return slices.ContainsFunc(query(n, history.KindNode), func(record history.Record) bool { return slices.Equal(record.Changes, want) })
+		})
 		eventually(t, "record of the node", func() bool {
 			return slices.ContainsFunc(query(n, history.KindNode), func(record history.Record) bool { return record.After == "Ready" })
 		})

@@ -3,6 +3,7 @@ package nodeagent
 import (
 	"context"
 
+	"github.com/heraldnode/herald/load"
 	"github.com/heraldnode/herald/node/machine"
 	"github.com/heraldnode/herald/node/report"
 	"github.com/heraldnode/herald/stats"
@@ -14,12 +15,18 @@ func (n *NodeAgent) newStats() error {
 		return err
 	}
 	n.Stats, err = stats.New(stats.Config{
-		Machine: host, Pods: n.runtime, FileSystems: n.statsFileSystems, Logger: n.config.Logger,
+		Machine: host, Pods: n.runtime, FileSystems: n.statsFileSystems, OnLevel: n.recordLevel, Logger: n.config.Logger,
 	})
 	if err != nil || n.config.Metrics == nil {
 		return err
 	}
 	return n.config.Metrics.Register(n.Stats.LoadMetrics())
+}
+
+// recordLevel passes a change of the level of the node's load to the history.
+func (n *NodeAgent) recordLevel(before, after load.Node) {
+	saturation, _ := after.Saturation.Value.Get()
+	n.History.LoadLevelChanged(string(before.Level), string(after.Level), string(after.Saturation.Culprit), saturation)
 }
 
 // statsFileSystems returns the directories of the file systems that the node's load includes. Those of the runtime are known once

@@ -43,6 +43,7 @@ const (
 	FieldAllocatable    Field = "allocatable"
 	FieldAgentVersion   Field = "agentVersion"
 	FieldLease          Field = "lease" // the node's lease expired or was renewed again
+	FieldLoad           Field = "load"  // the level of the node's load; Reason is the culprit, Message the saturation
 )
 
 // Change is one difference between two statuses. From or To is empty if there was or is no value.

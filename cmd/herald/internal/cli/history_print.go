@@ -256,6 +256,12 @@ func describeChange(change *transition.Change, all []transition.Change) string {
 		return "the machine was booted (boot " + change.To + ")"
 	case transition.FieldLease:
 		return strings.TrimSuffix("lease "+change.To+": "+change.Message, ": ")
+	case transition.FieldLoad:
+		text := fmt.Sprintf("load %s -> %s", change.From, change.To)
+		if change.Reason != "" {
+			text += ": " + change.Reason + " " + change.Message
+		}
+		return text
 	case transition.FieldReady:
 		return name + map[bool]string{true: " is ready", false: " is not ready"}[change.To == "true"]
 	case transition.FieldStarted, transition.FieldRestartCount, transition.FieldGeneration, transition.FieldStartTime:

@@ -44,6 +44,8 @@ func TestHistory_Table(t *testing.T) {
 	records := fixedHistory{
 		{Seq: 9, Time: at(71400), Kind: history.KindNode, Transition: history.Transition{Changes: []transition.Change{
 			{Field: transition.FieldLease, From: "renewed", To: "expired", Message: "connection refused"},
+			{Field: transition.FieldLoad, From: "normal", To: "busy", Reason: "memory", Message: "0.83"},
+			{Field: transition.FieldLoad, From: "busy", To: "idle"},
 			{Field: transition.FieldBootID, From: "a", To: "b"}, {Field: transition.FieldClock, To: "1h0m0s"},
 		}}},
 		{Seq: 8, Time: at(71400), Kind: history.KindSource, Source: &history.SourceProblem{
@@ -95,6 +97,7 @@ func TestHistory_Table(t *testing.T) {
 		"history pod cart-n1 -n shop --logs --all": {"left the node (last: Running 1/1)", "| starting\n", "| open /data: no such file\n"},
 		"history -A": {
 			"shop/cart-n1", "agent started v1^[[31m", "lease expired: connection refused", "the machine was booted (boot b)",
+			"load normal -> busy: memory 0.83\n", "load busy -> idle\n",
 			"the clock was set by 1h0m0s", "file problem: db.yaml:14: spec.imag: unknown field", "http problem resolved: timeout",
 		},
 		"history pod/cart-n1 -n shop -o json": {`"kind": "HistoryList"`, `"lines": "starting\nopen /data: no such file"`},
