@@ -115,3 +115,18 @@ func TestL3_PodStale(t *testing.T) {
 		t.Errorf("got %+v, want everything unknown", pod)
 	}
 }
+
+// TestNodeMonitor_FirstSample checks that the first sample, from which the use of the CPU is not known, sets no level.
+func TestNodeMonitor_FirstSample(t *testing.T) {
+	var monitor load.NodeMonitor
+	sample := load.MachineSample{CPUTotal: load.Known(100), CPUBusy: load.Known(50), PIDs: load.Known(1), MaxPIDs: load.Known(100)}
+	monitor.Add(0, sample)
+	if node := monitor.Load(0); node.Level != load.LevelUnknown || !node.Saturation.Value.IsKnown() {
+		t.Errorf("got level %s, saturation %v, want no level", node.Level, node.Saturation)
+	}
+	sample.CPUTotal, sample.CPUBusy = load.Known(110), load.Known(60)
+	monitor.Add(10*time.Second, sample)
+	if node := monitor.Load(10 * time.Second); node.Level != load.LevelSaturated || node.LevelSince != 10*time.Second {
+		t.Errorf("got level %s since %v, want saturated", node.Level, node.LevelSince)
+	}
+}

@@ -90,7 +90,11 @@ func (m *NodeMonitor) Add(at time.Duration, sample MachineSample) {
 		}
 		forecast.Add(at, fileSystem.Used)
 	}
+	isFirst := !m.seen
 	m.last, m.lastAt, m.seen = sample, at, true
+	if isFirst { // without rates, so that the use of the CPU is not known: it sets no level
+		return
+	}
 	before := m.level.Level()
 	if m.level = m.level.Next(at, Saturate(m.signals(at)).Value); m.level.Level() != before {
 		m.levelAt = at

@@ -96,7 +96,7 @@ func TestInspector_Verdicts(t *testing.T) {
 		if node.Pods.Total != 2 || node.Pods.NotWell == 0 || len(node.Sources) != 1 || node.Sources[0].Pods != 2 || node.Agent.RSSBytes == 0 {
 			t.Errorf("got %+v, want two pods of one source", node)
 		}
-		if node.Load == nil || node.Load.Saturation == nil || node.Load.Since == nil || node.Load.Memory.Use == nil || len(node.Load.FileSystems) == 0 {
+		if node.Load == nil || node.Load.Saturation == nil || node.Load.Memory.Use == nil || len(node.Load.FileSystems) == 0 {
 			t.Errorf("got load %+v, want a measured one", node.Load)
 		}
 		removeManifests(t, n, config)

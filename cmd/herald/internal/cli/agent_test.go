@@ -177,6 +177,7 @@ spec:
 	t.Run("get", n.testGet)
 	t.Run("describe", n.testDescribe)
 	t.Run("status and sources", n.testStatus)
+	t.Run("top", n.testTop)
 	t.Run("restart and probe", n.testRestart)
 	t.Run("completion", n.testCompletion)
 }
@@ -248,6 +249,30 @@ func (n *testNode) testStatus(*testing.T) {
 	n.sample("wait-invalid", "wait pod bad-n1 -n shop --for=condition=Ready --timeout=60s")
 }
 
+func (n *testNode) testTop(t *testing.T) {
+	n.mustPrint(0, "status", "\nload        ")
+	n.mustPrint(0, "top node", "NODE   LOAD", "\nmemory     ", "\ndata")
+	if *update { // samples with numbers of all kinds take two measurements
+		for _, command := range []string{"top node -o jsonpath={.load.cpu.cores}", "top pods web-n1 -n shop -o jsonpath={.items[0].load.cpu.cores}"} {
+			heraldtest.Eventually(t, func() error {
+				if got := n.run(command); got.stdout == "" {
+					return fmt.Errorf("%s: got %v, want a number", command, got)
+				}
+				return nil
+			})
+		}
+	}
+	n.sample("top-node", "top node")
+	out := n.must(0, "top pods -n shop --sort-by memory")
+	for _, text := range []string{"NAME      CPU(cores)", "\nweb-n1 ", "\njob-n1    not running"} {
+		if !strings.Contains(out, text) {
+			t.Errorf("got %s, want %q", out, text)
+		}
+	}
+	n.sample("top-pods", "top pods -A --containers")
+	n.mustPrint(1, "top pods web", `pods "web" not found`)
+}
+
 func (n *testNode) testRestart(t *testing.T) {
 	n.mustPrint(0, "probe web-n1 -n shop --kind readiness", "main        readiness", "success")
 	n.sample("probe", "probe web-n1 -n shop")
@@ -278,6 +303,9 @@ func (n *testNode) testCompletion(t *testing.T) {
 		"restart pod web-n1 -n shop -c |":    "main\n",
 		"status --server |":                  "",
 		"history -n |":                       "shop\n",
+		"top |":                              "node\tDisplay the load of this node\npods\tDisplay the CPU and memory that pods use\n",
+		"top pods -n shop |":                 "bad-n1\ncart-n1\njob-n1\nweb-n1\n",
+		"top pods --sort-by |":               "cpu\nmemory\n",
 	} {
 		words, last, _ := strings.Cut(args, "|")
 		output := runHerald(append(append([]string{"__complete"}, strings.Fields(words)...), last)...)

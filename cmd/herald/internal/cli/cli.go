@@ -129,7 +129,7 @@ It does not need a cluster.`,
 		&cobra.Group{ID: groupCheck, Title: "Check and configure:"},
 	)
 	root.AddCommand(newStatusCommand(), newGetCommand(), newDescribeCommand(), newExplainCommand(), newHistoryCommand(),
-		newEventsCommand(), newSourcesCommand(), newWaitCommand(), newRestartCommand(), newProbeCommand(),
+		newEventsCommand(), newTopCommand(), newSourcesCommand(), newWaitCommand(), newRestartCommand(), newProbeCommand(),
 		newRunCommand(), newDemoCommand(),
 		newCheckCommand(), newConfigCommand(), newKubeconfigCommand(), newVersionCommand(), newExitTopic())
 	root.SetCompletionCommandGroupID(groupCheck)

@@ -18,7 +18,7 @@ var documentedCommands = []struct {
 	title    string
 	commands []string
 }{
-	{"Ask a running agent", []string{"status", "get", "describe", "explain", "history", "events", "sources", "wait", "probe"}},
+	{"Ask a running agent", []string{"status", "get", "describe", "explain", "history", "events", "top", "top node", "top pods", "sources", "wait", "probe"}},
 	{"Run pods", []string{"run", "restart", "demo"}},
 	{"Check and configure", []string{"check", "config", "kubeconfig", "version", "completion"}},
 }
@@ -71,7 +71,7 @@ Exit statuses:
 
 func writeCommand(t *testing.T, text *strings.Builder, command string) {
 	t.Helper()
-	help := runHerald(command, "--help").stdout
+	help := runHerald(append(strings.Fields(command), "--help")...).stdout
 	prose, usage, found := strings.Cut(help, "\nUsage:\n")
 	if !found {
 		t.Fatalf("%s --help has no usage", command)
@@ -84,7 +84,7 @@ func writeCommand(t *testing.T, text *strings.Builder, command string) {
 	}
 	usage, _, _ = strings.Cut(usage, "\nUse \"herald")
 	fmt.Fprintf(text, "\n```\n%s\n```\n", strings.TrimSpace(usage))
-	samples, err := filepath.Glob(filepath.Join("testdata", "samples", command+"*.txt"))
+	samples, err := filepath.Glob(filepath.Join("testdata", "samples", strings.ReplaceAll(command, " ", "-")+"*.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}

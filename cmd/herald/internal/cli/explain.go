@@ -22,10 +22,9 @@ var questions = map[string]explain.Question{
 
 // explainOptions are the options of 'herald explain'.
 type explainOptions struct {
-	agentFlags
-	namespaceFlags
+	onePodFlags
 
-	question, output string
+	question string
 }
 
 func newExplainCommand() *cobra.Command {
@@ -52,34 +51,14 @@ The exit status is 0 if nothing is wrong and 1 otherwise. A pod that has left th
 
   # As JSON, with the code of the answer (docs/explain.md).
   herald explain cart-n1 -n shop -o jsonpath='{.verdict.code}'`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := parsePodName(cmd, args)
-			if err != nil {
-				return err
-			}
-			return o.run(cmd.Context(), cmd.OutOrStdout(), name)
-		},
 	}
-	o.bind(command)
-	o.bindNamespace(command, &o.agentFlags)
-	flags := command.Flags()
-	flags.StringVar(&o.question, "question", "", "ready, running, deleted or restarting; without it, the worst that is wrong")
-	flags.StringVarP(&o.output, "output", "o", "", "output format: "+oneOf(objectFormats))
-	command.ValidArgsFunction = podArguments{agent: &o.agentFlags, namespaces: &o.namespaceFlags, one: true}.complete
+	o.bindOnePod(command, false, o.run)
+	command.Flags().StringVar(&o.question, "question", "", "ready, running, deleted or restarting; without it, the worst that is wrong")
 	completeFlag(command, "question", "ready", "running", "deleted", "restarting")
-	completeFlag(command, "output", objectFormats...)
 	return command
 }
 
 func (o *explainOptions) run(ctx context.Context, stdout io.Writer, name string) error {
-	o.setDefault()
-	if err := o.check(); err != nil {
-		return err
-	}
-	format, err := parseOutput(o.output, objectFormats)
-	if err != nil {
-		return err
-	}
 	question, isQuestion := questions[strings.ToLower(o.question)]
 	if !isQuestion && o.question != "" {
 		return usageErrorf("--question %s: must be ready, running, deleted or restarting", o.question)
@@ -89,11 +68,10 @@ func (o *explainOptions) run(ctx context.Context, stdout io.Writer, name string)
 	if err != nil {
 		return o.notFound(ctx, agent, name, err)
 	}
-	if format.isObject() {
-		err = (&objectPrinter{out: stdout, format: format}).print(answer)
-	} else {
-		_, err = io.WriteString(stdout, formatVerdict(&answer.Verdict, time.Now()))
-	}
+	err = o.print(stdout, answer, func() error {
+		_, err := io.WriteString(stdout, formatVerdict(&answer.Verdict, time.Now()))
+		return err
+	})
 	if err == nil && !answer.Verdict.OK {
 		return errNo
 	}

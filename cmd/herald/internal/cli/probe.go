@@ -17,10 +17,9 @@ import (
 
 // probeOptions are the options of 'herald probe'.
 type probeOptions struct {
-	agentFlags
-	namespaceFlags
+	onePodFlags
 
-	container, kind, output string
+	container, kind string
 }
 
 // probeKinds are the values of --kind.
@@ -43,37 +42,17 @@ socket. The exit status is 0 if all checks succeed and 1 otherwise.`,
 
   # Check the readiness probe of one container.
   sudo herald probe web-n1 -c web --kind readiness`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := parsePodName(cmd, args)
-			if err != nil {
-				return err
-			}
-			return o.run(cmd.Context(), cmd.OutOrStdout(), name)
-		},
 	}
-	o.bind(command)
-	o.bindNamespace(command, &o.agentFlags)
+	arguments := o.bindOnePod(command, false, o.run)
 	flags := command.Flags()
 	flags.StringVarP(&o.container, "container", "c", "", "container whose probes are checked; without it, all")
 	flags.StringVar(&o.kind, "kind", "", "startup, readiness or liveness; without it, all")
-	flags.StringVarP(&o.output, "output", "o", "", "output format: "+oneOf(objectFormats))
-	arguments := podArguments{agent: &o.agentFlags, namespaces: &o.namespaceFlags, one: true}
-	command.ValidArgsFunction = arguments.complete
 	registerCompletion(command, "container", arguments.completeContainers)
 	completeFlag(command, "kind", probeKinds...)
-	completeFlag(command, "output", objectFormats...)
 	return command
 }
 
 func (o *probeOptions) run(ctx context.Context, stdout io.Writer, name string) error {
-	o.setDefault()
-	if err := o.check(); err != nil {
-		return err
-	}
-	format, err := parseOutput(o.output, objectFormats)
-	if err != nil {
-		return err
-	}
 	if !slices.Contains(probeKinds, o.kind) && o.kind != "" {
 		return usageErrorf("--kind %s: must be %s", o.kind, oneOf(probeKinds))
 	}
@@ -86,11 +65,7 @@ func (o *probeOptions) run(ctx context.Context, stdout io.Writer, name string) e
 	if err != nil {
 		return o.notFound(ctx, o.client(), name, err)
 	}
-	if format.isObject() {
-		err = (&objectPrinter{out: stdout, format: format}).print(list)
-	} else {
-		err = printChecks(stdout, list.Items)
-	}
+	err = o.print(stdout, list, func() error { return printChecks(stdout, list.Items) })
 	if err == nil && slices.ContainsFunc(list.Items, func(check view.ProbeCheck) bool { return !check.Answer.OK }) {
 		return errNo
 	}

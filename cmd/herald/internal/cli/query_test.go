@@ -133,6 +133,7 @@ func TestStatus(t *testing.T) {
 			{Name: "file", State: "error", Pods: 2, Problems: []view.Problem{{Message: "db.yaml:14: spec.imag: unknown field"}}}, {Name: "api", State: "ok", Pods: 1},
 		},
 		History: view.History{Bytes: 31 << 20, Oldest: ago(12*24*time.Hour + time.Minute)},
+		Load:    busyLoad(),
 	}
 	responses := map[string]any{
 		"GET /herald/v1/node": node, "GET /herald/v1/pods": view.PodViewList{Items: []view.PodView{readyView(), crashingView()}},
@@ -140,8 +141,10 @@ func TestStatus(t *testing.T) {
 	_, address := startCannedAgent(t, responses)
 	got := runHerald("status", "-s", address)
 	got.stdout = regexp.MustCompile(`since [0-9:]+`).ReplaceAllString(got.stdout, "since 13:00:00")
+	got.stdout = regexp.MustCompile(`busy for 4m\d+s`).ReplaceAllString(got.stdout, "busy for 4m30s")
 	want := result{0, `node        n1  Ready 12d    agent v0.4.0 up 3h1m, 41 MB, 0.9 % cpu
             DiskPressure: disk is 91 % full
+load        0.83 memory (busy for 4m30s)    data+logs 91% full, full in 3.5h; images read-only
 pods        3 of 110: 1 ready, 1 starting, 1 not well    runtime containerd 1.6.20 ok    network ok
 cluster     https://10.0.0.1:6443  1 unsent, oldest 2m41s: connection refused    history 31.0 MiB, 12d
 sources     file error (2): db.yaml:14: spec.imag: unknown field, api ok (1)
@@ -155,9 +158,10 @@ not well    shop/cart-n1   web exits 3 after 1.2s^[[2J; next start in 4m58s   si
 	}
 	node.Local.Status.Conditions, node.Cluster, node.Sources = nil, "", nil
 	node.Runtime = view.Runtime{Name: "process", Problem: "no answer", Network: "no plugin"}
+	node.Load = &view.NodeLoad{Level: "unknown"}
 	responses["GET /herald/v1/node"], responses["GET /herald/v1/pods"] = node, view.PodViewList{}
 	got = runHerald("status", "-s", address)
-	for _, want := range []string{"n1  not known yet", "runtime process: no answer    network: no plugin", "cluster     none  ", "sources     none"} {
+	for _, want := range []string{"n1  not known yet", "runtime process: no answer    network: no plugin", "cluster     none  ", "sources     none", "load        no sample yet\n"} {
 		if !strings.Contains(got.stdout, want) {
 			t.Errorf("got %s, want %q", got.stdout, want)
 		}

@@ -17,12 +17,11 @@ import (
 
 // restartOptions are the options of 'herald restart'.
 type restartOptions struct {
-	agentFlags
-	namespaceFlags
+	onePodFlags
 
-	container, reason, output string
-	timeout                   time.Duration
-	wait                      bool
+	container, reason string
+	timeout           time.Duration
+	wait              bool
 }
 
 // defaultRestartTimeout leaves time for a grace period, a start and a readiness probe.
@@ -42,38 +41,20 @@ is ready again.`,
 
   # Do not wait until it is ready again.
   sudo herald restart pod web-n1 --container web --reason "new certificate" --wait=false`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := parsePodName(cmd, args)
-			if err != nil {
-				return err
-			}
-			return o.run(cmd.Context(), cmd.OutOrStdout(), name)
-		},
 	}
-	o.bind(command)
-	o.bindNamespace(command, &o.agentFlags)
+	arguments := o.bindOnePod(command, true, o.run)
 	flags := command.Flags()
+	flags.Lookup("output").Usage += "; does not wait"
 	flags.StringVarP(&o.container, "container", "c", "", "container to restart; may be omitted if the pod has only one")
 	flags.StringVar(&o.reason, "reason", "", "why, for the history; required")
 	flags.DurationVar(&o.timeout, "timeout", defaultRestartTimeout, "how long to wait until the container has stopped and is ready again")
 	flags.BoolVar(&o.wait, "wait", true, "wait until the container is ready again")
-	flags.StringVarP(&o.output, "output", "o", "", "output format: "+oneOf(objectFormats)+"; does not wait")
-	arguments := podArguments{agent: &o.agentFlags, namespaces: &o.namespaceFlags, needsResource: true, one: true}
-	command.ValidArgsFunction = arguments.complete
 	registerCompletion(command, "container", arguments.completeContainers)
-	completeFlag(command, "output", objectFormats...)
 	return command
 }
 
 func (o *restartOptions) run(ctx context.Context, stdout io.Writer, name string) error {
-	o.setDefault()
-	if err := o.check(); err != nil {
-		return err
-	}
-	format, err := parseOutput(o.output, objectFormats)
 	switch {
-	case err != nil:
-		return err
 	case o.reason == "":
 		return usageErrorf("--reason is required: it is kept in the history")
 	case o.timeout <= 0:
@@ -87,16 +68,18 @@ func (o *restartOptions) run(ctx context.Context, stdout io.Writer, name string)
 	if err != nil {
 		return o.notFound(ctx, o.client(), name, err)
 	}
-	if format.isObject() {
-		return (&objectPrinter{out: stdout, format: format}).print(stopped)
-	}
+	return o.print(stdout, stopped, func() error { return o.printRestart(ctx, stdout, &stopped, started) })
+}
+
+// printRestart prints how the container stopped, and how it starts.
+func (o *restartOptions) printRestart(ctx context.Context, stdout io.Writer, stopped *view.Restart, started time.Time) (err error) {
 	text := fmt.Sprintf("%s/%s stopped after %s (exit %d)", stopped.Pod, stopped.Container,
 		formatDuration(time.Duration(stopped.TookMs)*time.Millisecond), stopped.ExitCode)
 	if _, err := io.WriteString(stdout, table.Printable(text)); err != nil {
 		return err
 	}
 	if o.wait {
-		err = o.waitUntilReady(ctx, stdout, &stopped, started)
+		err = o.waitUntilReady(ctx, stdout, stopped, started)
 	}
 	fmt.Fprintln(stdout)
 	return err

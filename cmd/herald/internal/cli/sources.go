@@ -12,8 +12,7 @@ import (
 )
 
 func newSourcesCommand() *cobra.Command {
-	var agent agentFlags
-	var output string
+	o := &objectFlags{}
 	command := &cobra.Command{
 		Use: "sources", Short: "Display where the pods come from, and manifests that cannot be used", GroupID: groupAsk, Args: noArguments,
 		Long: `Display the sources of pods: the manifest directory, the URL and the API server, how many pods each has, and the manifests that
@@ -23,26 +22,16 @@ cannot be used, with file, line and field. While a manifest cannot be used, the 
   # Is any manifest broken?
   herald sources -o jsonpath='{.items[*].problems[*].message}'`,
 	}
-	agent.bind(command)
-	command.Flags().StringVarP(&output, "output", "o", "", "output format: "+oneOf(objectFormats))
-	completeFlag(command, "output", objectFormats...)
+	o.bindObject(command)
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := agent.check(); err != nil {
+		if err := o.parse(); err != nil {
 			return err
 		}
-		format, err := parseOutput(output, objectFormats)
+		list, err := o.client().Sources(cmd.Context())
 		if err != nil {
 			return err
 		}
-		list, err := agent.client().Sources(cmd.Context())
-		switch {
-		case err != nil:
-			return err
-		case format.isObject():
-			return (&objectPrinter{out: cmd.OutOrStdout(), format: format}).print(list)
-		default:
-			return printSources(cmd.OutOrStdout(), list.Items, time.Now())
-		}
+		return o.print(cmd.OutOrStdout(), list, func() error { return printSources(cmd.OutOrStdout(), list.Items, time.Now()) })
 	}
 	return command
 }

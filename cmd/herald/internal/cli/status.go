@@ -19,12 +19,14 @@ import (
 )
 
 func newStatusCommand() *cobra.Command {
-	var agent agentFlags
-	var output string
+	o := &objectFlags{}
 	command := &cobra.Command{
 		Use: "status", Short: "Display how this node and its pods are, on one screen", GroupID: groupAsk, Args: noArguments,
-		Long: `Display how the node, the agent, the container runtime, the sources of pods and the connection to the API server are, how many
-pods are ready, and the pods that are not well, each with the reason.
+		Long: `Display how the node, the agent, the container runtime, the sources of pods and the connection to the API server are, how
+loaded the node is and by what, how many pods are ready, and the pods that are not well, each with the reason.
+
+The load is the largest of CPU, memory, disk and processes, from 0 to 1, with the level that it has had for a while: idle, normal (from
+0.05), busy (0.50) or saturated (0.80). File systems are named if they are 80% full, will be full within a day, or are read-only.
 
 The exit status is 0 if the agent answers, whatever it says; use 'herald wait' and 'herald explain' in scripts.`,
 		Example: `  herald status
@@ -32,31 +34,23 @@ The exit status is 0 if the agent answers, whatever it says; use 'herald wait' a
   # The number of pods that are not well.
   herald status -o jsonpath='{.pods.notWell}'`,
 	}
-	agent.bind(command)
-	command.Flags().StringVarP(&output, "output", "o", "", "output format: "+oneOf(objectFormats))
-	completeFlag(command, "output", objectFormats...)
+	o.bindObject(command)
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := agent.check(); err != nil {
+		if err := o.parse(); err != nil {
 			return err
 		}
-		format, err := parseOutput(output, objectFormats)
+		agent := o.client()
+		node, err := agent.Node(cmd.Context())
 		if err != nil {
 			return err
 		}
-		client := agent.client()
-		node, err := client.Node(cmd.Context())
-		if err != nil {
+		return o.print(cmd.OutOrStdout(), node, func() error {
+			pods, err := agent.PodViews(cmd.Context(), url.Values{})
+			if err == nil {
+				_, err = io.WriteString(cmd.OutOrStdout(), formatStatus(&node, pods.Items, time.Now()))
+			}
 			return err
-		}
-		if format.isObject() {
-			return (&objectPrinter{out: cmd.OutOrStdout(), format: format}).print(node)
-		}
-		pods, err := client.PodViews(cmd.Context(), url.Values{})
-		if err != nil {
-			return err
-		}
-		_, err = io.WriteString(cmd.OutOrStdout(), formatStatus(&node, pods.Items, time.Now()))
-		return err
+		})
 	}
 	return command
 }
@@ -74,6 +68,9 @@ func formatStatus(node *view.NodeView, pods []view.PodView, now time.Time) strin
 	line("node", node.Metadata.Name+"  "+formatNodeReady(node, now), formatAgent(&node.Agent, now))
 	for _, condition := range badConditions(node) {
 		line("", condition.Type+": "+condition.Message)
+	}
+	if node.Load != nil {
+		line("load", formatLoad(node.Load, now), formatFileSystems(node.Load))
 	}
 	line("pods", formatCounts(node.Pods), formatRuntime(&node.Runtime), formatNetwork(&node.Runtime))
 	line("cluster", formatCluster(node, pods), formatHistory(&node.History, now))
