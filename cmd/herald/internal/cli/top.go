@@ -20,7 +20,8 @@ import (
 func newTopCommand() *cobra.Command {
 	top := &cobra.Command{
 		Use: "top", Short: "Display what the node and its pods use of the machine", GroupID: groupAsk,
-		Long: `Display what this node or its pods use of the machine, as the agent measures it: without metrics-server and without an API server.`,
+		Long: `Display what this node or its pods use of the machine, as the agent measures it: without metrics-server and without
+an API server.`,
 		Example: `  herald top node
   herald top pods -A --sort-by memory`,
 		Args: cobra.ArbitraryArgs, RunE: runParentCommand,
@@ -37,11 +38,12 @@ type watchFlags struct {
 
 func (f *watchFlags) bindWatch(command *cobra.Command, interval time.Duration) {
 	command.Flags().BoolVarP(&f.watch, "watch", "w", false, "repeat until interrupted")
-	command.Flags().DurationVar(&f.interval, "interval", interval, "with --watch, how often; the agent does not measure more often than the default")
+	command.Flags().DurationVar(&f.interval, "interval", interval,
+		"with --watch, how often; the agent does not measure more often than the default")
 }
 
-// run calls show once, or again and again until a signal. On a terminal each output replaces the one before.
-func (f *watchFlags) run(cmd *cobra.Command, show func(ctx context.Context) error) error {
+// repeat calls show once, or again and again until a signal. On a terminal each output replaces the one before.
+func (f *watchFlags) repeat(cmd *cobra.Command, show func(ctx context.Context) error) error {
 	if !f.watch {
 		return show(cmd.Context())
 	}
@@ -94,8 +96,8 @@ func newTopNodeCommand() *cobra.Command {
 	o := &topNodeOptions{}
 	command := &cobra.Command{
 		Use: "node", Aliases: []string{"nodes", "no"}, Short: "Display the load of this node", Args: noArguments,
-		Long: `Display the load of this node: how close it is to its limits and by which resource, each signal over the last 1, 5 and 15 minutes with
-the largest value of the last 15, and the file systems.
+		Long: `Display the load of this node: how close it is to its limits and by which resource, each signal over the last 1, 5 and 15 minutes
+with the largest value of the last 15, and the file systems.
 
 PRESSURE is the share of the last minute in which something had to wait for the resource (PSI). It counts for the load of memory and
 disk, and for that of the CPU while the CPUs are 80% busy: otherwise it comes from a limit that a pod has. FULL IN says when a file
@@ -116,7 +118,7 @@ The load is information: it changes neither the conditions of the node nor what 
 		if err := o.parse(); err != nil {
 			return err
 		}
-		return o.watchFlags.run(cmd, func(ctx context.Context) error { return o.show(ctx, cmd.OutOrStdout()) })
+		return o.repeat(cmd, func(ctx context.Context) error { return o.show(ctx, cmd.OutOrStdout()) })
 	}
 	return command
 }
@@ -146,8 +148,8 @@ func newTopPodsCommand() *cobra.Command {
 	o := &topPodsOptions{}
 	command := &cobra.Command{
 		Use: "pods [NAME...]", Aliases: []string{"pod", "po"}, Short: "Display the CPU and memory that pods use",
-		Long: `Display the CPU and memory that pods or containers use, as means of the last minute, and their shares of the limits. MEMORY is the working
-set, which counts for the limit. THROTTLED is the share of scheduler periods in which the CPU limit held the processes back.
+		Long: `Display the CPU and memory that pods or containers use, as means of the last minute, and their shares of the limits. MEMORY is the
+working set, which counts for the limit. THROTTLED is the share of scheduler periods in which the CPU limit held the processes back.
 
 Pods are measured every 60 seconds, and every 15 seconds for 2 minutes after somebody asked: the first numbers may be a minute old, and a
 new pod has none yet. "-" means not known, or that there is no limit; it does not mean 0.`,
@@ -163,7 +165,7 @@ new pod has none yet. "-" means not known, or that there is no limit; it does no
 			if err := o.parseArguments(cmd, args); err != nil {
 				return err
 			}
-			return o.watchFlags.run(cmd, func(ctx context.Context) error { return o.show(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr()) })
+			return o.repeat(cmd, func(ctx context.Context) error { return o.show(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr()) })
 		},
 	}
 	o.bindObject(command)

@@ -67,7 +67,8 @@ func signalLines(load *view.NodeLoad) [][]string {
 		line := []string{signal.name, notKnown, notKnown, notKnown, notKnown, ""}
 		if w := signal.windows; w != nil {
 			line = []string{
-				signal.name, signal.format(w.Last1m.Mean), signal.format(w.Last5m.Mean), signal.format(w.Last15m.Mean), signal.format(w.Last15m.Max), "",
+				signal.name, signal.format(w.Last1m.Mean), signal.format(w.Last5m.Mean), signal.format(w.Last15m.Mean),
+				signal.format(w.Last15m.Max), "",
 			}
 		}
 		if signal.name == "cpu" || signal.name == "memory" || signal.name == "io" {
@@ -178,7 +179,9 @@ func (o *topPodsOptions) podLines(pod *view.PodView) (lines [][]string) {
 }
 
 func hasRunning(status *v1.PodStatus) bool {
-	for _, statuses := range [...][]v1.ContainerStatus{status.InitContainerStatuses, status.ContainerStatuses, status.EphemeralContainerStatuses} {
+	for _, statuses := range [...][]v1.ContainerStatus{
+		status.InitContainerStatuses, status.ContainerStatuses, status.EphemeralContainerStatuses,
+	} {
 		if slices.ContainsFunc(statuses, func(s v1.ContainerStatus) bool { return s.State.Running != nil }) {
 			return true
 		}
