@@ -30,6 +30,9 @@ func (n *NodeAgent) newCgroups() (err error) {
 // isOrphaned reports whether nothing but a cgroup is left of the pod. Files of its volumes in memory are charged to that
 // cgroup, so the volumes go first (CGR-23).
 func (n *NodeAgent) isOrphaned(uid podid.UID) bool {
+	if !n.Agent.IsOrphaned(uid) { // nearly always, and listing the volumes of all pods costs more
+		return false
+	}
 	withVolumes, err := n.volumes.Pods()
 	return err == nil && !slices.Contains(withVolumes, uid) && n.Agent.IsOrphaned(uid)
 }

@@ -3,6 +3,7 @@ package probe_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -61,6 +62,41 @@ func TestPRB1_OncePerPeriod(t *testing.T) {
 }
 
 // PRB-31: only changes are reported.
+// Checks of containers that started at any time fall into a few instants of each second, and are exactly a period apart from then on.
+// The first check is not delayed.
+func TestPRB1_ChecksCoalesce(t *testing.T) {
+	runTest(t, func(h *harness) {
+		const containers = 60
+		for i := range containers {
+			pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe(fmt.Sprint("ready", i))})
+			pod.UID = types.UID(fmt.Sprint("u", i))
+			h.setRunning(pod, "app", fmt.Sprint("a", i))
+			h.AddPod(pod)
+			h.advance(1700 * time.Microsecond)
+		}
+		h.advance(5 * time.Second)
+		instants := map[float64]bool{}
+		for i := range containers {
+			checks := h.executedAt(fmt.Sprint("ready", i))
+			if want := (time.Duration(i) * 1700 * time.Microsecond).Seconds(); checks[0] != want {
+				t.Errorf("container %d: got the first check at %v, want %v", i, checks[0], want)
+			}
+			if gap := checks[1] - checks[0]; gap < 1 || gap > 1.1 {
+				t.Errorf("container %d: got the second check %v s after the first, want 1 to 1.1", i, gap)
+			}
+			for j, at := range checks[1:] {
+				if want := checks[1] + float64(j); math.Abs(at-want) > 1e-9 {
+					t.Errorf("container %d: got a check at %v, want %v", i, at, want)
+				}
+				instants[math.Mod(math.Round(at*1000), 1000)] = true
+			}
+		}
+		if len(instants) > 3 {
+			t.Errorf("got checks at %d instants of a second, want at most 3 for containers that started within 101 ms: %v", len(instants), instants)
+		}
+	})
+}
+
 func TestPRB40_StatusBeforeWake(t *testing.T) {
 	runTest(t, func(h *harness) {
 		pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe("ready")})

@@ -20,9 +20,12 @@ import (
 )
 
 const (
-	// coalesceInterval is the least time between two evaluations of the schedule, so that probes that are due at nearly the
-	// same time start together: a wake-up costs a good part of a check.
-	coalesceInterval = 10 * time.Millisecond
+	// coalesceInterval is the time between two regular evaluations of the schedule, so that probes that are due at nearly the
+	// same time start together: an idle process that wakes up for a single check spends three times as much as the check
+	// itself needs.
+	coalesceInterval = 100 * time.Millisecond
+	// maxLateness is how late an evaluation may be without moving the next check of a probe.
+	maxLateness = 10 * time.Millisecond
 	// maxAttempts is how often a check is attempted until it ends without an error (PRB-18).
 	maxAttempts = 3
 )
@@ -42,9 +45,20 @@ func (p *Prober) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		if next := p.runDue(ctx, &checks); !next.IsZero() {
-			timer.Reset(max(time.Until(next), coalesceInterval))
+			timer.Reset(time.Until(p.evaluationFrom(next)))
 		}
 	}
+}
+
+// evaluationFrom returns the first regular evaluation at or after t.
+func (p *Prober) evaluationFrom(t time.Time) time.Time {
+	return p.evaluationBefore(t.Add(coalesceInterval - 1))
+}
+
+// evaluationBefore returns the last regular evaluation at or before t. They are multiples of coalesceInterval after the start, so
+// that probes stay together: their periods are whole seconds.
+func (p *Prober) evaluationBefore(t time.Time) time.Time {
+	return p.startedAt.Add(t.Sub(p.startedAt).Truncate(coalesceInterval))
 }
 
 // runDue evaluates all probes that are due and returns when the next one is.
@@ -83,7 +97,7 @@ func (p *Prober) evaluateLocked(probe *containerProbe, current snapshot) (due, c
 	if probe.stopped {
 		return false, false
 	}
-	now := time.Now()
+	now := p.evaluationTime(probe.dueAt)
 	container := p.containerLocked(probe, current, now)
 	before := probe.state.Result(container.ID)
 	var retryAt time.Time
@@ -101,6 +115,16 @@ func (p *Prober) evaluateLocked(probe *containerProbe, current snapshot) (due, c
 		p.releaseGatedLocked(probe)
 	}
 	return due, changed
+}
+
+// evaluationTime returns the time of the evaluation of a probe that was due at dueAt: now, or that of the last regular evaluation if it
+// was only just: otherwise the next check would wait for one more.
+func (p *Prober) evaluationTime(dueAt time.Time) time.Time {
+	now := time.Now()
+	if regular := p.evaluationBefore(now); !dueAt.After(regular) && now.Sub(regular) < maxLateness {
+		return regular
+	}
+	return now
 }
 
 // releaseGatedLocked evaluates the other probes of a container whose startup probe has a new result: they wait for it.

@@ -69,6 +69,9 @@ func (p *Prober) State(uid podid.UID) []State {
 	states := make([]State, len(podProbes.probes))
 	for i, probe := range podProbes.probes {
 		states[i] = probe.stateLocked()
+		if next := states[i].Next; next.After(time.Now()) {
+			states[i].Next = p.evaluationFrom(next)
+		}
 	}
 	return states
 }

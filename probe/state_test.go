@@ -27,9 +27,10 @@ func TestE3_NextIsTheRealInstant(t *testing.T) {
 		ready.InitialDelaySeconds, ready.PeriodSeconds, ready.FailureThreshold = 5, 7, 2
 		pod := newPod(v1.Container{Name: "app", ReadinessProbe: ready})
 		h.handle("ready", fails)
+		h.advance(30 * time.Millisecond)
 		h.setRunning(pod, "app", "a1")
 		h.AddPod(pod)
-		for round, want := range []float64{5, 12, 19} {
+		for round, want := range []float64{5.1, 12.1, 19.1} {
 			h.advance(time.Second)
 			h.AddPod(pod) // an evaluation changes nothing
 			h.advance(0)

@@ -87,11 +87,11 @@ func agentResults(count int, kubelet, herald []agentUsage) []Result {
 	resident := newResult("agent_rss",
 		"resident memory of the agent with "+pods+": Herald's divided by the kubelet's, which includes cAdvisor",
 		func(u agentUsage) float64 { return u.residentBytes }, formatMegabytes)
-	resident.Goal = AtMost(0.6)
+	resident.Goal = AtMost(0.5)
 	cpu := newResult("agent_idle_cpu",
 		"CPU time of the idle agent with "+pods+": Herald's divided by the kubelet's, whose iptables chains are disabled",
 		func(u agentUsage) float64 { return u.cpuShare }, formatCPUShare)
-	cpu.Goal = AtMost(1)
+	cpu.Goal = AtMost(0.7)
 	return []Result{ready, resident, cpu}
 }
 
