@@ -46,6 +46,9 @@ type scenario struct {
 	event string
 	// kubeletEvent is the reason of an event that the kubelet must have recorded.
 	kubeletEvent string
+	// killedEarly says that the container is killed while it starts, so that its exit code depends on whether it handles signals yet.
+	// Exit codes are not compared.
+	killedEarly bool
 	// removed waits for the pod's removal and compares the last version before it.
 	removed bool
 }
@@ -72,6 +75,26 @@ func (sc *scenario) pod(name string, program agents.Program) (*v1.Pod, error) {
 		p.Spec.NodeName = nodeName(program)
 	}
 	return p, nil
+}
+
+// versions returns the versions of the pod on a node, without what is not compared.
+func (sc *scenario) versions(n *testNode, name string) []*v1.Pod {
+	versions := n.Versions(sc.nameOn(n, name))
+	if !sc.killedEarly {
+		return versions
+	}
+	stripped := make([]*v1.Pod, len(versions))
+	for i, version := range versions {
+		stripped[i] = version.DeepCopy()
+		for _, c := range recorder.ContainerStatuses(&stripped[i].Status) {
+			for _, state := range []v1.ContainerState{c.State, c.LastTerminationState} {
+				if state.Terminated != nil { // shared with the version, unlike c
+					state.Terminated.ExitCode = 0
+				}
+			}
+		}
+	}
+	return stripped
 }
 
 // nodePlaceholder stands for the name of the node in a spec.

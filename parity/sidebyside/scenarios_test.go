@@ -44,7 +44,7 @@ containers:
 - {name: tcp, args: [pause], readinessProbe: {tcpSocket: {port: 7}, periodSeconds: 1}}`},
 
 	"liveness-fails": {settled: all(restarted("main"), running("main")), spec: `
-terminationGracePeriodSeconds: 1
+terminationGracePeriodSeconds: 60
 containers:
 - name: main
   args: [pause]
@@ -57,7 +57,7 @@ containers:
 volumes: [{name: s, emptyDir: {}}]`},
 
 	"startup-fails": {settled: all(restarted("main"), running("main")), spec: `
-terminationGracePeriodSeconds: 1
+terminationGracePeriodSeconds: 60
 containers:
 - name: main
   args: [pause]
@@ -119,7 +119,7 @@ containers: [{name: main, args: [pause]}]`},
 
 	"job-with-sidecar": {settled: phase(v1.PodSucceeded), spec: `
 restartPolicy: Never
-terminationGracePeriodSeconds: 5
+terminationGracePeriodSeconds: 60
 initContainers: [{name: side, args: [pause], restartPolicy: Always}, {name: other, args: [pause], restartPolicy: Always}]
 containers: [{name: main, args: [exit, "0", --after, 3s]}]`},
 
@@ -190,7 +190,7 @@ containers: [{name: main, args: [pause]}]`},
 
 	"deadline": {slow: true, settled: phase(v1.PodFailed), spec: `
 activeDeadlineSeconds: 25
-terminationGracePeriodSeconds: 1
+terminationGracePeriodSeconds: 60
 containers: [{name: main, args: [pause]}]`},
 
 	"deleted": {actWhen: all(running("main"), terminated("other")), act: deletePod(nil), settled: terminated("main"), removed: true, spec: `
@@ -207,7 +207,7 @@ containers: [{name: main, args: [sleep, 1h, --ignore-term], startupProbe: ` + de
 containers: [{name: main, args: [pause]}]`},
 
 	"deleted-prestop-fails": {actWhen: ready, act: deletePod(nil), settled: terminated("main"), removed: true, spec: `
-terminationGracePeriodSeconds: 5
+terminationGracePeriodSeconds: 60
 containers: [{name: main, args: [pause], lifecycle: {preStop: {exec: {command: [/testpod, exit, "1", --after, 1s]}}}}]`},
 
 	"deleted-before-start": {
@@ -217,11 +217,10 @@ containers: [{name: main, image: "127.0.0.1:1/absent:1"}]`,
 	},
 
 	"poststart-fails": {slow: true, settled: crashLoop("main"), spec: `
-terminationGracePeriodSeconds: 1
+terminationGracePeriodSeconds: 60
 containers: [{name: main, args: [pause], lifecycle: {postStart: {exec: {command: [/testpod, exit, "1", --after, 2s]}}}}]`},
 
-	// The hook fails before the container handles signals or after, so the container must ignore them.
-	"poststart-tcp": {slow: true, settled: crashLoop("main"), event: "FailedPostStartHook", spec: `
+	"poststart-tcp": {slow: true, killedEarly: true, settled: crashLoop("main"), event: "FailedPostStartHook", spec: `
 terminationGracePeriodSeconds: 1
 containers: [{name: main, args: [sleep, 1h, --ignore-term], lifecycle: {postStart: {tcpSocket: {port: 80}}}}]`},
 
@@ -256,7 +255,7 @@ containers: [{name: main, args: [pause]}]`},
 containers: [{name: main, args: [pause]}]`},
 
 	"image-changed": {actWhen: ready, act: changeImage("main", containerd.SandboxImage), settled: all(ready, restarted("main")), spec: `
-terminationGracePeriodSeconds: 1
+terminationGracePeriodSeconds: 60
 containers: [{name: main, args: [pause], startupProbe: ` + delayedProbe + `}]`},
 
 	"user": {settled: ready, spec: `

@@ -95,7 +95,8 @@ func (e *environment) run(ctx context.Context, name string, sc *scenario) error 
 // problems returns the current differences between the two nodes.
 func (e *environment) problems(ctx context.Context, name string, sc *scenario) ([]string, error) {
 	kubeletName, heraldName := sc.nameOn(e.kubelet, name), sc.nameOn(e.herald, name)
-	kubeletPod, heraldPod := sameRestartCount(e.kubelet.settled(kubeletName, sc.settled), e.herald.settled(heraldName, sc.settled))
+	kubeletVersions, heraldVersions := sc.versions(e.kubelet, name), sc.versions(e.herald, name)
+	kubeletPod, heraldPod := sameRestartCount(lastByRestarts(kubeletVersions, sc.settled), lastByRestarts(heraldVersions, sc.settled))
 	if kubeletPod == nil {
 		return []string{"no settled version with the same number of restarts"}, nil
 	}
@@ -125,7 +126,6 @@ func (e *environment) problems(ctx context.Context, name string, sc *scenario) (
 	}
 	problems := unintendedDifferences(theirs, ours, e.markSeen)
 	// The kubelet may repeat its own: a kill that is interrupted is told again.
-	kubeletVersions, heraldVersions := e.kubelet.Versions(kubeletName), e.herald.Versions(heraldName)
 	repeated := repeatedEvents(heraldVersions[len(heraldVersions)-1], heraldEvents)
 	problems = append(problems, differences(view{}, repeated.without(repeatedEvents(kubeletVersions[len(kubeletVersions)-1], kubeletEvents)))...)
 	return append(problems, invalidHistory(kubeletVersions, heraldVersions)...), nil
@@ -168,10 +168,10 @@ func (e *environment) markSeen(difference *intendedDifference) {
 	e.seen[difference] = true
 }
 
-// settled returns the last matching versions of the pod, by the number of container restarts.
-func (n *testNode) settled(name string, is condition) map[int32]*v1.Pod {
+// lastByRestarts returns the last matching versions of a pod, by the number of container restarts.
+func lastByRestarts(versions []*v1.Pod, is condition) map[int32]*v1.Pod {
 	found := map[int32]*v1.Pod{}
-	for _, version := range n.Versions(name) {
+	for _, version := range versions {
 		if is(version) {
 			found[restarts(version)] = version
 		}

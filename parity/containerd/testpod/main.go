@@ -162,12 +162,14 @@ func await(args []string) (int, error) {
 	}
 }
 
-// exhaust lets the kernel kill a child for its memory while the first process of the container survives.
+// exhaust lets the kernel kill a child for its memory while the first process of the container survives. containerd reads the kill and
+// the end of the container from different sources, and calls the end OOMKilled only if it has heard of the kill before.
 func exhaust(args []string) (int, error) {
 	child := exec.CommandContext(context.Background(), "/proc/self/exe", "fill", first(args))
 	child.Stdout, child.Stderr = os.Stdout, os.Stderr
 	var killed *exec.ExitError
 	if err := child.Run(); errors.As(err, &killed) && !killed.Exited() {
+		time.Sleep(5 * time.Second)
 		return 3, nil
 	} else if err != nil {
 		return 1, err
