@@ -11,22 +11,23 @@ type MachineSample struct {
 	CPUs Value
 	// CPUTotal, CPUBusy, CPUIOWait and CPUSteal are seconds of all CPUs since the boot.
 	CPUTotal, CPUBusy, CPUIOWait, CPUSteal Value
-	// MemoryTotal, MemoryAvailable, WorkingSet and Swap are bytes. Swap is what is in use.
-	MemoryTotal, MemoryAvailable, WorkingSet, Swap Value
-	Pressure                                       Pressure
-	OOMKills                                       Value
-	PIDs, MaxPIDs                                  Value
-	FileSystems                                    []FileSystem
-	Network                                        Network
-	Detail                                         MachineDetail
+	// MemoryTotal, MemoryAvailable and WorkingSet are bytes.
+	MemoryTotal, MemoryAvailable, WorkingSet Value
+	Pressure                                 Pressure
+	OOMKills                                 Value
+	PIDs, MaxPIDs                            Value
+	FileSystems                              []FileSystem
+	Network                                  Network
+	Detail                                   MachineDetail
 }
 
 // MachineDetail has what only the summary of the node shows.
 type MachineDetail struct {
 	BootedAt time.Time
-	// Memory is all memory in use including caches, RSS that of processes without files, SwapFree what is left of swap, in bytes.
-	Memory, RSS, SwapFree   Value
-	PageFaults, MajorFaults Value
+	// Memory is all memory in use including caches, RSS that of processes without files, Swap what is in use of swap and SwapFree what
+	// is left of it, in bytes.
+	Memory, RSS, Swap, SwapFree Value
+	PageFaults, MajorFaults     Value
 	// Interfaces has the network interfaces of the machine, without those of pods.
 	Interfaces []Interface
 	Stalls     Stalls

@@ -45,6 +45,7 @@ type NodeAgent struct {
 	state    *checkpoint.Dir
 	volumes  *provision.Provisioner
 	containers
+	summarizer summarizer
 }
 
 // containers is what runs the containers of pods.
@@ -78,7 +79,7 @@ func New(config Config) (_ *NodeAgent, err error) {
 	}()
 	for _, build := range []func() error{
 		n.openDataDir, n.openHistory, n.newClients, n.newEvents, n.newNode, n.newVolumes, n.newProcessServer, n.newCgroups, n.newRuntime,
-		n.newStats, n.newAgent,
+		n.newStats, n.newSummarizer, n.newAgent,
 	} {
 		if err := build(); err != nil {
 			return nil, err

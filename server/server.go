@@ -5,6 +5,8 @@
 //	GET /pods            returns a v1.PodList, or with ?watch=true a stream of watch events like the API server's
 //	GET /healthz         returns "ok", or status 500 and the error
 //	GET /metrics         returns Prometheus metrics; /metrics/probes those of probes
+//	GET /metrics/resource   returns the use of resources as the kubelet does, for metrics-server
+//	GET /stats/summary      returns the use of resources as the kubelet does; with ?only_cpu_and_memory=true no disks
 //	GET /herald/v1/history  returns records of the history, see serveHistory; /herald/v1/events those of events
 //	GET /herald/v1/pods     returns views of pods, see servePodViews; /herald/v1/pods/NAMESPACE/NAME one of them
 //	GET /herald/v1/node, /herald/v1/sources, /herald/v1/schema
@@ -52,10 +54,12 @@ type Agent interface {
 // Config configures a Server. Agent is required.
 type Config struct {
 	Agent Agent
-	// Metrics serves /metrics, ProbeMetrics /metrics/probes. Nil disables the path.
-	Metrics, ProbeMetrics http.Handler
+	// Metrics serves /metrics, ProbeMetrics /metrics/probes, ResourceMetrics /metrics/resource. Nil disables the path.
+	Metrics, ProbeMetrics, ResourceMetrics http.Handler
 	// Requests counts the requests. Nil counts none.
 	Requests *RequestMetrics
+	// Summarizer serves /stats/summary. Nil disables the path.
+	Summarizer Summarizer
 	// History serves /herald/v1/history and /herald/v1/events. Nil disables the paths.
 	History History
 	// Inspector serves the query API, with a History also /herald/v1/watch. Nil disables the paths.
@@ -100,6 +104,12 @@ func New(config Config) (*Server, error) {
 	}
 	if config.ProbeMetrics != nil {
 		mux.Handle("GET /metrics/probes", config.ProbeMetrics)
+	}
+	if config.ResourceMetrics != nil {
+		mux.Handle("GET /metrics/resource", config.ResourceMetrics)
+	}
+	if config.Summarizer != nil {
+		mux.HandleFunc("GET /stats/summary", s.serveSummary)
 	}
 	if config.History != nil {
 		s.lastSeq = config.History.LastSeq()
@@ -179,6 +189,12 @@ func (s *Server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 	}
 	if s.config.ProbeMetrics != nil {
 		_, _ = w.Write([]byte("/metrics/probes\n"))
+	}
+	if s.config.ResourceMetrics != nil {
+		_, _ = w.Write([]byte("/metrics/resource\n"))
+	}
+	if s.config.Summarizer != nil {
+		_, _ = w.Write([]byte("/stats/summary\n"))
 	}
 	if s.config.History != nil {
 		_, _ = w.Write([]byte("/herald/v1/history\n/herald/v1/events\n"))

@@ -165,6 +165,9 @@ func (c *Collector) samplePodsOnce(ctx context.Context) {
 		return // what is known gets old, and then unknown
 	}
 	c.pods.Add(now, samples)
+	if samples == nil {
+		samples = []load.PodSample{} // a node without pods was measured
+	}
 	c.samples, c.sampleAt = samples, now
 }
 

@@ -84,7 +84,7 @@ func (m *Machine) readMemory(sample *load.MachineSample) error {
 	total, available := bytesOf(info.MemTotalBytes), bytesOf(info.MemAvailableBytes)
 	sample.MemoryTotal, sample.MemoryAvailable = total, available
 	sample.WorkingSet = difference(total, bytesOf(info.MemFreeBytes), bytesOf(info.InactiveFileBytes))
-	sample.Swap = difference(bytesOf(info.SwapTotalBytes), bytesOf(info.SwapFreeBytes))
+	sample.Detail.Swap = difference(bytesOf(info.SwapTotalBytes), bytesOf(info.SwapFreeBytes))
 	sample.Detail.Memory = difference(total, bytesOf(info.MemFreeBytes))
 	sample.Detail.RSS, sample.Detail.SwapFree = bytesOf(info.AnonPagesBytes), bytesOf(info.SwapFreeBytes)
 	m.readVMStat(map[string]*load.Value{

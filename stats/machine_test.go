@@ -38,7 +38,7 @@ func TestMachine_Sample(t *testing.T) {
 	requireValue(t, "memory", sample.MemoryTotal, 1000<<10)
 	requireValue(t, "available", sample.MemoryAvailable, 550<<10)
 	requireValue(t, "working set", sample.WorkingSet, 450<<10)
-	requireValue(t, "swap", sample.Swap, 40<<10)
+	requireValue(t, "swap", sample.Detail.Swap, 40<<10)
 	requireValue(t, "OOM kills", sample.OOMKills, 4)
 	requireValue(t, "CPU pressure", sample.Pressure.CPU, .25)
 	requireValue(t, "memory pressure", sample.Pressure.MemoryFull, .05)

@@ -6,46 +6,59 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/heraldnode/herald/load"
+	"github.com/heraldnode/herald/podid"
 )
 
 // ResourceMetrics returns a collector of /metrics/resource with the kubelet's names and labels, which metrics-server and the dashboards of
 // kubernetes-mixin read. Its samples have the time of their measurement (RES-15). What was not measured is left out: a container that
 // has no first reading yet does not hide its pod.
 //
-// startedAt returns when a container started, by its ID, zero if that is unknown. Nil leaves the start times out.
-func (c *Collector) ResourceMetrics(startedAt func(containerID string) time.Time) prometheus.Collector {
+// startedAt returns when a container of a pod started, by its ID, zero if that is unknown. Nil leaves the start times out.
+func (c *Collector) ResourceMetrics(startedAt func(uid podid.UID, containerID string) time.Time) prometheus.Collector {
 	return resourceMetrics{collector: c, startedAt: startedAt}
 }
 
 type resourceMetrics struct {
 	collector *Collector
-	startedAt func(containerID string) time.Time
+	startedAt func(uid podid.UID, containerID string) time.Time
 }
 
 var (
 	podLabels       = []string{"pod", "namespace"}
 	containerLabels = []string{"container", "pod", "namespace"}
 
-	nodeCPU      = prometheus.NewDesc("node_cpu_usage_seconds_total", "CPU time of the node in core-seconds", nil, nil)
-	nodeMemory   = prometheus.NewDesc("node_memory_working_set_bytes", "Working set of the node in bytes", nil, nil)
-	nodeSwap     = prometheus.NewDesc("node_swap_usage_bytes", "Swap that the node uses in bytes", nil, nil)
-	podCPU       = prometheus.NewDesc("pod_cpu_usage_seconds_total", "CPU time of the pod in core-seconds", podLabels, nil)
-	podMemory    = prometheus.NewDesc("pod_memory_working_set_bytes", "Working set of the pod in bytes", podLabels, nil)
-	podSwap      = prometheus.NewDesc("pod_swap_usage_bytes", "Swap that the pod uses in bytes", podLabels, nil)
-	containerCPU = prometheus.NewDesc(
-		"container_cpu_usage_seconds_total", "CPU time of the container in core-seconds", containerLabels, nil)
-	containerMemory = prometheus.NewDesc(
-		"container_memory_working_set_bytes", "Working set of the container in bytes", containerLabels, nil)
-	containerSwap  = prometheus.NewDesc("container_swap_usage_bytes", "Swap that the container uses in bytes", containerLabels, nil)
-	containerStart = prometheus.NewDesc(
-		"container_start_time_seconds", "Start of the container in seconds since the epoch", containerLabels, nil)
-	scrapeError = prometheus.NewDesc("resource_scrape_error", "1 if resources could not be measured, else 0", nil, nil)
+	// The texts are the kubelet's, with their level of stability: Prometheus warns if one metric has several.
+	nodeCPU = prometheus.NewDesc("node_cpu_usage_seconds_total",
+		"[STABLE] Cumulative cpu time consumed by the node in core-seconds", nil, nil)
+	nodeMemory = prometheus.NewDesc("node_memory_working_set_bytes",
+		"[STABLE] Current working set of the node in bytes", nil, nil)
+	nodeSwap = prometheus.NewDesc("node_swap_usage_bytes",
+		"[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems", nil, nil)
+	podCPU = prometheus.NewDesc("pod_cpu_usage_seconds_total",
+		"[STABLE] Cumulative cpu time consumed by the pod in core-seconds", podLabels, nil)
+	podMemory = prometheus.NewDesc("pod_memory_working_set_bytes",
+		"[STABLE] Current working set of the pod in bytes", podLabels, nil)
+	podSwap = prometheus.NewDesc("pod_swap_usage_bytes",
+		"[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems", podLabels, nil)
+	containerCPU = prometheus.NewDesc("container_cpu_usage_seconds_total",
+		"[STABLE] Cumulative cpu time consumed by the container in core-seconds", containerLabels, nil)
+	containerMemory = prometheus.NewDesc("container_memory_working_set_bytes",
+		"[STABLE] Current working set of the container in bytes", containerLabels, nil)
+	containerSwap = prometheus.NewDesc("container_swap_usage_bytes",
+		"[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems", containerLabels, nil)
+	containerSwapLimit = prometheus.NewDesc("container_swap_limit_bytes",
+		"[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems", containerLabels, nil)
+	containerStart = prometheus.NewDesc("container_start_time_seconds",
+		"[STABLE] Start time of the container since unix epoch in seconds", containerLabels, nil)
+	scrapeError = prometheus.NewDesc("resource_scrape_error",
+		"[STABLE] 1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (m resourceMetrics) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		nodeCPU, nodeMemory, nodeSwap, podCPU, podMemory, podSwap, containerCPU, containerMemory, containerSwap, containerStart, scrapeError,
+		nodeCPU, nodeMemory, nodeSwap, podCPU, podMemory, podSwap, containerCPU, containerMemory, containerSwap,
+		containerSwapLimit, containerStart, scrapeError,
 	} {
 		descs <- desc
 	}
@@ -63,7 +76,7 @@ func (m resourceMetrics) Collect(metrics chan<- prometheus.Metric) {
 	send := sender{metrics: metrics, at: machineAt}
 	send.counter(nodeCPU, difference(machine.CPUBusy, machine.CPUSteal))
 	send.gauge(nodeMemory, machine.WorkingSet)
-	send.gauge(nodeSwap, machine.Swap)
+	send.gauge(nodeSwap, machine.Detail.Swap)
 	for _, pod := range pods {
 		send.at = measuredAt(pod.Usage, podsAt)
 		labels := []string{pod.Name.Name, pod.Name.Namespace}
@@ -71,20 +84,21 @@ func (m resourceMetrics) Collect(metrics chan<- prometheus.Metric) {
 		send.gauge(podMemory, pod.Usage.WorkingSet, labels...)
 		send.gauge(podSwap, pod.Usage.Swap, labels...)
 		for _, container := range pod.Containers {
-			m.collectContainer(send, container, append([]string{container.Name}, labels...), podsAt)
+			send.at = measuredAt(container.Usage, podsAt)
+			m.collectContainer(send, pod.UID, container, append([]string{container.Name}, labels...))
 		}
 	}
 }
 
-func (m resourceMetrics) collectContainer(send sender, container load.ContainerSample, labels []string, podsAt time.Time) {
-	send.at = measuredAt(container.Usage, podsAt)
+func (m resourceMetrics) collectContainer(send sender, uid podid.UID, container load.ContainerSample, labels []string) {
 	send.counter(containerCPU, container.Usage.CPUSeconds, labels...)
 	send.gauge(containerMemory, container.Usage.WorkingSet, labels...)
 	send.gauge(containerSwap, container.Usage.Swap, labels...)
+	send.gauge(containerSwapLimit, container.Usage.Swap.Plus(container.Usage.SwapAvailable), labels...)
 	if m.startedAt == nil {
 		return
 	}
-	if start := m.startedAt(container.ID); !start.IsZero() {
+	if start := m.startedAt(uid, container.ID); !start.IsZero() {
 		send.at = time.Time{} // a start is no measurement: metrics-server compares it with the times of the others
 		send.gauge(containerStart, load.Known(float64(start.UnixNano())/float64(time.Second)), labels...)
 	}

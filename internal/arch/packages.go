@@ -82,6 +82,10 @@ var Layout = []Package{
 	},
 	{Path: "load", Layer: Decisions, Purpose: "computes the load of a node and its pods from samples: windows, saturation, level, forecast"},
 	{
+		Path: "stats/summary", Layer: Decisions, MayImport: []string{"load"},
+		Purpose: "builds the kubelet's /stats/summary from samples",
+	},
+	{
 		Path: "view", Layer: Decisions, MayImport: []string{"derive", "explain", "internal/restart", "internal/table", "load", "plan", "transition"},
 		Purpose: "the objects of the query API: pods and the node with what only the node knows",
 	},
@@ -151,6 +155,10 @@ var Layout = []Package{
 		Purpose: "records every version of every pod's status and every change of the node in bounded, checksummed files",
 	},
 	{Path: "stats", Layer: Components, Purpose: "samples the use of resources of the machine and its pods"},
+	{
+		Path: "stats/disk", Layer: Components, MayImport: []string{"stats/summary"},
+		Purpose: "measures what pods use of the node's disk when somebody asks, and remembers it",
+	},
 	{Path: "checkpoint", Layer: Components, Purpose: "atomic, checksummed, versioned state files"},
 	{
 		Path: "kubeapi", Layer: Components,

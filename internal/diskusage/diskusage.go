@@ -13,26 +13,34 @@ import (
 // maxEntries bounds the work and the memory for one directory.
 const maxEntries = 2_000_000
 
-// Dir returns the space in bytes that the directory and everything below it takes: blocks, not sizes. Files with several names
+// Usage is how much space something takes: bytes of its blocks, not sizes, and inodes.
+type Usage struct{ Bytes, Inodes int64 }
+
+// Plus returns the sum.
+func (u Usage) Plus(other Usage) Usage {
+	return Usage{Bytes: u.Bytes + other.Bytes, Inodes: u.Inodes + other.Inodes}
+}
+
+// Dir returns the space that the directory and everything below it takes. Files with several names
 // count once, other file systems that are mounted inside do not count. Containers may change the directory meanwhile: links do
 // not lead out of it, and what disappears is left out. With an error, the result is what was found until then.
-func Dir(ctx context.Context, path string) (int64, error) {
+func Dir(ctx context.Context, path string) (Usage, error) {
 	root, err := os.OpenRoot(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+		return Usage{}, nil
 	}
 	if err != nil {
-		return 0, err
+		return Usage{}, err
 	}
 	defer root.Close()
 	return Root(ctx, root)
 }
 
 // Root is Dir for an open directory.
-func Root(ctx context.Context, root *os.Root) (int64, error) {
+func Root(ctx context.Context, root *os.Root) (Usage, error) {
 	info, err := root.Lstat(".")
 	if err != nil {
-		return 0, err
+		return Usage{}, err
 	}
 	m := measurement{device: info.Sys().(*syscall.Stat_t).Dev, linked: map[uint64]bool{}}
 	err = fs.WalkDir(root.FS(), ".", func(_ string, entry fs.DirEntry, err error) error {
@@ -50,14 +58,14 @@ func Root(ctx context.Context, root *os.Root) (int64, error) {
 	if err != nil {
 		err = fmt.Errorf("measure %s: %w", root.Name(), err)
 	}
-	return m.bytes, err
+	return m.usage, err
 }
 
 type measurement struct {
 	device  uint64
 	linked  map[uint64]bool // inodes with several names
 	entries int
-	bytes   int64
+	usage   Usage
 }
 
 func (m *measurement) add(entry fs.DirEntry) error {
@@ -84,18 +92,18 @@ func (m *measurement) add(entry fs.DirEntry) error {
 		}
 		m.linked[stat.Ino] = true
 	}
-	m.bytes += stat.Blocks * 512
+	m.usage = m.usage.Plus(Usage{Bytes: stat.Blocks * 512, Inodes: 1})
 	return nil
 }
 
-// File returns the space in bytes that a file takes, or 0 if it does not exist.
-func File(path string) (int64, error) {
+// File returns the space that a file takes, none if it does not exist.
+func File(path string) (Usage, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+		return Usage{}, nil
 	}
 	if err != nil {
-		return 0, err
+		return Usage{}, err
 	}
-	return info.Sys().(*syscall.Stat_t).Blocks * 512, nil
+	return Usage{Bytes: info.Sys().(*syscall.Stat_t).Blocks * 512, Inodes: 1}, nil
 }

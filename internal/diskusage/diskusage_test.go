@@ -12,11 +12,11 @@ import (
 
 func measure(t *testing.T, dir string) int64 {
 	t.Helper()
-	bytes, err := diskusage.Dir(t.Context(), dir)
+	usage, err := diskusage.Dir(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bytes
+	return usage.Bytes
 }
 
 func writeFile(t *testing.T, path string, size int) {
@@ -49,6 +49,19 @@ func TestDir(t *testing.T) {
 	writeFile(t, dir+"/x/y/z/c", 1<<20)
 	if got := measure(t, dir); got-one < 1<<20 {
 		t.Errorf("file in a directory: got %d bytes more, want 1 MiB", got-one)
+	}
+}
+
+func TestDir_Inodes(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, dir+"/a", 1)
+	writeFile(t, dir+"/x/b", 1)
+	if err := os.Link(dir+"/a", dir+"/same"); err != nil {
+		t.Fatal(err)
+	}
+	usage, err := diskusage.Dir(t.Context(), dir)
+	if err != nil || usage.Inodes != 4 { // two directories, two files
+		t.Errorf("got %+v, error %v; want 4 inodes", usage, err)
 	}
 }
 

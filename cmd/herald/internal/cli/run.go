@@ -18,6 +18,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
@@ -130,9 +131,12 @@ func runNode(ctx context.Context, stderr io.Writer, c *config.Config) error {
 func newLocalServer(
 	c *config.Config, node *nodeagent.NodeAgent, metrics *metrics, logger *slog.Logger,
 ) (*server.Server, error) {
+	resources := prometheus.NewRegistry()
+	resources.MustRegister(node.ResourceMetrics())
 	serverConfig := server.Config{
-		Agent: node.Agent, History: node.History, Inspector: node.Inspector, Loads: node.Inspector, Operator: node.Inspector, Logger: logger,
-		Metrics: handlerOf(metrics.agent), ProbeMetrics: handlerOf(metrics.probes), Requests: metrics.requests,
+		Agent: node.Agent, History: node.History, Inspector: node.Inspector, Loads: node.Inspector, Operator: node.Inspector,
+		Metrics: handlerOf(metrics.agent), ProbeMetrics: handlerOf(metrics.probes), ResourceMetrics: handlerOf(resources),
+		Summarizer: node, Requests: metrics.requests, Logger: logger,
 	}
 	if !strings.HasPrefix(c.ListenAddress(), "unix://") {
 		credentials, err := localapi.CreateCredentials(c.KubectlDir())
