@@ -73,6 +73,14 @@ func (n Name) PodUID(dir, driver string) (podid.UID, bool) {
 	return podid.UID(uid), hasPrefix && hasSuffix && uid != ""
 }
 
+// IsContainer reports whether a cgroup directly below a pod's is that of a container. Runtimes name it <ID> or <prefix>-<ID>.scope.
+// CRI-O's monitor of the container has one, too.
+func IsContainer(dir, containerID string) bool {
+	name := strings.TrimSuffix(dir, ".scope")
+	isNamed := name == containerID || strings.HasSuffix(name, "-"+containerID)
+	return containerID != "" && isNamed && !strings.Contains(name, "conmon")
+}
+
 // Child returns the cgroup element below n.
 func (n Name) Child(element string) Name {
 	return append(append(make(Name, 0, len(n)+1), n...), element)

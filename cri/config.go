@@ -141,7 +141,8 @@ type Config struct {
 	// Metrics registers kubelet_runtime_operations_*, kubelet_started_* and kubelet_image_*. Default: not registered.
 	Metrics prometheus.Registerer
 
-	dial func(ctx context.Context, address string) (net.Conn, error) // dialSocket; tests connect in memory
+	dial        func(ctx context.Context, address string) (net.Conn, error) // dialSocket; tests connect in memory
+	cgroupMount string                                                      // host.Mount; tests use their own
 }
 
 // complete validates the configuration and sets defaults.

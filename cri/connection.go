@@ -30,7 +30,7 @@ func (r *Runtime) connect(endpoint string) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponseSize)),
 		grpc.WithChainUnaryInterceptor(r.interceptCall),
-		grpc.WithContextDialer(r.config.dial),
+		grpc.WithContextDialer(r.dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{
 				BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second,
@@ -44,6 +44,17 @@ func (r *Runtime) connect(endpoint string) (*grpc.ClientConn, error) {
 	}
 	r.connections = append(r.connections, connection)
 	return connection, nil
+}
+
+// dial connects to a socket. The runtime behind it may be another version, which implements other calls.
+func (r *Runtime) dial(ctx context.Context, address string) (net.Conn, error) {
+	connection, err := r.config.dial(ctx, address)
+	if err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.unsupported = calls{connection: r.unsupported.connection + 1}
+	}
+	return connection, err
 }
 
 // dialSocket connects to a runtime's socket. It only accepts a listener that is root or the agent's own user: the runtime

@@ -26,3 +26,6 @@ func (p *PullTimes) Begin(uid podid.UID, now time.Time) (end func(time.Time)) {
 func (p *PullTimes) Of(uid podid.UID) time.Duration { return p.of(uid) }
 
 func (p *PullTimes) Forget(uid podid.UID) { p.forget(uid) }
+
+// CgroupMount makes tests read cgroups from files of their own.
+func (c *Config) CgroupMount(dir string) { c.cgroupMount = dir }

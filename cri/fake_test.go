@@ -34,14 +34,16 @@ type fake struct {
 	passwords  map[string]string // of private images
 	layer      uint64            // size of each writable layer
 	podStats   []*runtimeapi.PodSandboxStats
-	faults     map[string][]fault
-	requests   []any
-	events     []*runtimeapi.ContainerEventResponse
-	status     *runtimeapi.StatusResponse
-	network    *runtimeapi.PodSandboxNetworkStatus // of new sandboxes
-	imageFs    *runtimeapi.ImageFsInfoResponse
-	exitCode   int32  // of commands
-	output     string // of commands, followed by "out" and "err"
+	// containerStats replaces those of the containers.
+	containerStats []*runtimeapi.ContainerStats
+	faults         map[string][]fault
+	requests       []any
+	events         []*runtimeapi.ContainerEventResponse
+	status         *runtimeapi.StatusResponse
+	network        *runtimeapi.PodSandboxNetworkStatus // of new sandboxes
+	imageFs        *runtimeapi.ImageFsInfoResponse
+	exitCode       int32  // of commands
+	output         string // of commands, followed by "out" and "err"
 
 	ignoresSignals bool
 
@@ -316,6 +318,9 @@ func (f *fake) ListContainerStats(
 ) (*runtimeapi.ListContainerStatsResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.containerStats != nil {
+		return &runtimeapi.ListContainerStatsResponse{Stats: f.containerStats}, nil
+	}
 	response := &runtimeapi.ListContainerStatsResponse{}
 	for _, c := range f.containers {
 		if matchesLabels(request.GetFilter().GetLabelSelector(), c.Labels) {

@@ -45,8 +45,11 @@ type Runtime struct {
 	status atomic.Pointer[runtimeapi.StatusResponse] // as last reported; nil until known
 }
 
-// calls are optional calls of the CRI.
-type calls struct{ events, podStats bool }
+// calls are optional calls of the CRI, as of the connection with this number.
+type calls struct {
+	connection                       int
+	events, podStats, containerStats bool
+}
 
 // New returns a Runtime. It performs no I/O: the first call connects, so the runtime need not be up yet.
 func New(config Config) (*Runtime, error) {

@@ -2,12 +2,18 @@ package cri_test
 
 import (
 	"context"
+	"maps"
+	"os"
+	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/heraldnode/herald/cgroup"
+	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/load"
 )
 
@@ -31,9 +37,7 @@ func requireNumber(h *harness, what string, got load.Value, want float64) {
 
 func TestRES16_ListPodStats(t *testing.T) {
 	inBubble(t, func(h *harness) {
-		labels := map[string]string{
-			"io.kubernetes.pod.uid": "uid-1", "io.kubernetes.pod.name": "shop", "io.kubernetes.pod.namespace": "prod",
-		}
+		labels := podLabels("uid-1")
 		at := time.Date(2026, 11, 15, 14, 0, 0, 0, time.UTC)
 		h.fake.podStats = []*runtimeapi.PodSandboxStats{
 			{Attributes: &runtimeapi.PodSandboxAttributes{Id: "of somebody else"}, Linux: &runtimeapi.LinuxPodSandboxStats{}},
@@ -84,9 +88,183 @@ func TestRES16_RuntimeWithoutPodStats(t *testing.T) {
 			}
 			requireNumber(h, "layer", samples[0].Containers[0].WritableLayer, 5)
 		}
-		h.fake.inject("ListContainerStats", fails(codes.Internal, "broken"))
-		if _, err := h.ListPodStats(h.Context()); err == nil {
-			h.Error("broken runtime: got no error")
+		if asked := len(requests[*runtimeapi.ListPodSandboxStatsRequest](h.fake)); asked != 1 {
+			h.Errorf("asked %d times for the stats of pods, want once", asked)
 		}
 	})
+}
+
+// Which calls a runtime implements is asked again on a new connection: it may be another version.
+func TestRES16_RuntimeUpgraded(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		h.fake.inject("ListPodSandboxStats", fails(codes.Unimplemented, "unknown method"))
+		h.fake.inject("ListContainerStats", fails(codes.Unimplemented, "unknown method"))
+		for range 2 {
+			if _, err := h.ListPodStats(h.Context()); err != nil {
+				h.Fatal(err)
+			}
+		}
+		h.down()
+		h.up()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		h.fake.podStats = []*runtimeapi.PodSandboxStats{{
+			Attributes: &runtimeapi.PodSandboxAttributes{Id: "s", Labels: podLabels("uid-1")}, Linux: &runtimeapi.LinuxPodSandboxStats{},
+		}}
+		samples, err := h.ListPodStats(h.Context())
+		if err != nil || len(samples) != 1 {
+			h.Errorf("got %v, error %v; want the pod that the new runtime measures", samples, err)
+		}
+	})
+}
+
+// A call that fails is replaced by the next source, which has all pods. The error is reported nevertheless.
+func TestRES16_CallFails(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		h.startPod(newPod())
+		h.fake.layer = 5
+		h.fake.inject("ListPodSandboxStats", fails(codes.Internal, "cgroup deleted"), fails(codes.Internal, "cgroup deleted"))
+		samples, err := h.ListPodStats(h.Context())
+		if err == nil || len(samples) != 1 {
+			h.Fatalf("got %v, error %v; want one pod and the error", samples, err)
+		}
+		requireNumber(h, "layer", samples[0].Containers[0].WritableLayer, 5)
+		h.fake.inject("ListContainerStats", fails(codes.Internal, "broken"))
+		samples, err = h.ListPodStats(h.Context())
+		if err == nil || len(samples) != 1 || samples[0].Containers[0].WritableLayer.IsKnown() {
+			h.Errorf("got %v, error %v; want one pod without numbers and the error", samples, err)
+		}
+		if usage := samples[0].Usage; usage.CPUSeconds.IsKnown() || usage.WorkingSet.IsKnown() {
+			h.Errorf("got %+v without a measurement", usage)
+		}
+	})
+}
+
+func TestRES16_RuntimeHangs(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		h.startPod(newPod())
+		h.fake.inject("ListPodSandboxStats", hangs)
+		ctx, cancel := context.WithTimeout(h.Context(), 5*time.Second)
+		defer cancel()
+		if samples, err := h.ListPodStats(ctx); err == nil || samples != nil {
+			h.Errorf("got %v, error %v; want an error", samples, err)
+		}
+	})
+}
+
+// An instance that has exited is listed without numbers. It hides neither its successor nor the sum.
+func TestRES17_ExitedInstances(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		h.fake.inject("ListPodSandboxStats", fails(codes.Unimplemented, "unknown method"))
+		stats := func(name, id string, attempt uint32, cpu *runtimeapi.CpuUsage) *runtimeapi.ContainerStats {
+			return &runtimeapi.ContainerStats{Cpu: cpu, Attributes: &runtimeapi.ContainerAttributes{
+				Id: id, Labels: podLabels("uid-1"), Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: attempt},
+			}}
+		}
+		h.fake.containerStats = []*runtimeapi.ContainerStats{
+			stats("init", "init-1", 1, nil),
+			stats("init", "init-0", 0, nil),
+			stats("web", "web-1", 1, &runtimeapi.CpuUsage{Timestamp: 1, UsageCoreNanoSeconds: number(2_000_000_000)}),
+			stats("web", "web-2", 2, nil), // created, but not started
+			stats("log", "log-0", 0, &runtimeapi.CpuUsage{Timestamp: 1, UsageCoreNanoSeconds: number(1_000_000_000)}),
+		}
+		samples, err := h.ListPodStats(h.Context())
+		if err != nil || len(samples) != 1 {
+			h.Fatalf("got %v, error %v; want one pod", samples, err)
+		}
+		requireNumber(h, "CPU of the pod", samples[0].Usage.CPUSeconds, 3)
+		ids := map[string]string{}
+		for _, container := range samples[0].Containers {
+			ids[container.Name] = container.ID
+		}
+		if want := map[string]string{"init": "init-1", "web": "web-1", "log": "log-0"}; !maps.Equal(ids, want) {
+			h.Errorf("got containers %v, want %v", ids, want)
+		}
+	})
+}
+
+func podLabels(uid string) map[string]string {
+	return map[string]string{
+		"io.kubernetes.pod.uid": uid, "io.kubernetes.pod.name": "shop", "io.kubernetes.pod.namespace": "prod",
+	}
+}
+
+// What the runtime does not measure is in the files of the cgroups: of both versions, with the names of both drivers.
+func TestRES21_CgroupFiles(t *testing.T) {
+	for name, test := range map[string]struct {
+		driver      string
+		v2          bool
+		pod, scope  string // of the container
+		controllers []string
+	}{
+		"cgroupfs, version 1": {
+			cgroup.DriverCgroupfs, false, "/kubepods/burstable/poduid-1", "ID", []string{"cpu", "cpuacct", "memory", "pids", "blkio"},
+		},
+		"systemd, version 2": {
+			cgroup.DriverSystemd, true, "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poduid_1.slice",
+			"cri-containerd-ID.scope", []string{""},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mount := t.TempDir()
+			for _, controller := range test.controllers {
+				recorded := filepath.Join("../cgroup/usage/testdata", map[bool]string{true: "v2", false: "v1"}[test.v2], controller, "pod")
+				dir := filepath.Join(mount, controller, test.pod)
+				if err := os.CopyFS(dir, os.DirFS(recorded)); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Rename(filepath.Join(dir, "c1"), filepath.Join(dir, test.scope)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			inBubble(t, func(h *harness) { requireCgroupNumbers(h, test.v2) }, func(config *cri.Config) {
+				config.CgroupParent, config.CgroupDriver, config.CgroupHost = "/kubepods", test.driver, &cgroup.Host{V2: test.v2}
+				config.CgroupMount(mount)
+			})
+		})
+	}
+}
+
+func requireCgroupNumbers(h *harness, v2 bool) {
+	seconds, share := .461368731, 21.0/25
+	if v2 {
+		seconds, share = 81.234567, 100.0/400
+	}
+	requirePod := func(wantSeconds float64) {
+		h.Helper()
+		samples, err := h.ListPodStats(h.Context())
+		if err != nil || len(samples) != 1 || len(samples[0].Containers) != 1 {
+			h.Fatalf("got %+v, error %v; want one pod", samples, err)
+		}
+		requireNumber(h, "CPU of the pod", samples[0].Usage.CPUSeconds, wantSeconds)
+		throttled := samples[0].Containers[0].Usage
+		requireNumber(h, "throttled share", throttled.Throttling.Throttled.Share(throttled.Throttling.Periods), share)
+		if samples[0].Usage.Pressure.IO.IsKnown() != v2 || !samples[0].PIDs.IsKnown() || !samples[0].Usage.Swap.IsKnown() {
+			h.Errorf("got %+v", samples[0])
+		}
+		if samples[0].Network != (load.Network{}) {
+			h.Errorf("got network %+v of a pod without processes", samples[0].Network)
+		}
+	}
+	attributes := &runtimeapi.ContainerAttributes{
+		Id: "ID", Labels: podLabels("uid-1"), Metadata: &runtimeapi.ContainerMetadata{Name: "web"},
+	}
+	h.fake.podStats = []*runtimeapi.PodSandboxStats{{
+		Attributes: &runtimeapi.PodSandboxAttributes{Id: "s", Labels: podLabels("uid-1")},
+		Linux: &runtimeapi.LinuxPodSandboxStats{
+			Cpu:        &runtimeapi.CpuUsage{UsageCoreNanoSeconds: number(7_000_000_000)},
+			Containers: []*runtimeapi.ContainerStats{{Attributes: attributes}},
+		},
+	}}
+	requirePod(7) // the runtime's own number counts
+	h.fake.containerStats = []*runtimeapi.ContainerStats{{
+		Attributes: attributes, Cpu: &runtimeapi.CpuUsage{UsageCoreNanoSeconds: number(1_000_000_000)},
+	}}
+	h.fake.inject("ListPodSandboxStats", fails(codes.Unimplemented, "unknown method"))
+	requirePod(seconds) // and not the sum of the containers
+	h.fake.inject("ListContainerStats", fails(codes.Unimplemented, "unknown method"))
+	h.fake.containers["ID"] = &fakeContainer{ContainerStatus: &runtimeapi.ContainerStatus{
+		Id: "ID", Metadata: attributes.GetMetadata(), Labels: attributes.GetLabels(), State: runtimeapi.ContainerState_CONTAINER_RUNNING,
+	}}
+	requirePod(seconds)
 }

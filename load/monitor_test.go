@@ -69,7 +69,8 @@ func TestL3_NodeWithoutSamples(t *testing.T) {
 
 func podSample(uid podid.UID, containerID string, cpu, workingSet float64) load.PodSample {
 	usage := load.Usage{
-		CPUSeconds: load.Known(cpu), WorkingSet: load.Known(workingSet), Periods: load.Known(cpu * 10), ThrottledPeriods: load.Known(cpu),
+		CPUSeconds: load.Known(cpu), WorkingSet: load.Known(workingSet),
+		Throttling: load.Throttling{Periods: load.Known(cpu * 10), Throttled: load.Known(cpu)},
 	}
 	return load.PodSample{
 		UID: uid, Usage: usage, PIDs: load.Known(3),
@@ -95,6 +96,7 @@ func TestPodMonitor(t *testing.T) {
 	requireValue(t, "layer", pod.Containers[0].WritableLayer, 7)
 	idle, _ := monitor.Load("b", time.Minute, maxAge)
 	requireValue(t, "cpu of an idle pod", idle.CPU.OneMinute.Mean, 0)
+	requireValue(t, "throttled share of an idle pod", idle.Throttled.OneMinute.Mean, 0)
 
 	// A new instance of the container starts anew; the other pod is gone.
 	monitor.Add(75*time.Second, []load.PodSample{podSample("a", "9", .1, 50)})

@@ -91,7 +91,15 @@ func (s *usageSeries) add(at time.Duration, usage Usage) {
 	}
 	s.cpu.Add(at, rate)
 	s.memory.Add(at, usage.WorkingSet)
-	s.held.Add(at, s.throttled.Rate(at, usage.ThrottledPeriods).Share(s.periods.Rate(at, usage.Periods)))
+	s.held.Add(at, throttledShare(s.throttled.Rate(at, usage.Throttling.Throttled), s.periods.Rate(at, usage.Throttling.Periods)))
+}
+
+// throttledShare returns the share of throttled periods. Without periods there was no limit, or nothing ran.
+func throttledShare(throttled, periods Value) Value {
+	if throttled.known && periods == Known(0) {
+		return periods
+	}
+	return throttled.Share(periods)
 }
 
 // Load returns the load of a pod now. What was not sampled for maxAge is unknown. It returns false for a pod without samples.

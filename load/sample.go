@@ -99,8 +99,15 @@ type Usage struct {
 	// The following are bytes.
 	WorkingSet, Memory, RSS, Available, Swap, SwapAvailable Value
 	PageFaults, MajorFaults                                 Value
-	// Throttled is the share of periods in which the CPU limit held the processes back, since the start: periods and throttled ones.
-	Periods, ThrottledPeriods Value
-	Pressure                  Pressure
-	Stalls                    Stalls
+	Throttling                                              Throttling
+	IO                                                      IO
+	Pressure                                                Pressure
+	Stalls                                                  Stalls
 }
+
+// Throttling says how often the CPU limit held processes back since the start: the periods of the limit, those in which it did, and
+// for how long.
+type Throttling struct{ Periods, Throttled, Seconds Value }
+
+// IO has the bytes that were read from and written to disks since the start.
+type IO struct{ Read, Written Value }

@@ -87,6 +87,7 @@ type Collector struct {
 	sampleAt time.Duration
 	askedAt  time.Duration // when somebody last asked; negative if nobody did
 	failing  bool          // the last measurement of the pods failed
+	missed   int           // ticks without a sample of the pods since the last one
 }
 
 // New returns a Collector. Call Run to start sampling.
@@ -162,13 +163,14 @@ func (c *Collector) samplePodsOnce(ctx context.Context) {
 		c.config.Logger.Warn("Failed to measure pods", "err", err)
 	}
 	if c.failing = err != nil; c.failing && len(samples) == 0 {
-		return // what is known gets old, and then unknown
+		c.missed++ // what is known gets old, and then unknown
+		return
 	}
 	c.pods.Add(now, samples)
 	if samples == nil {
 		samples = []load.PodSample{} // a node without pods was measured
 	}
-	c.samples, c.sampleAt = samples, now
+	c.samples, c.sampleAt, c.missed = samples, now, 0
 }
 
 // podPeriod returns the time until the next sample of pods.
@@ -185,8 +187,16 @@ func (c *Collector) isWatchedLocked(now time.Duration) bool {
 	return c.askedAt >= 0 && now-c.askedAt < c.config.InterestDuration
 }
 
-// maxPodAge is the age from which a sample of a pod says nothing about the present: three ticks.
-func (c *Collector) maxPodAge() time.Duration { return 3 * c.config.IdlePodPeriod }
+// maxMissedTicks is the number of ticks without a sample after which the last one says nothing about the present (L3).
+const maxMissedTicks = 3
+
+// maxPodAgeLocked returns the age from which a sample of a pod is not used. It is negative if no sample is.
+func (c *Collector) maxPodAgeLocked() time.Duration {
+	if c.missed >= maxMissedTicks {
+		return -1
+	}
+	return maxMissedTicks * c.config.IdlePodPeriod
+}
 
 // askLocked records that somebody wants to know the loads of pods.
 func (c *Collector) askLocked(now time.Duration) {
@@ -223,7 +233,7 @@ func (c *Collector) Pod(uid podid.UID) (load.Pod, bool) {
 	defer c.mu.Unlock()
 	now := c.now()
 	c.askLocked(now)
-	return c.pods.Load(uid, now, c.maxPodAge())
+	return c.pods.Load(uid, now, c.maxPodAgeLocked())
 }
 
 // PodSamples returns the samples of the last tick and when it was. They are shared and must not be modified. Asking makes the samples
@@ -233,7 +243,7 @@ func (c *Collector) PodSamples() ([]load.PodSample, time.Time) {
 	defer c.mu.Unlock()
 	now := c.now()
 	c.askLocked(now)
-	if c.samples == nil || now-c.sampleAt > c.maxPodAge() {
+	if c.samples == nil || now-c.sampleAt > c.maxPodAgeLocked() {
 		return nil, time.Time{}
 	}
 	return c.samples, c.startedAt.Add(c.sampleAt)

@@ -68,6 +68,7 @@ func startCollector(t *testing.T, config stats.Config) *stats.Collector {
 
 func cpuOf(t *testing.T, collector *stats.Collector, uid podid.UID) load.Value {
 	t.Helper()
+	synctest.Wait()
 	pod, found := collector.Pod(uid)
 	if !found {
 		t.Fatalf("pod %s has no load", uid)
@@ -121,6 +122,36 @@ func TestL3_RuntimeHangs(t *testing.T) {
 		time.Sleep(time.Minute)
 		runtime.set(false, nil)
 		time.Sleep(2 * time.Minute)
+		requireValue(t, "cpu", cpuOf(t, collector, "a"), .25)
+	})
+}
+
+// While somebody asks, three ticks are less than a minute: each takes 15 seconds and the deadline of the call.
+func TestL3_ThreeTicks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runtime := &fakeRuntime{start: time.Now()}
+		collector := startCollector(t, stats.Config{Pods: runtime})
+		for range 60 {
+			cpuOf(t, collector, "a")
+			time.Sleep(time.Second)
+		}
+		runtime.set(true, nil)
+		known := 0
+		for calls := 0; calls < 5; calls += runtime.set(true, nil) {
+			if cpuOf(t, collector, "a").IsKnown() {
+				known++
+			}
+			time.Sleep(time.Second)
+		}
+		// Three calls of 5 seconds, with about 15 seconds before each.
+		if known < 40 || known > 75 {
+			t.Errorf("the load was known for %d s after the runtime hung, want three ticks", known)
+		}
+		if samples, _ := collector.PodSamples(); samples != nil {
+			t.Errorf("got samples %v although the runtime hangs", samples)
+		}
+		runtime.set(false, nil)
+		time.Sleep(time.Minute)
 		requireValue(t, "cpu", cpuOf(t, collector, "a"), .25)
 	})
 }

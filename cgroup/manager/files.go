@@ -169,16 +169,12 @@ func (m *Manager) find(path string) []string {
 	return slices.DeleteFunc(dirs, func(dir string) bool { _, err := os.Stat(dir); return err != nil })
 }
 
-// containerDirs returns the cgroups of these containers below a pod's. Runtimes name them <ID> or <prefix>-<ID>.scope.
+// containerDirs returns the cgroups of these containers below a pod's. CRI-O's monitor of a container exits by itself.
 func containerDirs(podDir string, containerIDs []string) []string {
 	entries, _ := os.ReadDir(podDir) // it may be gone
 	var dirs []string
 	for _, entry := range entries {
-		name := strings.TrimSuffix(entry.Name(), ".scope")
-		isContainer := slices.ContainsFunc(containerIDs, func(id string) bool {
-			return name == id || id != "" && strings.HasSuffix(name, "-"+id)
-		})
-		if isContainer && !strings.Contains(name, "conmon") { // CRI-O's monitor of the container exits by itself
+		if slices.ContainsFunc(containerIDs, func(id string) bool { return cgroup.IsContainer(entry.Name(), id) }) {
 			dirs = append(dirs, filepath.Join(podDir, entry.Name()))
 		}
 	}

@@ -177,8 +177,8 @@ var Layout = []Package{
 	{
 		Path: "cri", Layer: Components, Modules: []string{"k8s.io/cri-api"},
 		MayImport: []string{
-			"cgroup/host", "cri/criconfig", "cri/pullmanager", "internal/diskusage", "internal/nodeaddress", "internal/permission",
-			"internal/poddir",
+			"cgroup/host", "cgroup/usage", "cri/criconfig", "cri/pullmanager", "internal/diskusage", "internal/nodeaddress",
+			"internal/permission", "internal/poddir",
 		},
 		Purpose: "CRI client: images, sandboxes, containers, logs, exec",
 	},
@@ -196,11 +196,16 @@ var Layout = []Package{
 		Purpose: "reads the machine's cgroup version and what its controllers can limit",
 	},
 	{
+		Path: "cgroup/usage", Layer: Components, MayImport: []string{"cgroup/host"},
+		Purpose: "reads what the processes of a cgroup use, from the files of versions 1 and 2",
+	},
+	{
 		Path: "cgroup/manager", Layer: Components, MayImport: []string{"cgroup", "cgroup/host"},
 		Purpose: "creates, repairs and removes the cgroups of pods, QoS classes and all pods",
 	},
 	{
-		Path: "process", Layer: Components, Modules: []string{"k8s.io/cri-api"}, MayImport: []string{"internal/permission"},
+		Path: "process", Layer: Components, Modules: []string{"k8s.io/cri-api"},
+		MayImport: []string{"cgroup/host", "cgroup/usage", "internal/permission"},
 		Purpose: "CRI server that runs containers as host processes, each under a shim that outlives the server",
 	},
 
