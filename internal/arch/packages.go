@@ -206,7 +206,7 @@ var Layout = []Package{
 	{
 		Path: "process", Layer: Components, Modules: []string{"k8s.io/cri-api"},
 		MayImport: []string{"cgroup/host", "cgroup/usage", "internal/permission"},
-		Purpose: "CRI server that runs containers as host processes, each under a shim that outlives the server",
+		Purpose:   "CRI server that runs containers as host processes, each under a shim that outlives the server",
 	},
 
 	{
