@@ -3,6 +3,7 @@ package localapi
 import (
 	"cmp"
 	"net/http"
+	"slices"
 	"strings"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
@@ -10,30 +11,55 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiversion "k8s.io/apimachinery/pkg/version"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )
 
 var readVerbs = []string{"get", "list", "watch"}
 
+// group is an API group besides the core group.
+type group struct {
+	name, version string
+	resources     []groupResource
+}
+
+type groupResource struct {
+	name, kind string
+	namespaced bool
+	verbs      []string
+}
+
 // reviewGroups are the groups whose only resources answer questions of a client about itself.
-var reviewGroups = []reviewGroup{
-	{"authentication.k8s.io", []reviewKind{{"selfsubjectreviews", "SelfSubjectReview"}}},
-	{"authorization.k8s.io", []reviewKind{
-		{"selfsubjectaccessreviews", "SelfSubjectAccessReview"}, {"selfsubjectrulesreviews", "SelfSubjectRulesReview"},
+var reviewGroups = []group{
+	{"authentication.k8s.io", "v1", []groupResource{{"selfsubjectreviews", "SelfSubjectReview", false, createVerbs}}},
+	{"authorization.k8s.io", "v1", []groupResource{
+		{"selfsubjectaccessreviews", "SelfSubjectAccessReview", false, createVerbs},
+		{"selfsubjectrulesreviews", "SelfSubjectRulesReview", false, createVerbs},
 	}},
 }
 
-type reviewGroup struct {
-	name  string
-	kinds []reviewKind
+var (
+	createVerbs  = []string{"create"}
+	metricsVerbs = []string{"get", "list"}
+	metricsGroup = group{metricsv1beta1.GroupName, "v1beta1", []groupResource{
+		{"nodes", "NodeMetrics", false, metricsVerbs}, {"pods", "PodMetrics", true, metricsVerbs},
+	}}
+)
+
+// groups returns the groups that the server serves.
+func (s *Server) groups() []group {
+	if s.config.Stats == nil {
+		return reviewGroups
+	}
+	return append(slices.Clip(reviewGroups), metricsGroup)
 }
 
-type reviewKind struct{ resource, name string }
+func (g *group) groupVersion() string { return g.name + "/" + g.version }
 
-// groupDocument returns the group of a path like apis/authorization.k8s.io/v1, or nil.
-func groupDocument(path string) *reviewGroup {
-	for i := range reviewGroups {
-		if group := "apis/" + reviewGroups[i].name; path == group || path == group+"/v1" {
-			return &reviewGroups[i]
+// groupOf returns the group of a path like apis/authorization.k8s.io/v1, or nil.
+func (s *Server) groupOf(path string) *group {
+	for _, g := range s.groups() {
+		if path == "apis/"+g.name || path == "apis/"+g.groupVersion() {
+			return &g
 		}
 	}
 	return nil
@@ -51,7 +77,7 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request, path str
 		w.Header().Set("Vary", "Accept")
 		list := coreDiscovery()
 		if path == "apis" {
-			list = groupDiscovery()
+			list = groupDiscovery(s.groups())
 		}
 		writeTyped(w, aggregatedType, list)
 		return
@@ -61,19 +87,19 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request, path str
 		writeJSON(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
 	case "apis":
 		groups := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
-		for i := range reviewGroups {
-			groups.Groups = append(groups.Groups, reviewGroups[i].document())
+		for _, g := range s.groups() {
+			groups.Groups = append(groups.Groups, g.document())
 		}
 		writeJSON(w, http.StatusOK, groups)
 	case "api/v1":
 		writeJSON(w, http.StatusOK, coreResources())
 	default:
-		group := groupDocument(path)
-		if strings.HasSuffix(path, "/v1") {
-			writeJSON(w, http.StatusOK, group.resources())
+		g := s.groupOf(path)
+		if strings.HasSuffix(path, "/"+g.version) {
+			writeJSON(w, http.StatusOK, g.resourceList())
 			return
 		}
-		document := group.document()
+		document := g.document()
 		document.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
 		writeJSON(w, http.StatusOK, document)
 	}
@@ -111,33 +137,37 @@ func coreDiscovery() *apidiscovery.APIGroupDiscoveryList {
 	return discoveryList(apidiscovery.APIGroupDiscovery{Versions: []apidiscovery.APIVersionDiscovery{version}})
 }
 
-func groupDiscovery() *apidiscovery.APIGroupDiscoveryList {
+func groupDiscovery(groups []group) *apidiscovery.APIGroupDiscoveryList {
 	list := discoveryList()
-	for _, group := range reviewGroups {
-		version := apidiscovery.APIVersionDiscovery{Version: "v1", Freshness: apidiscovery.DiscoveryFreshnessCurrent}
-		for _, k := range group.kinds {
+	for _, g := range groups {
+		version := apidiscovery.APIVersionDiscovery{Version: g.version, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
+		for _, r := range g.resources {
+			scope := apidiscovery.ScopeCluster
+			if r.namespaced {
+				scope = apidiscovery.ScopeNamespace
+			}
 			version.Resources = append(version.Resources, apidiscovery.APIResourceDiscovery{
-				Resource: k.resource, SingularResource: strings.ToLower(k.name), Scope: apidiscovery.ScopeCluster, Verbs: []string{"create"},
-				ResponseKind: &metav1.GroupVersionKind{Group: group.name, Version: "v1", Kind: k.name},
+				Resource: r.name, SingularResource: strings.ToLower(r.kind), Scope: scope, Verbs: r.verbs,
+				ResponseKind: &metav1.GroupVersionKind{Group: g.name, Version: g.version, Kind: r.kind},
 			})
 		}
 		list.Items = append(list.Items, apidiscovery.APIGroupDiscovery{
-			ObjectMeta: metav1.ObjectMeta{Name: group.name}, Versions: []apidiscovery.APIVersionDiscovery{version},
+			ObjectMeta: metav1.ObjectMeta{Name: g.name}, Versions: []apidiscovery.APIVersionDiscovery{version},
 		})
 	}
 	return list
 }
 
-func (g *reviewGroup) document() metav1.APIGroup {
-	version := metav1.GroupVersionForDiscovery{GroupVersion: g.name + "/v1", Version: "v1"}
+func (g *group) document() metav1.APIGroup {
+	version := metav1.GroupVersionForDiscovery{GroupVersion: g.groupVersion(), Version: g.version}
 	return metav1.APIGroup{Name: g.name, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version}
 }
 
-func (g *reviewGroup) resources() *metav1.APIResourceList {
-	list := newResourceList(g.name + "/v1")
-	for _, k := range g.kinds {
+func (g *group) resourceList() *metav1.APIResourceList {
+	list := newResourceList(g.groupVersion())
+	for _, r := range g.resources {
 		list.APIResources = append(list.APIResources, metav1.APIResource{
-			Name: k.resource, SingularName: strings.ToLower(k.name), Kind: k.name, Verbs: []string{"create"},
+			Name: r.name, SingularName: strings.ToLower(r.kind), Namespaced: r.namespaced, Kind: r.kind, Verbs: r.verbs,
 		})
 	}
 	return list

@@ -19,6 +19,8 @@ type object interface {
 
 // kind describes a kind of served objects.
 type kind struct {
+	// groupVersion is v1 if it is empty.
+	groupVersion             schema.GroupVersion
 	resource, singular, name string // pods, pod, Pod
 	shortNames, categories   []string
 	namespaced               bool
@@ -34,11 +36,20 @@ type kind struct {
 }
 
 func (k *kind) groupVersionKind() schema.GroupVersionKind {
-	return v1.SchemeGroupVersion.WithKind(k.name)
+	if k.groupVersion.Empty() {
+		return v1.SchemeGroupVersion.WithKind(k.name)
+	}
+	return k.groupVersion.WithKind(k.name)
+}
+
+func (k *kind) typeMeta() metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: k.groupVersionKind().GroupVersion().String(), Kind: k.name}
 }
 
 func (k *kind) listTypeMeta() metav1.TypeMeta {
-	return metav1.TypeMeta{APIVersion: "v1", Kind: k.name + "List"}
+	meta := k.typeMeta()
+	meta.Kind += "List"
+	return meta
 }
 
 // The kinds in the order of discovery documents.

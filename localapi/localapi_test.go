@@ -83,7 +83,7 @@ type harness struct {
 func newHarness(tb testing.TB, pods ...*v1.Pod) *harness {
 	tb.Helper()
 	h := &harness{tb: tb, agent: newFakeAgent(pods...), nodes: make(chan *v1.Node), events: make(chan v1.Event)}
-	server, err := localapi.New(localapi.Config{Agent: h.agent, Node: follow(h.nodes), Events: follow(h.events), MaxEvents: 3})
+	server, err := localapi.New(localapi.Config{Agent: h.agent, Node: follow(h.nodes), Events: follow(h.events), Stats: fakeStats{}, MaxEvents: 3})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -175,13 +175,18 @@ func (s *Server) serveList(w http.ResponseWriter, o *options, f format) {
 		writeError(w, apierrors.NewResourceExpired(fmt.Sprintf("only the current version %d is kept", version)))
 		return
 	}
+	writeList(w, o, f, objects, strconv.FormatUint(version, 10))
+}
+
+// writeList writes the objects that match.
+func writeList(w http.ResponseWriter, o *options, f format, objects []object, version string) {
 	var matching []object
 	for _, obj := range objects {
 		if o.matches(obj) {
 			matching = append(matching, obj)
 		}
 	}
-	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(version, 10)}
+	meta := metav1.ListMeta{ResourceVersion: version}
 	if f.as == asTable {
 		table := f.table(o.kind, matching, true)
 		table.ListMeta = meta

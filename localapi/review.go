@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )
 
 // decoder reads reviews, which typed clients send as protobuf (KCT-14).
@@ -29,8 +30,8 @@ const maxReview = 64 << 10
 // serveReview answers what a client may do, and as whom.
 func (s *Server) serveReview(w http.ResponseWriter, r *http.Request, path string) {
 	parts := strings.Split(path, "/")
-	group := groupDocument(strings.Join(parts[:min(3, len(parts))], "/"))
-	if group == nil || len(parts) != 4 || !slices.ContainsFunc(group.kinds, func(k reviewKind) bool { return k.resource == parts[3] }) {
+	group := s.groupOf(strings.Join(parts[:min(3, len(parts))], "/"))
+	if group == nil || len(parts) != 4 || !slices.ContainsFunc(group.resources, func(r groupResource) bool { return r.name == parts[3] }) {
 		writeError(w, apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, schema.GroupResource{}, "",
 			"the server could not find the requested resource", 0, true))
 		return
@@ -56,37 +57,44 @@ func (s *Server) serveReview(w http.ResponseWriter, r *http.Request, path string
 		writeJSON(w, http.StatusCreated, review)
 	case *authorizationv1.SelfSubjectAccessReview:
 		review.TypeMeta = metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"}
-		review.Status = reviewAccess(&review.Spec)
+		review.Status = s.reviewAccess(&review.Spec)
 		writeJSON(w, http.StatusCreated, review)
 	case *authorizationv1.SelfSubjectRulesReview:
 		review.TypeMeta = metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectRulesReview"}
-		review.Status = readRules()
+		review.Status = s.readRules()
 		writeJSON(w, http.StatusCreated, review)
 	default:
 		writeError(w, apierrors.NewBadRequest("the object is not a review of this path"))
 	}
 }
 
-func reviewAccess(spec *authorizationv1.SelfSubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+func (s *Server) reviewAccess(spec *authorizationv1.SelfSubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
 	attributes := spec.ResourceAttributes
 	if attributes == nil {
 		isRead := spec.NonResourceAttributes != nil && spec.NonResourceAttributes.Verb == "get"
 		return authorizationv1.SubjectAccessReviewStatus{Allowed: isRead}
 	}
 	isServed := attributes.Group == "" && kinds[attributes.Resource] != nil && attributes.Subresource == ""
-	if isServed && slices.Contains(readVerbs, attributes.Verb) {
+	hasMetrics := s.config.Stats != nil && attributes.Group == metricsv1beta1.GroupName && metricsKinds[attributes.Resource] != nil
+	if isServed && slices.Contains(readVerbs, attributes.Verb) || hasMetrics && slices.Contains(metricsVerbs, attributes.Verb) {
 		return authorizationv1.SubjectAccessReviewStatus{Allowed: true}
 	}
 	return authorizationv1.SubjectAccessReviewStatus{Reason: "this node serves get, list and watch of its own pods, events and Node"}
 }
 
-func readRules() authorizationv1.SubjectRulesReviewStatus {
+func (s *Server) readRules() authorizationv1.SubjectRulesReviewStatus {
 	rule := authorizationv1.ResourceRule{Verbs: readVerbs, APIGroups: []string{""}}
 	for _, k := range orderedKinds {
 		rule.Resources = append(rule.Resources, k.resource)
 	}
+	rules := []authorizationv1.ResourceRule{rule}
+	if s.config.Stats != nil {
+		rules = append(rules, authorizationv1.ResourceRule{
+			Verbs: metricsVerbs, APIGroups: []string{metricsv1beta1.GroupName}, Resources: []string{"nodes", "pods"},
+		})
+	}
 	return authorizationv1.SubjectRulesReviewStatus{
-		ResourceRules:    []authorizationv1.ResourceRule{rule},
+		ResourceRules:    rules,
 		NonResourceRules: []authorizationv1.NonResourceRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"*"}}},
 	}
 }

@@ -2,7 +2,8 @@
 // kubectl and client-go informers work against a node without any API server.
 //
 // Everything is read-only: get, list and watch of pods, nodes, events and namespaces, as objects, tables and metadata, with
-// label and field selectors, discovery and OpenAPI documents. Other requests are answered with an explanation.
+// label and field selectors, get and list of the use of resources for kubectl top, discovery and OpenAPI documents. Other requests
+// are answered with an explanation.
 package localapi
 
 import (
@@ -37,6 +38,8 @@ type Config struct {
 	Node func(ctx context.Context) iter.Seq[*v1.Node]
 	// Events yields recent events and then every event that occurs. Default: no events.
 	Events func(ctx context.Context) iter.Seq[v1.Event]
+	// Stats provides the use of resources for metrics.k8s.io, which kubectl top reads. Nil leaves the group out.
+	Stats Stats
 	// MaxEvents is the number of events that are kept. Defaults to 1000.
 	MaxEvents int
 	// User is the name that kubectl auth whoami prints. Defaults to herald:owner.
@@ -93,10 +96,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveVersion(w)
 	case path == "healthz" || path == "livez" || path == "readyz":
 		_, _ = w.Write([]byte("ok"))
-	case path == "api" || path == "apis" || path == "api/v1" || groupDocument(path) != nil:
+	case path == "api" || path == "apis" || path == "api/v1" || s.groupOf(path) != nil:
 		s.serveDiscovery(w, r, path)
 	case path == "openapi/v3" || strings.HasPrefix(path, "openapi/v3/"):
 		serveOpenAPI(w, path)
+	case strings.HasPrefix(path, metricsPath) && s.config.Stats != nil:
+		s.serveMetrics(w, r, path)
 	case strings.HasPrefix(path, "apis/"):
 		s.serveReview(w, r, path)
 	case strings.HasPrefix(path, "api/v1/"):
@@ -114,8 +119,8 @@ type request struct {
 	subresource     string
 }
 
-// parsePath parses what follows /api/v1/. It returns nil for an unknown resource.
-func parsePath(parts []string) *request {
+// parsePath parses what follows /api/v1/ or another group and version. It returns nil for an unknown resource.
+func parsePath(parts []string, kinds map[string]*kind) *request {
 	r := &request{}
 	if parts[0] == "namespaces" && len(parts) > 2 {
 		r.namespace, parts = parts[1], parts[2:]
@@ -136,7 +141,7 @@ func parsePath(parts []string) *request {
 }
 
 func (s *Server) serveObjects(w http.ResponseWriter, r *http.Request, parts []string) {
-	req := parsePath(parts)
+	req := parsePath(parts, kinds)
 	switch {
 	case req == nil:
 		writeError(w, apierrors.NewNotFound(schema.GroupResource{Resource: parts[0]}, ""))
@@ -190,7 +195,7 @@ func (s *Server) serveRead(w http.ResponseWriter, r *http.Request, req *request)
 }
 
 func (r *request) resource() schema.GroupResource {
-	return schema.GroupResource{Resource: r.kind.resource}
+	return schema.GroupResource{Group: r.kind.groupVersion.Group, Resource: r.kind.resource}
 }
 
 // writeNotAllowed explains where the objects come from (KCT-30). The operation is an HTTP method or a verb.

@@ -241,6 +241,47 @@ func (n *node) watch(t *testing.T, args ...string) (await func(want string)) {
 }
 
 // A client-go informer knows the node's pods, also after the agent was killed and restarted.
+// TestKubectl_Top reads the use of resources, which a cluster has from metrics-server.
+func TestKubectl_Top(t *testing.T) {
+	withKubectls(t, func(t *testing.T, n *node) {
+		n.write("busy", "while :; do :; done")
+		out, err := "", error(nil)
+		heraldtest.Eventually(t, func() error { // two readings make a rate
+			out, err = n.kubectl("top", "pods", "--sort-by=cpu", "--no-headers")
+			if err != nil || !strings.Contains(out, "web-n1") || !regexp.MustCompile(`(?m)^busy-n1 +[1-9]\d*m `).MatchString(out) {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			return nil
+		})
+		t.Log(out)
+		if !strings.HasPrefix(out, "busy-n1") {
+			t.Errorf("the busiest pod is not the first one:\n%s", out)
+		}
+		for args, want := range map[string]string{
+			"top pods -A --containers":                        `(?m)^NAMESPACE +POD +NAME +CPU\(cores\) +MEMORY\(bytes\) *\n(?s:.*)^default +busy-n1 +main +\d+m +\d+Mi`,
+			"top pod busy-n1":                                 `(?m)^busy-n1 +\d+m +\d+Mi`,
+			"top pod busy-n1 --containers":                    `(?m)^busy-n1 +main +\d+m +\d+Mi`,
+			"top pods -l app=web":                             `(?m)^web-n1 +\d+m +\d+Mi`,
+			"top pods --sum --sort-by=memory":                 `(?m)^ +_+ +_+ *\n +\d+m +\d+Mi`,
+			"top pods --use-protocol-buffers=false":           `(?m)^busy-n1 `,
+			"top pods --field-selector=metadata.name=busy-n1": `(?m)^busy-n1 `,
+			"top pods -n absent":                              "No resources found in absent namespace",
+			"top node":                                        `(?m)^NAME +CPU\(cores\) +CPU(\(%\)|%) +MEMORY\(bytes\) +MEMORY(\(%\)|%) *\nn1 +\d+m +\d+% +\d+Mi +\d+%`,
+			"top node n1 --show-capacity":                     `(?m)^n1 +\d+m +\d+% +\d+Mi +\d+%`,
+			"get pods.metrics.k8s.io":                         `(?m)^NAME +CPU +MEMORY +WINDOW *\n(?s:.*)busy-n1 +\S+ +\S+ +1m0s`,
+			"auth can-i list pods.metrics.k8s.io":             "^yes",
+		} {
+			out, err := n.kubectl(strings.Fields(args)...)
+			if err != nil || !regexp.MustCompile(want).MatchString(out) {
+				t.Errorf("%s: error %v, want %s, got:\n%s", args, err, want, out)
+			}
+		}
+		if out, err := n.kubectl("top", "pod", "absent"); err == nil || !strings.Contains(out, "not found") {
+			t.Errorf("top pod absent: got error %v:\n%s", err, out)
+		}
+	})
+}
+
 func TestInformer_AgentRestart(t *testing.T) {
 	n := newNode(t, builtKubectl(t))
 	config, err := clientcmd.BuildConfigFromFlags("", n.path("kubeconfig"))

@@ -34,7 +34,7 @@ func newKubectlServer(ctx context.Context, c *config.Config, node *nodeagent.Nod
 		return &kubectlServer{}, nil
 	}
 	api, err := localapi.New(localapi.Config{
-		Agent: node.Agent, Node: node.Node.Watch, Events: node.Events.Watch,
+		Agent: node.Agent, Node: node.Node.Watch, Events: node.Events.Watch, Stats: node.Stats,
 	})
 	if err != nil {
 		return nil, err
