@@ -28,6 +28,7 @@ type container struct {
 	started   *startedRecord
 	exit      *exitRecord
 	changed   chan struct{} // closed and replaced at each change
+	cpu       cpuTime
 	removed   bool
 }
 

@@ -15,6 +15,8 @@
 //     cannot make anything read-only. A read-only mount is accepted only below Config.PodsRoot, where the agent rewrites
 //     the files anyway (secrets, config maps, tokens).
 //   - Standard streams: stdout and stderr go to the log in the CRI format. stdin is empty.
+//   - Statistics: of its cgroup if it has a scope of its own, and else of its processes in /proc, whose shared memory counts for
+//     each.
 //   - Lifetime: all processes that a container started end with it, whatever their process group or session. The same
 //     holds for the command of ExecSync (BUG-37).
 //

@@ -47,7 +47,7 @@ func (s *Server) ExecSync(ctx context.Context, request *runtimeapi.ExecSyncReque
 	}
 	ctx, stop := s.withContainerExit(ctx, c)
 	defer stop()
-	response, err := s.runExecShim(ctx, s.containerDir(c.record.ID), execRequest{ID: newID(), Args: request.GetCmd()})
+	response, err := s.runExecShim(ctx, c, execRequest{ID: newID(), Args: request.GetCmd()})
 	switch {
 	case ctx.Err() != nil:
 		return nil, execCancelledError(c.record.ID, context.Cause(ctx))
@@ -82,16 +82,17 @@ func (s *Server) withContainerExit(parent context.Context, c *container) (ctx co
 }
 
 // runExecShim starts an exec shim and returns when it has exited.
-func (s *Server) runExecShim(ctx context.Context, dir string, request execRequest) (*runtimeapi.ExecSyncResponse, error) {
+func (s *Server) runExecShim(ctx context.Context, c *container, request execRequest) (*runtimeapi.ExecSyncResponse, error) {
 	pipes, err := newExecPipes()
 	if err != nil {
 		return nil, err
 	}
 	defer pipes.close()
-	pid, err := s.spawn(execRole, dir, pipes.shimEnds())
+	pid, err := s.spawn(execRole, s.containerDir(c.record.ID), pipes.shimEnds())
 	if err != nil {
 		return nil, err
 	}
+	ended := s.trackExec(c, pid)
 	pipes.closeShimEnds()
 	var copies sync.WaitGroup
 	var stdout, stderr bytes.Buffer
@@ -103,7 +104,9 @@ func (s *Server) runExecShim(ctx context.Context, dir string, request execReques
 	if err != nil {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // not reaped yet, so the PID is its own
 	}
-	_, _ = syscall.Wait4(pid, nil, 0, nil)
+	var used syscall.Rusage
+	_, _ = syscall.Wait4(pid, nil, 0, &used)
+	ended(used)
 	stop()
 	if err != nil {
 		s.killWithTimeout(drainTimeout, execIDEnv+"="+request.ID, nil)

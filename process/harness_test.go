@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	ossignal "os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +24,9 @@ import (
 
 	"github.com/heraldnode/herald/process"
 )
+
+// carelessArg makes the test binary a parent that ignores the exits of its children: carelessArg SCRIPT.
+const carelessArg = "test-careless-parent"
 
 // serverArg makes the test binary a server that can be killed: serverArg ROOT SOCKET.
 const serverArg = "test-server"
@@ -38,6 +43,13 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
+		os.Exit(0)
+	}
+	if len(os.Args) == 3 && os.Args[1] == carelessArg {
+		ossignal.Ignore(syscall.SIGCHLD)
+		_ = exec.CommandContext(context.Background(), "sh", "-c", os.Args[2]).Run() // nobody knows how it exited
+		fmt.Println("exited")
+		time.Sleep(testTimeout)
 		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m)

@@ -16,7 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// sandbox is a pod sandbox: a record that containers belong to. Only stopped ever changes, to true, guarded by Server.mu.
+// sandbox is a pod sandbox: a record that containers belong to. Only stopped, to true, and removedCPU change, guarded by Server.mu.
 type sandbox struct {
 	id      string
 	created time.Time
@@ -24,6 +24,8 @@ type sandbox struct {
 	encoded encodedConfig // config
 	name    string
 	stopped bool
+	// removedCPU is the CPU time of containers that were removed.
+	removedCPU time.Duration
 }
 
 func (sb *sandbox) record(stopped bool) *sandboxRecord {

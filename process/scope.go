@@ -35,11 +35,13 @@ func ServiceUnit(cgroups string) string {
 func enterScope(slice, containerID string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), scopeTimeout)
 	defer cancel()
-	if err := startScope(ctx, slice, "herald-"+containerID+".scope"); err != nil {
+	if err := startScope(ctx, slice, scopeName(containerID)); err != nil {
 		return fmt.Errorf("create systemd scope of container %s: %w", containerID, err)
 	}
 	return nil
 }
+
+func scopeName(containerID string) string { return "herald-" + containerID + ".scope" }
 
 func startScope(ctx context.Context, slice, scope string) error {
 	connection, err := dbus.NewSystemdConnectionContext(ctx)

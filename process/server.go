@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/heraldnode/herald/cgroup/host"
+	"github.com/heraldnode/herald/cgroup/usage"
 	"github.com/heraldnode/herald/internal/unixsocket"
 )
 
@@ -79,6 +81,8 @@ type Server struct {
 	config Config
 	host   hostInfo
 	events eventBroadcaster
+	// cgroups reads the cgroups of the scopes of containers.
+	cgroups usage.Reader
 
 	monitors sync.WaitGroup // one goroutine or more per running container; they end with Run
 	stopped  chan struct{}  // closed when Run ends
@@ -112,6 +116,9 @@ func (s *Server) Run(ctx context.Context) error {
 	defer s.monitors.Wait()
 	defer close(s.stopped)
 	if s.host, err = readHostInfo(s.config.PodsRoot); err != nil {
+		return fmt.Errorf("process runtime: %w", err)
+	}
+	if s.cgroups.V2, err = host.IsV2(host.Mount); err != nil {
 		return fmt.Errorf("process runtime: %w", err)
 	}
 	if err := s.load(); err != nil {

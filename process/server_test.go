@@ -229,30 +229,6 @@ func TestImages_HostOnly(t *testing.T) {
 	}
 }
 
-func TestContainerStats(t *testing.T) {
-	h := newHarness(t)
-	sandboxID := h.sandbox("a")
-	ready := newFIFO(t)
-	// An orphan uses CPU time for three clock ticks.
-	burn := `while read -r a b c d e f g h i j k l m ticks rest < /proc/$$/stat && [ $ticks -lt 3 ]; do :; done; `
-	id := h.run(sandboxID, shell("web", "(sh -c '"+burn+ready.echo("done")+"' &); "+sleepForever))
-	h.create(sandboxID, shell("later", sleepForever))
-	ready.readLine()
-	got, err := h.ContainerStats(h.ctx, &runtimeapi.ContainerStatsRequest{ContainerId: id})
-	if err != nil || got.GetStats().GetCpu().GetUsageCoreNanoSeconds().GetValue() < 30_000_000 ||
-		got.GetStats().GetMemory().GetWorkingSetBytes().GetValue() == 0 || got.GetStats().GetAttributes().GetId() != id {
-		t.Errorf("got %v, error %v", got, err)
-	}
-	list, err := h.ListContainerStats(h.ctx, &runtimeapi.ListContainerStatsRequest{})
-	if err != nil || len(list.GetStats()) != 1 {
-		t.Errorf("got %v, error %v, want 1 stats", list, err)
-	}
-	h.stopContainer(id, 0)
-	if _, err := h.ContainerStats(h.ctx, &runtimeapi.ContainerStatsRequest{ContainerId: id}); status.Code(err) != codes.FailedPrecondition {
-		t.Errorf("got %v, want code FailedPrecondition", err)
-	}
-}
-
 func TestServer_FileModes(t *testing.T) {
 	h := newHarness(t)
 	for path, want := range map[string]os.FileMode{h.root: os.ModeDir | 0o700, h.socket: os.ModeSocket | 0o600} {

@@ -168,6 +168,9 @@ func (s *Server) deleteContainer(c *container) {
 	defer s.mu.Unlock()
 	c.removed = true
 	delete(s.containers, c.record.ID)
+	if sb := s.sandboxes[c.record.Sandbox]; sb != nil {
+		sb.removedCPU += c.cpu.total
+	}
 	s.releaseNameLocked(c.name, c.record.ID)
 	c.notifyLocked()
 }
