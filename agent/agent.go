@@ -90,7 +90,7 @@ func (a *Agent) initAllocations() (err error) {
 func (a *Agent) initStatuses() (err error) {
 	config := status.Config{
 		Pods: a.Pods, Deletion: deletionSafety{a}, Allocations: a.Allocations, Journal: a.config.Journal,
-		State: a.config.State, Logger: a.config.Logger, Metrics: a.config.Metrics,
+		CoalesceDelay: a.config.StatusCoalesceDelay, State: a.config.State, Logger: a.config.Logger, Metrics: a.config.Metrics,
 	}
 	if a.config.API != nil {
 		config.API = a.config.API

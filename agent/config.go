@@ -97,6 +97,8 @@ type Config struct {
 	AllowNodeAddresses bool
 	// Resync is the interval between syncs of an unchanged pod; see worker.Config. Defaults to 1m.
 	Resync time.Duration
+	// StatusCoalesceDelay is how long a change of a status waits for the next one; see status.Config. Defaults to 0: none waits.
+	StatusCoalesceDelay time.Duration
 	// HousekeepingInterval is the time between two housekeeping passes. Defaults to 2s.
 	HousekeepingInterval time.Duration
 	// Logger receives log messages. Defaults to slog.DiscardHandler.

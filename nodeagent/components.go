@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
@@ -199,6 +200,10 @@ func (n *NodeAgent) newRuntime() (err error) {
 	return err
 }
 
+// statusCoalesceDelay lets a container that starts and is ready at once, or a pod that is deleted and stops at once, take one request
+// less.
+const statusCoalesceDelay = 50 * time.Millisecond
+
 func (n *NodeAgent) newAgent() error {
 	sources, err := n.sources()
 	if err != nil {
@@ -210,7 +215,8 @@ func (n *NodeAgent) newAgent() error {
 		Journal: historyJournal{n.History, tally}, OnSourceProblem: n.recordProblem,
 		OnKnownPods: n.History.KnownPods, State: n.state, Admit: n.admit, NodeInfo: n.nodeInfo,
 		BootTime: n.host.BootTime(), AllowNodeAddresses: n.config.AllowProbesToNodeAddresses, Resync: n.config.SyncFrequency,
-		Logger: n.config.Logger, Metrics: n.config.Metrics, ProbeMetrics: n.config.ProbeMetrics,
+		StatusCoalesceDelay: statusCoalesceDelay,
+		Logger:              n.config.Logger, Metrics: n.config.Metrics, ProbeMetrics: n.config.ProbeMetrics,
 		OnContainerStop: func(stop plan.Stop) {
 			tally.Stopping(stop.ID.String(), string(stop.Reason))
 			n.recordStop(stop)

@@ -157,16 +157,16 @@ func (m *Manager) updateCache(update statusUpdate) (*v1.PodStatus, bool) {
 		published = m.publishedStatus(update.pod)
 		m.mu.Lock()
 	}
-	status, priority, err := m.updateCacheLocked(update, published)
+	status, change, err := m.updateCacheLocked(update, published)
 	m.mu.Unlock()
-	return status, m.finishUpdate(update.pod, priority, err)
+	return status, m.finishUpdate(update.pod, change, err)
 }
 
 // finishUpdate schedules a write of the new version, or logs why there is none. It reports whether there is one.
-func (m *Manager) finishUpdate(pod *v1.Pod, priority priority, err error) bool {
+func (m *Manager) finishUpdate(pod *v1.Pod, change change, err error) bool {
 	switch {
 	case err == nil:
-		m.enqueue(podid.UID(pod.UID), priority)
+		m.enqueueChange(podid.UID(pod.UID), change)
 	case !errors.Is(err, errUnchanged):
 		m.config.Logger.Error("Rejected pod status with an impossible container transition",
 			"pod", podid.FullNameOf(pod).Key(), "podUID", pod.UID, "err", err)
@@ -177,9 +177,9 @@ func (m *Manager) finishUpdate(pod *v1.Pod, priority priority, err error) bool {
 // errUnchanged is returned for an update that equals the cached status.
 var errUnchanged = errors.New("status is unchanged")
 
-// updateCacheLocked stores the update as a new version, and returns it with its priority. On an error the cached status
+// updateCacheLocked stores the update as a new version, and returns it with how to schedule its sync. On an error the cached status
 // stays as it is, and is returned. published is what the status continues from if nothing is cached (SM-21).
-func (m *Manager) updateCacheLocked(update statusUpdate, published *v1.PodStatus) (*v1.PodStatus, priority, error) {
+func (m *Manager) updateCacheLocked(update statusUpdate, published *v1.PodStatus) (*v1.PodStatus, change, error) {
 	uid := podid.UID(update.pod.UID)
 	entry, found := m.entries[uid]
 	if !found {
@@ -188,13 +188,13 @@ func (m *Manager) updateCacheLocked(update statusUpdate, published *v1.PodStatus
 	cached := entry.status
 	status, err := entry.resolve(&update)
 	if err != nil {
-		return cached, priorityNormal, err
+		return cached, change{}, err
 	}
 	now := time.Now()
 	status, _ = derive.Normalize(update.pod, derive.CarryOver(cached, status, now))
 	m.metrics.countTerminated(cached, &status)
 	if found && !update.force && !entry.isUnconfirmed() && derive.Equal(cached, &status) && update.finished == entry.finished {
-		return cached, priorityNormal, errUnchanged
+		return cached, change{}, errUnchanged
 	}
 	switch {
 	case !found:
@@ -205,7 +205,7 @@ func (m *Manager) updateCacheLocked(update statusUpdate, published *v1.PodStatus
 	}
 	m.storeLocked(entry, update, &status, now)
 	m.publishLocked(entry, !found)
-	return entry.status, entry.priority, nil
+	return entry.status, change{priority: entry.priority, isMinor: found && isMinorChange(update.pod, cached, &status)}, nil
 }
 
 // resolve returns the status that the update asks for, before history is applied to it. It sets update.finished.
@@ -277,9 +277,9 @@ func (m *Manager) setProbeResult(uid types.UID, container observed.ContainerID, 
 		return
 	}
 	update := statusUpdate{via: ViaProbe, pod: pod, status: *entry.status, isPrivate: true, finished: entry.finished}
-	_, priority, err := m.updateCacheLocked(update, nil)
+	_, change, err := m.updateCacheLocked(update, nil)
 	m.mu.Unlock()
-	m.finishUpdate(pod, priority, err)
+	m.finishUpdate(pod, change, err)
 }
 
 // mergeProbeResult adds the result to those of the container, and reports whether that changed them.

@@ -81,6 +81,10 @@ type Config struct {
 	// to 16, by measurement (docs/benchmarks.md): 32 shorten bursts by a third and delay a readiness change under load by a
 	// fifth.
 	Workers int
+	// CoalesceDelay is how long a change waits for the next one of the same pod, so that both take one request. A change of
+	// readiness, a terminal phase and the deletion of an object never wait, and take what waits along. A status that only confirms
+	// that a pod is to be deleted waits 100 times as long. Defaults to 0: no change waits.
+	CoalesceDelay time.Duration
 	// SyncPeriod is how often every pod is compared with the API server. Defaults to 10s.
 	SyncPeriod time.Duration
 	// RequestTimeout bounds each request. Defaults to 10s.
@@ -121,6 +125,9 @@ func (c Config) validate() error {
 	}
 	if c.Workers < 0 {
 		errs = append(errs, errors.New("status.Config: Workers must not be negative"))
+	}
+	if c.CoalesceDelay < 0 {
+		errs = append(errs, errors.New("status.Config: CoalesceDelay must not be negative"))
 	}
 	if c.SyncPeriod < 0 {
 		errs = append(errs, errors.New("status.Config: SyncPeriod must not be negative"))

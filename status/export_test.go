@@ -19,7 +19,7 @@ func (m *Manager) Size() map[string]int {
 	}
 	size := map[string]int{
 		"entries": len(m.entries), "deleted": len(m.deleted),
-		"waiting": waiting, "waitingByUID": len(m.queue.waitingByUID), "syncing": len(m.queue.syncing), "again": len(m.queue.again),
+		"waiting": waiting, "waitingByUID": len(m.queue.waitingByUID), "syncing": len(m.queue.syncing), "again": len(m.queue.again), "held": len(m.queue.held),
 		"checkpointed": len(m.checkpoint.versions), "subscribers": len(m.subscribers.all),
 	}
 	maps.DeleteFunc(size, func(_ string, count int) bool { return count == 0 })

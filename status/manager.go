@@ -236,6 +236,7 @@ func (m *Manager) syncPodRecovered(ctx context.Context, uid podid.UID) {
 
 // flush waits until the workers have sent everything that can be sent, or ctx is done.
 func (m *Manager) flush(ctx context.Context) {
+	m.queue.releaseAll()
 	m.endBackoffs(func(b *backoff) bool { return b.class != apierror.Rejected && b.class != apierror.Throttled })
 	for _, entry := range m.copyEntries((*cacheEntry).isPending) {
 		m.enqueue(entry.uid, entry.syncPriority())

@@ -49,10 +49,43 @@ func readyCondition(status *v1.PodStatus) v1.ConditionStatus {
 	return v1.ConditionFalse
 }
 
+// mayWait reports whether a change may wait for the next one: nobody sends traffic or waits for resources because of it.
+func (p priority) mayWait() bool { return p > priorityReadiness }
+
 // enqueue schedules a sync of the pod.
 func (m *Manager) enqueue(uid podid.UID, priority priority) {
 	if m.config.API != nil {
 		m.queue.add(uid, priority)
+	}
+}
+
+// change is how the sync of a new version is scheduled.
+type change struct {
+	priority priority
+	isMinor  bool
+}
+
+// minorDelays is how many times longer than others a minor change waits: usually until the pod has ended.
+const minorDelays = 100
+
+// isMinorChange reports whether a status only confirms that the node has seen the deletion of the pod. How the pod ends follows soon.
+func isMinorChange(pod *v1.Pod, cached, status *v1.PodStatus) bool {
+	if pod.DeletionTimestamp == nil {
+		return false
+	}
+	same := *status
+	same.ObservedGeneration = cached.ObservedGeneration
+	return derive.Equal(cached, &same)
+}
+
+// enqueueChange schedules a sync of a pod whose status has changed. It may wait for the next change (Config.CoalesceDelay).
+func (m *Manager) enqueueChange(uid podid.UID, change change) {
+	delay := m.config.CoalesceDelay
+	if change.isMinor {
+		delay *= minorDelays
+	}
+	if m.config.API != nil {
+		m.queue.addLater(uid, change.priority, delay)
 	}
 }
 
@@ -85,6 +118,8 @@ type queue struct {
 	waitingByUID map[podid.UID]*waitingPod
 	syncing      map[podid.UID]priority // pods between get and done
 	again        map[podid.UID]priority // pods added while syncing
+	held         map[podid.UID]*heldPod // pods with a change that waits for another one
+	flushing     bool                   // no pod is held any more
 	syncs        int                    // calls of get so far
 	normalSyncs  int                    // pods of normal priority in syncing
 	maxNormal    int
@@ -105,22 +140,86 @@ type waitingPod struct {
 	index    int // in its heap
 }
 
+// heldPod is a pod that timer adds to those that wait for a sync.
+type heldPod struct {
+	priority  priority
+	releaseAt time.Time
+	timer     *time.Timer
+}
+
 // newQueue returns a queue for that many workers. At most a quarter of them sync pods of normal priority.
 func newQueue(workers int) *queue {
 	q := &queue{
 		waitingByUID: map[podid.UID]*waitingPod{},
 		syncing:      map[podid.UID]priority{},
 		again:        map[podid.UID]priority{},
+		held:         map[podid.UID]*heldPod{},
 		maxNormal:    max(1, workers/4),
 	}
 	q.changed = sync.NewCond(&q.mu)
 	return q
 }
 
-// add schedules a sync of the pod, unless the queue is closed.
+// add schedules a sync of the pod, unless the queue is closed. A pod that is held stays so if the sync may wait.
 func (q *queue) add(uid podid.UID, priority priority) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if held, isHeld := q.held[uid]; isHeld {
+		held.priority = min(held.priority, priority)
+		if priority.mayWait() {
+			return
+		}
+		held.timer.Stop()
+		delete(q.held, uid)
+	}
+	q.addNowLocked(uid, priority)
+}
+
+// addLater is add, except that a sync that may wait is held for the delay. A later call may shorten that, but not prolong it.
+func (q *queue) addLater(uid podid.UID, priority priority, delay time.Duration) {
+	if delay == 0 || !priority.mayWait() {
+		q.add(uid, priority)
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.flushing || q.waitingByUID[uid] != nil {
+		q.addNowLocked(uid, priority)
+		return
+	}
+	releaseAt := time.Now().Add(delay)
+	if held, isHeld := q.held[uid]; !isHeld {
+		q.held[uid] = &heldPod{priority: priority, releaseAt: releaseAt, timer: time.AfterFunc(delay, func() { q.release(uid) })}
+	} else if held.priority = min(held.priority, priority); releaseAt.Before(held.releaseAt) {
+		held.releaseAt = releaseAt
+		held.timer.Reset(delay)
+	}
+}
+
+// release schedules the sync of a pod that is held.
+func (q *queue) release(uid podid.UID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if held, isHeld := q.held[uid]; isHeld {
+		held.timer.Stop()
+		delete(q.held, uid)
+		q.addNowLocked(uid, held.priority)
+	}
+}
+
+// releaseAll schedules the syncs of all pods that are held. None is held from now on.
+func (q *queue) releaseAll() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.flushing = true
+	for uid, held := range q.held {
+		held.timer.Stop()
+		q.addNowLocked(uid, held.priority)
+	}
+	clear(q.held)
+}
+
+func (q *queue) addNowLocked(uid podid.UID, priority priority) {
 	if q.closed {
 		return
 	}

@@ -207,3 +207,103 @@ func TestI14_StatusAfterRun(t *testing.T) {
 		}
 	})
 }
+
+func withCoalesceDelay(c *status.Config) { c.CoalesceDelay = 50 * time.Millisecond }
+
+// Changes that follow each other take one request. It is sent when the delay of the first ends.
+func TestSM4_CoalesceDelay(t *testing.T) {
+	withHarness(t, withCoalesceDelay, func(_ *testing.T, h *harness) {
+		pod := h.addPod("web")
+		h.SetPodStatus(pod, runningStatus())
+		synctest.Wait()
+		h.faults.ClearRequests()
+		for i := range 4 {
+			h.SetPodStatus(pod, runningWithReason("change %d", i))
+			time.Sleep(10 * time.Millisecond)
+			h.Reconcile(h.watchedPod(pod)) // a new version in the watch is no reason to send earlier
+		}
+		time.Sleep(9 * time.Millisecond)
+		synctest.Wait()
+		h.wantRequests("PATCH", 0)
+		time.Sleep(time.Millisecond)
+		h.wantReason(pod, "change 3")
+		time.Sleep(time.Minute)
+		h.wantRequests("PATCH", 1)
+	})
+}
+
+// A change of readiness and a terminal phase do not wait, and take along what waits.
+func TestSM4_CoalesceDelay_Urgent(t *testing.T) {
+	for name, urgent := range map[string]struct {
+		change func(h *harness, pod *v1.Pod)
+		phase  v1.PodPhase
+	}{
+		"readiness result":  {func(h *harness, pod *v1.Pod) { h.SetContainerReadiness(pod.UID, containerID("1"), false) }, v1.PodRunning},
+		"status with Ready": {func(h *harness, pod *v1.Pod) { h.SetPodStatus(pod, unreadyStatus()) }, v1.PodRunning},
+		"terminal phase":    {func(h *harness, pod *v1.Pod) { h.SetPodStatus(pod, succeededStatus()) }, v1.PodSucceeded},
+		"end":               {func(h *harness, pod *v1.Pod) { h.TerminatePod(pod) }, v1.PodFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withHarness(t, withCoalesceDelay, func(t *testing.T, h *harness) {
+				pod := h.addPod("web", withReadinessProbe)
+				h.SetPodStatus(pod, runningStatus())
+				synctest.Wait()
+				h.faults.ClearRequests()
+				h.SetPodStatus(pod, runningWithReason("waits"))
+				synctest.Wait()
+				h.wantRequests("PATCH", 0)
+				urgent.change(h, pod)
+				h.wantPhase(pod, urgent.phase)
+				if got := conditionOf(h.apiStatus(pod), v1.PodReady).Status; got != v1.ConditionFalse {
+					t.Errorf("got Ready %s at once, want False", got)
+				}
+				h.wantRequests("PATCH", 1)
+				time.Sleep(time.Minute)
+				h.wantRequests("PATCH", 1)
+			})
+		})
+	}
+}
+
+// The confirmation of a deletion waits for the pod's end, but not forever.
+func TestSM38_CoalesceDelay_Deletion(t *testing.T) {
+	for name, ends := range map[string]bool{"ends": true, "does not end": false} {
+		t.Run(name, func(t *testing.T) {
+			withHarness(t, withCoalesceDelay, func(t *testing.T, h *harness) {
+				pod := h.addDeletedPod("web")
+				pod = h.watchedPod(pod)
+				h.faults.ClearRequests()
+				confirmed := *pod
+				confirmed.Generation++
+				h.SetPodStatus(&confirmed, runningStatus())
+				time.Sleep(4 * time.Second)
+				synctest.Wait()
+				h.wantRequests("PATCH", 0)
+				if ends {
+					h.SetPodStatus(&confirmed, succeededStatus())
+					h.wantPhase(pod, v1.PodSucceeded)
+				}
+				time.Sleep(time.Minute)
+				if got := h.apiStatus(pod).ObservedGeneration; got != confirmed.Generation {
+					t.Errorf("got observed generation %d, want %d", got, confirmed.Generation)
+				}
+				h.wantRequests("PATCH", 1)
+			})
+		})
+	}
+}
+
+func TestBUG10_CoalesceDelay_Shutdown(t *testing.T) {
+	withHarness(t, withCoalesceDelay, func(t *testing.T, h *harness) {
+		pod := h.addPod("web")
+		h.SetPodStatus(pod, runningStatus())
+		synctest.Wait()
+		h.SetPodStatus(pod, runningWithReason("last"))
+		start := time.Now()
+		h.stop()
+		if waited := time.Since(start); waited > 0 {
+			t.Errorf("got a shutdown of %v, want one that does not wait for other changes", waited)
+		}
+		h.wantReason(pod, "last")
+	})
+}

@@ -18,7 +18,7 @@ import (
 
 const (
 	minRetryDelay = 10 * time.Millisecond
-	maxRetryDelay = 200 * time.Millisecond
+	maxRetryDelay = 100 * time.Millisecond
 )
 
 // dialer opens connections.
@@ -72,7 +72,7 @@ func isExhausted(err error) bool {
 // connections in TIME_WAIT (PRB-29, F25). The reset loses no data, because the response has arrived by then.
 func (d dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var refused error
-	for delay := minRetryDelay; ; delay = min(2*delay, maxRetryDelay) {
+	for delay := minRetryDelay; ; delay = min(delay+delay/4, maxRetryDelay) {
 		conn, err := d.dialOnce(ctx, network, address)
 		var netError net.Error
 		switch {
