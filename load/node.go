@@ -126,6 +126,24 @@ func (m *NodeMonitor) Load(now time.Duration) Node {
 	return node
 }
 
+// Point returns the newest values for the track of a day.
+func (m *NodeMonitor) Point(now time.Duration) NodePoint {
+	signals := m.signals(now)
+	return NodePoint{
+		Saturation: Saturate(signals).Value, CPU: m.series.cpu.Last(now, NodeMaxAge), Memory: m.series.memory.Last(now, NodeMaxAge),
+		Disk: signals.Disk, IOPressure: signals.IOPressure, MemoryPressure: signals.MemoryPressure,
+	}
+}
+
+// RestoreLevel sets the level that an earlier agent had reached at the given time, which may be negative.
+func (m *NodeMonitor) RestoreLevel(level Level, at time.Duration) {
+	for i := range levels {
+		if levels[i].level == level {
+			m.level, m.levelAt = Leveler{index: i + 1, above: -1, below: -1}, at
+		}
+	}
+}
+
 // Sample returns the newest sample and when it was taken, and false if it says nothing about the present.
 func (m *NodeMonitor) Sample(now time.Duration) (sample MachineSample, at time.Duration, recent bool) {
 	return m.last, m.lastAt, m.isFresh(now)

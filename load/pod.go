@@ -126,6 +126,15 @@ func (m *PodMonitor) Load(uid podid.UID, now, maxAge time.Duration) (Pod, bool) 
 	return pod, true
 }
 
+// Newest returns the newest use of a pod, in cores and bytes.
+func (m *PodMonitor) Newest(uid podid.UID, now, maxAge time.Duration) (cpu, memory Value) {
+	series, found := m.pods[uid]
+	if !found {
+		return Value{}, Value{}
+	}
+	return series.usage.cpu.Last(now, maxAge), series.usage.memory.Last(now, maxAge)
+}
+
 func (s *usageSeries) load(now, maxAge time.Duration, pressure Pressure) UsageLoad {
 	load := UsageLoad{CPU: over(&s.cpu, now, maxAge), Memory: over(&s.memory, now, maxAge), Throttled: over(&s.held, now, maxAge)}
 	if load.Memory.OneMinute.Mean.IsKnown() {

@@ -15,7 +15,8 @@ func (n *NodeAgent) newStats() error {
 		return err
 	}
 	n.Stats, err = stats.New(stats.Config{
-		Machine: host, Pods: n.runtime, FileSystems: n.statsFileSystems, OnLevel: n.recordLevel, Logger: n.config.Logger,
+		Machine: host, Pods: n.runtime, FileSystems: n.statsFileSystems, OnLevel: n.recordLevel, Dir: n.path("load"),
+		Logger: n.config.Logger,
 	})
 	if err != nil || n.config.Metrics == nil {
 		return err

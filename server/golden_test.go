@@ -117,6 +117,15 @@ func goldenPodLoad(pod *v1.Pod) *view.PodLoad {
 	}, pod)
 }
 
+// goldenPoints has three points of a pod, of which the second is not known.
+func goldenPoints() load.Points {
+	values := func(first, last float64) []load.Value { return []load.Value{load.Known(first), {}, load.Known(last)} }
+	return load.Points{
+		Start: goldenNow.Truncate(5 * time.Minute), Step: 5 * time.Minute,
+		Values: [][]load.Value{values(.25, 0), values(.5, 0), values(100<<20, 90<<20), values(110<<20, 90<<20)},
+	}
+}
+
 func goldenSources() []view.Source {
 	return []view.Source{{
 		Name: "file", State: "error", Origin: "/etc/herald/manifests", Pods: 9, LastChange: view.NewTime(goldenNow),
@@ -168,6 +177,7 @@ func goldenObjects(t *testing.T) map[string]any {
 			APIVersion: view.APIVersion, Kind: "Explanation", Metadata: pod.Metadata, Question: explain.WhyNotReady,
 			Verdict: goldenVerdict(),
 		},
+		"LoadHistory": view.NewPodLoadHistory(goldenPoints(), pod.Metadata),
 		"SourceList":  view.SourceList{APIVersion: view.APIVersion, Kind: "SourceList", Items: goldenSources()},
 		"HistoryList": server.HistoryList{APIVersion: view.APIVersion, Kind: "HistoryList", Continue: "48211", Items: []history.Record{record}},
 		"WatchEvent":  view.WatchEvent{ID: 48211, Topic: "pods", Type: view.Modified, Object: encoded},

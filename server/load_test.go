@@ -2,10 +2,12 @@ package server_test
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/heraldnode/herald/view"
 )
@@ -59,9 +61,34 @@ func TestLoad_OnlyWhenAsked(t *testing.T) {
 			t.Errorf("%s: got %q and %d calls, want %q and %d", test.path, got, n.asked, test.want, test.wantAsked)
 		}
 	}
-	for _, path := range []string{"pods?load=x", "pods/default/web?load=x", "watch?load=x"} {
+	for _, path := range []string{"load?pod=web", "load?namespace=default", "load?since=x", "pods?load=x", "pods/default/web?load=x", "watch?load=x"} {
 		if response := request(s, "GET", api+path); response.Code != http.StatusBadRequest {
 			t.Errorf("%s: got %d, want 400", path, response.Code)
 		}
+	}
+}
+
+func TestLoad_History(t *testing.T) {
+	n := newNode(t)
+	n.set(newRunningPod("web", true))
+	s := n.newServer(t)
+	for path, want := range map[string]time.Duration{"": 24 * time.Hour, "&since=6h": 6 * time.Hour, "&since=48h": 24 * time.Hour} {
+		var got view.LoadHistory
+		response := request(s, "GET", api+"load?namespace=default&pod=web"+path)
+		if err := json.Unmarshal(response.Body.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		if age := time.Since(got.Start.Time); age < want || age > want+time.Hour {
+			t.Errorf("%s: got points since %v, want %v ago", path, got.Start, want)
+		}
+		if values := got.Signals[0].Values; len(values) != 3 || values[0] != .25 || !math.IsNaN(values[1]) {
+			t.Errorf("got %v, want the second to be unknown", values)
+		}
+	}
+	if response := request(s, "GET", api+"load?namespace=default&pod=none"); response.Code != http.StatusNotFound {
+		t.Errorf("got %d, want 404", response.Code)
+	}
+	if n.asked != 0 {
+		t.Error("reading the past makes measurements more frequent")
 	}
 }

@@ -178,6 +178,16 @@ func (n *node) AddLoads(pods []view.PodView) {
 	}
 }
 
+func (n *node) NodeLoadHistory(time.Time) view.LoadHistory {
+	return view.NewNodeLoadHistory(load.Points{Step: time.Minute}, view.Metadata{Name: "n1"})
+}
+
+func (n *node) PodLoadHistory(name podid.FullName, since time.Time) (view.LoadHistory, bool) {
+	points := goldenPoints()
+	points.Start = since
+	return view.NewPodLoadHistory(points, view.Metadata{Namespace: name.Namespace, Name: name.Name}), n.pods[name] != nil
+}
+
 func nameOf(pod *view.PodView) podid.FullName {
 	return podid.FullName{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name}
 }

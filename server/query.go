@@ -40,6 +40,9 @@ func (s *Server) addQueries(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+apiPrefix+"explain/{namespace}/{name}", s.serveExplanation)
 	mux.HandleFunc("GET "+apiPrefix+"sources", s.serveSources)
 	mux.HandleFunc("GET "+apiPrefix+"schema", s.serveSchema)
+	if s.config.Loads != nil {
+		mux.HandleFunc("GET "+apiPrefix+"load", s.serveLoad)
+	}
 	if s.config.History != nil {
 		mux.HandleFunc("GET "+apiPrefix+"watch", s.serveWatch)
 	}

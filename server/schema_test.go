@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "rewrite schema.json")
 // roots are the objects of the query API.
 var roots = []any{
 	view.PodView{}, view.PodViewList{}, view.NodeView{}, view.SourceList{}, view.Explanation{}, view.WatchEvent{}, view.Restart{},
-	view.ProbeCheckList{}, server.HistoryList{},
+	view.ProbeCheckList{}, server.HistoryList{}, view.LoadHistory{},
 }
 
 // schemaOf generates a JSON Schema from Go types, by the rules of encoding/json.
@@ -67,6 +67,8 @@ func (g *schemaOf) typeOf(t reflect.Type) map[string]any {
 	switch t {
 	case reflect.TypeFor[json.RawMessage]():
 		return map[string]any{}
+	case reflect.TypeFor[view.Points]():
+		return map[string]any{"type": "array", "items": map[string]any{"type": []any{"number", "null"}}}
 	case reflect.TypeFor[intstr.IntOrString]():
 		return map[string]any{"type": []any{"string", "integer"}}
 	}
@@ -291,7 +293,7 @@ func TestQ4_ResponsesMatchSchema(t *testing.T) {
 	s := n.newServer(t)
 	for path, definition := range map[string]string{
 		"pods": "PodViewList", "pods/default/web": "PodView", "node": "NodeView", "explain/default/web": "Explanation",
-		"sources": "SourceList", "history": "HistoryList", "events": "HistoryList",
+		"load": "LoadHistory", "load?namespace=default&pod=web&since=6h": "LoadHistory", "sources": "SourceList", "history": "HistoryList", "events": "HistoryList",
 	} {
 		response := request(s, "GET", api+path)
 		if response.Code != http.StatusOK {

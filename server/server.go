@@ -11,6 +11,7 @@
 //	GET /herald/v1/pods     returns views of pods, see servePodViews; /herald/v1/pods/NAMESPACE/NAME one of them
 //	GET /herald/v1/node, /herald/v1/sources, /herald/v1/schema
 //	GET /herald/v1/explain/NAMESPACE/NAME  says why a pod is as it is
+//	GET /herald/v1/load     returns the load of the last 24 hours, see serveLoad
 //	GET /herald/v1/watch    streams changes, see serveWatch
 //	POST /herald/v1/restart, /herald/v1/probe  restart a container, check its probes once
 //
@@ -64,7 +65,7 @@ type Config struct {
 	History History
 	// Inspector serves the query API, with a History also /herald/v1/watch. Nil disables the paths.
 	Inspector Inspector
-	// Loads adds the loads of pods to their views. Nil leaves them out.
+	// Loads adds the loads of pods to their views and serves /herald/v1/load. It requires an Inspector. Nil leaves them out.
 	Loads Loads
 	// Operator serves requests that change something. Nil disables their paths.
 	Operator Operator
@@ -201,6 +202,9 @@ func (s *Server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 	}
 	if s.config.Inspector != nil {
 		_, _ = w.Write([]byte("/herald/v1/pods\n/herald/v1/node\n/herald/v1/explain/NAMESPACE/NAME\n/herald/v1/sources\n/herald/v1/schema\n"))
+		if s.config.Loads != nil {
+			_, _ = w.Write([]byte("/herald/v1/load\n"))
+		}
 		if s.config.History != nil {
 			_, _ = w.Write([]byte("/herald/v1/watch\n"))
 		}

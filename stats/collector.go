@@ -28,6 +28,8 @@ type Config struct {
 	// FileSystems returns the directories of the file systems that matter, by their names. It must not block for long. Defaults to
 	// none.
 	FileSystems func() map[string]string
+	// Dir is a directory for the loads of the last 24 hours, which is created if it does not exist. Empty keeps them in memory only.
+	Dir string
 	// OnLevel is called when the level of the node's load changes. It must not block. Defaults to a no-op.
 	OnLevel func(before, after load.Node)
 	// NodePeriod defaults to 10 seconds.
@@ -88,6 +90,7 @@ type Collector struct {
 	askedAt  time.Duration // when somebody last asked; negative if nobody did
 	failing  bool          // the last measurement of the pods failed
 	missed   int           // ticks without a sample of the pods since the last one
+	day      *load.Day
 }
 
 // New returns a Collector. Call Run to start sampling.
@@ -96,11 +99,18 @@ func New(config Config) (*Collector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Collector{config: config, startedAt: time.Now(), asked: wakeup.New(), askedAt: -1}, nil
+	return &Collector{config: config, startedAt: time.Now(), asked: wakeup.New(), askedAt: -1, day: load.NewDay()}, nil
 }
 
-// Run samples until ctx ends. Pods are sampled apart from the node: a runtime that hangs does not delay the numbers of the node.
+// Run samples until ctx ends. Pods are sampled apart from the node: a runtime that hangs does not delay the numbers of the node. It must
+// be called at most once.
 func (c *Collector) Run(ctx context.Context) error {
+	if archive := c.openArchive(); archive != nil {
+		defer archive.close()
+		var saver sync.WaitGroup
+		defer saver.Wait()
+		saver.Go(func() { archive.run(ctx) })
+	}
 	var loops sync.WaitGroup
 	defer loops.Wait()
 	loops.Go(func() { c.sampleNodes(ctx) })
@@ -131,6 +141,7 @@ func (c *Collector) sampleNode() {
 	before := c.node.Load(now)
 	c.node.Add(now, sample)
 	after := c.node.Load(now)
+	c.day.AddNode(time.Now(), c.node.Point(now))
 	c.mu.Unlock()
 	if after.Level != before.Level && before.Level != load.LevelUnknown {
 		c.config.OnLevel(before, after)
@@ -171,6 +182,12 @@ func (c *Collector) samplePodsOnce(ctx context.Context) {
 		samples = []load.PodSample{} // a node without pods was measured
 	}
 	c.samples, c.sampleAt, c.missed = samples, now, 0
+	wall := time.Now()
+	for i := range samples {
+		cpu, memory := c.pods.Newest(samples[i].UID, now, c.maxPodAge())
+		c.day.AddPod(wall, samples[i].UID, cpu, memory)
+	}
+	c.day.Prune(wall)
 }
 
 // podPeriod returns the time until the next sample of pods.
@@ -247,6 +264,21 @@ func (c *Collector) PodSamples() ([]load.PodSample, time.Time) {
 		return nil, time.Time{}
 	}
 	return c.samples, c.startedAt.Add(c.sampleAt)
+}
+
+// NodeDay returns the load of the node since a time within the last 24 hours.
+func (c *Collector) NodeDay(since time.Time) load.Points {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.day.Node(since)
+}
+
+// PodDay returns the load of a pod since a time within the last 24 hours, and false if there is none. Asking does not make the samples
+// more frequent.
+func (c *Collector) PodDay(uid podid.UID, since time.Time) (load.Points, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.day.Pod(uid, since)
 }
 
 func (c *Collector) now() time.Duration { return time.Since(c.startedAt) }

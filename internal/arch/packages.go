@@ -154,7 +154,10 @@ var Layout = []Package{
 		Path: "history", Layer: Components,
 		Purpose: "records every version of every pod's status and every change of the node in bounded, checksummed files",
 	},
-	{Path: "stats", Layer: Components, Purpose: "samples the use of resources of the machine and its pods"},
+	{
+		Path: "stats", Layer: Components, MayImport: []string{"checkpoint"},
+		Purpose: "samples the use of resources of the machine and its pods",
+	},
 	{
 		Path: "stats/disk", Layer: Components, MayImport: []string{"stats/summary"},
 		Purpose: "measures what pods use of the node's disk when somebody asks, and remembers it",

@@ -270,6 +270,10 @@ func (n *testNode) testTop(t *testing.T) {
 		}
 	}
 	n.sample("top-pods", "top pods -A --containers")
+	n.mustPrint(0, "top node --history", "SIGNAL", "30m EACH", "\nmemory ", "··")
+	n.mustPrint(0, "top node --history=2h -o jsonpath={.stepMs}", "60000")
+	n.mustPrint(0, "top pods -A --history", "NAMESPACE", "\nshop        web-n1")
+	n.mustPrint(0, "top pods web-n1 -n shop --history=1h -o jsonpath={.kind}", "LoadHistory")
 	n.mustPrint(1, "top pods web", `pods "web" not found`)
 }
 

@@ -84,6 +84,7 @@ func isTerminal(out io.Writer) bool {
 type topNodeOptions struct {
 	objectFlags
 	watchFlags
+	historyFlags
 }
 
 // Intervals of the agent's measurements.
@@ -103,19 +104,30 @@ PRESSURE is the share of the last minute in which something had to wait for the 
 disk, and for that of the CPU while the CPUs are 80% busy: otherwise it comes from a limit that a pod has. FULL IN says when a file
 system is full if it grows on as in the last 15 minutes or 6 hours, whichever is slower. "-" means not known, which is not 0.
 
+--history draws the last 24 hours, which the agent keeps over restarts: the largest value of each half hour, full height is 100%, and
+"·" stands for a time without measurements.
+
 The load is information: it changes neither the conditions of the node nor what runs on it.`,
 		Example: `  herald top node
 
   # Again and again.
   herald top node -w
 
+  # The last 24 hours, and the last six.
+  herald top node --history
+  herald top node --history=6h
+
   # One number for a script; empty while it is not known.
   herald top node -o jsonpath='{.load.saturation}'`,
 	}
 	o.bindObject(command)
 	o.bindWatch(command, nodeInterval)
+	o.bindHistory(command)
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.parse(); err != nil {
+			return err
+		}
+		if err := o.checkHistory(); err != nil {
 			return err
 		}
 		return o.repeat(cmd, func(ctx context.Context) error { return o.show(ctx, cmd.OutOrStdout()) })
@@ -124,6 +136,9 @@ The load is information: it changes neither the conditions of the node nor what 
 }
 
 func (o *topNodeOptions) show(ctx context.Context, stdout io.Writer) error {
+	if o.duration != 0 {
+		return o.showHistory(ctx, stdout)
+	}
 	node, err := o.client().Node(ctx)
 	if err != nil {
 		return err
@@ -136,6 +151,7 @@ type topPodsOptions struct {
 	objectFlags
 	podSelector
 	watchFlags
+	historyFlags
 
 	labelSelector, sortBy string
 	containers, noHeaders bool
@@ -152,12 +168,17 @@ func newTopPodsCommand() *cobra.Command {
 working set, which counts for the limit. THROTTLED is the share of scheduler periods in which the CPU limit held the processes back.
 
 Pods are measured every 60 seconds, and every 15 seconds for 2 minutes after somebody asked: the first numbers may be a minute old, and a
-new pod has none yet. "-" means not known, or that there is no limit; it does not mean 0.`,
+new pod has none yet. "-" means not known, or that there is no limit; it does not mean 0.
+
+--history draws the last 24 hours of each pod, with full height for its largest value. It does not cause measurements.`,
 		Example: `  # The pods of all namespaces, those that use most memory first.
   herald top pods -A --sort-by memory
 
   # The containers of one pod, again and again.
   herald top pods web-n1 -n shop --containers -w
+
+  # The last 24 hours.
+  herald top pods -A --history
 
   # The bytes that a pod uses, for a script.
   herald top pods web-n1 -n shop -o jsonpath='{.items[0].load.memory.workingSetBytes.last1m.mean}'`,
@@ -172,6 +193,7 @@ new pod has none yet. "-" means not known, or that there is no limit; it does no
 	o.bindNamespace(command, &o.agentFlags)
 	o.bindAll(command)
 	o.bindWatch(command, podInterval)
+	o.bindHistory(command)
 	flags := command.Flags()
 	flags.StringVarP(&o.labelSelector, "selector", "l", "", "label selector, like app=web,tier!=db")
 	flags.StringVar(&o.sortBy, "sort-by", "", "cpu or memory, largest first; without it, by name")
@@ -196,11 +218,18 @@ func (o *topPodsOptions) parseArguments(cmd *cobra.Command, names []string) erro
 	if err := o.parseSelectors(o.labelSelector, ""); err != nil {
 		return err
 	}
+	if err := o.checkHistory(); err != nil {
+		return err
+	}
 	return o.parse()
 }
 
 func (o *topPodsOptions) show(ctx context.Context, stdout, stderr io.Writer) error {
-	list, err := o.client().PodViews(ctx, url.Values{"load": {"true"}})
+	parameters := url.Values{}
+	if o.duration == 0 || o.sortBy != "" {
+		parameters.Set("load", "true")
+	}
+	list, err := o.client().PodViews(ctx, parameters)
 	if err != nil {
 		return err
 	}
@@ -216,6 +245,9 @@ func (o *topPodsOptions) show(ctx context.Context, stdout, stderr io.Writer) err
 			(&getOptions{podSelector: o.podSelector}).printNone(stderr)
 		}
 		return missing
+	}
+	if o.duration != 0 {
+		return errors.Join(o.showHistory(ctx, stdout, list.Items), missing)
 	}
 	err = o.print(stdout, list, func() error { return o.printPods(stdout, list.Items) })
 	return errors.Join(err, missing)

@@ -1,7 +1,9 @@
 package cli_test
 
 import (
+	"math"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -134,5 +136,47 @@ fresh             no sample yet   no sample yet   -           -              -
 	}
 	if agent.query != "load=true" {
 		t.Errorf("got query %q, want one for the loads", agent.query)
+	}
+}
+
+func TestTop_History(t *testing.T) {
+	hours := func(values ...float64) view.Points { // every half hour; the last is not over
+		return append(slices.Repeat(view.Points{math.NaN()}, 48-len(values)), values...)
+	}
+	history := view.LoadHistory{
+		Kind: "LoadHistory", Start: ago(24*time.Hour - 15*time.Minute), StepMs: 30 * 60 * 1000, Signals: []view.LoadSignal{
+			{Name: "saturation", Values: hours(0, .125, .25, .5, .99, 1)}, {Name: "cpu", Values: hours(.5, math.NaN(), .1)},
+			{Name: "cpuMax", Values: hours(0, 0, .5, 1.5)}, {Name: "memoryMax", Values: hours(0, 50<<20)},
+		},
+	}
+	responses := map[string]any{"GET /herald/v1/load": history, "GET /herald/v1/pods": view.PodViewList{Items: topPods()[3:]}}
+	agent, address := startCannedAgent(t, responses)
+	dots := func(n int) string { return strings.Repeat("·", n) }
+	got := runHerald("top", "node", "--history", "-s", address)
+	for _, want := range []string{
+		"saturation        " + dots(42) + "▁▂▃▅██   100%   48%    100%\n", "cpu               " + dots(45) + "▅·▁   10%    30%    50%\n",
+		"disk              " + dots(48) + "   -      -      -\n",
+	} {
+		if !strings.Contains(got.stdout, want) {
+			t.Errorf("got\n%s, want %q", got.stdout, want)
+		}
+	}
+	if agent.query != "since=24h0m0s" {
+		t.Errorf("got query %s", agent.query)
+	}
+	got = runHerald("top", "pods", "-n", "shop", "--history", "--no-headers", "-s", address)
+	want := "web-n1   " + dots(22) + "▁█   1500m   " + dots(23) + "█   50Mi\n"
+	if got.stdout != want || agent.query != "namespace=shop&pod=web-n1&since=24h0m0s" {
+		t.Errorf("got %q, want %q; query %s", got.stdout, want, agent.query)
+	}
+	history.Start, history.Signals = nil, nil
+	responses["GET /herald/v1/load"] = history
+	if got := runHerald("top", "pods", "-A", "--history=6h", "-s", address); !strings.Contains(got.stdout, "shop        web-n1   "+dots(24)+" ") {
+		t.Errorf("got %s, want no values", got.stdout)
+	}
+	for _, duration := range []string{"30m", "25h", "-1h"} {
+		if got := runHerald("top", "node", "--history="+duration); got.status != 2 {
+			t.Errorf("%s: got %v, want an error of the command line", duration, got)
+		}
 	}
 }

@@ -38,6 +38,11 @@ func (c *Client) Explain(ctx context.Context, namespace, name string, question e
 	return answer, c.getJSON(ctx, apiPrefix+"explain/"+podPath(namespace, name)+"?q="+url.QueryEscape(string(question)), &answer)
 }
 
+// LoadHistory returns the load of the node or a pod over the last 24 hours. The parameters are those of the server.
+func (c *Client) LoadHistory(ctx context.Context, parameters url.Values) (history view.LoadHistory, err error) {
+	return history, c.getJSON(ctx, apiPrefix+"load?"+parameters.Encode(), &history)
+}
+
 // Sources lists the sources of pods.
 func (c *Client) Sources(ctx context.Context) (list view.SourceList, err error) {
 	return list, c.getJSON(ctx, apiPrefix+"sources", &list)
