@@ -130,7 +130,7 @@ func TestDay_Encoding(t *testing.T) {
 func FuzzDecodeDay(f *testing.F) {
 	f.Add(load.NewDay().Encode(load.SavedLevel{}))
 	f.Add([]byte{2, 0, 0, 0, '{', '}'})
-	f.Fuzz(func(t *testing.T, encoded []byte) {
+	f.Fuzz(func(_ *testing.T, encoded []byte) {
 		if day, _, err := load.DecodeDay(encoded); err == nil {
 			day.AddNode(midnight, load.NodePoint{CPU: load.Known(1)})
 			day.Node(midnight)
