@@ -184,7 +184,7 @@ func (c *Collector) samplePodsOnce(ctx context.Context) {
 	c.samples, c.sampleAt, c.missed = samples, now, 0
 	wall := time.Now()
 	for i := range samples {
-		cpu, memory := c.pods.Newest(samples[i].UID, now, c.maxPodAge())
+		cpu, memory := c.pods.Newest(samples[i].UID, now, c.maxPodAgeLocked())
 		c.day.AddPod(wall, samples[i].UID, cpu, memory)
 	}
 	c.day.Prune(wall)
