@@ -55,6 +55,9 @@ func newMetrics(registry prometheus.Registerer, w *Workers) (*metrics, error) {
 			Name: "herald_worker_panics_total", Help: "Number of panics that were recovered while handling a pod.",
 		}),
 	}
+	for _, static := range []string{"", "true"} {
+		m.restarts.WithLabelValues(static) // a rate needs a series before the first restart
+	}
 	if registry == nil {
 		return m, nil
 	}

@@ -51,6 +51,9 @@ type Config struct {
 	Handover bool
 	// NodeIP is the node's address. Defaults to what the agent chooses.
 	NodeIP string
+	// ServeHTTP lets the agent serve plain HTTP on a loopback port, see Agent.HTTPAddress: the kubelet on its read-only port, Herald
+	// instead of its socket.
+	ServeHTTP bool
 }
 
 // BuildKubelet builds the kubelet at the version that parity's go.mod pins. The first build takes minutes.
@@ -123,6 +126,9 @@ type Agent struct {
 
 // ManifestDir returns the directory that the agent reads static pods from.
 func (a *Agent) ManifestDir() string { return a.settings.ManifestDir }
+
+// HTTPAddress returns the address of the agent with Config.ServeHTTP, such as 127.0.0.1:4194.
+func (a *Agent) HTTPAddress() string { return fmt.Sprintf("127.0.0.1:%d", a.settings.HTTPPort) }
 
 // RootDir returns the directory of the pods' files.
 func (a *Agent) RootDir() string { return a.settings.Dir + "/root" }

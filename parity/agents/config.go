@@ -28,6 +28,7 @@ type settings struct {
 	Port        int // on loopback; the kubelet cannot run without one
 	Handover    bool
 	NodeIP      string
+	HTTPPort    int // plain HTTP on loopback; 0 without Config.ServeHTTP
 }
 
 var (
@@ -50,7 +51,12 @@ func (c Config) newSettings() (*settings, error) {
 		return nil, err
 	}
 	port, err := freePort()
+	httpPort := 0
+	if err == nil && c.ServeHTTP {
+		httpPort, err = freePort()
+	}
 	return &settings{
+		HTTPPort: httpPort,
 		Handover: c.Handover, NodeIP: c.NodeIP, NodeName: c.NodeName, Kubeconfig: kubeconfig, Dir: dir, Endpoint: c.Containerd.Endpoint(),
 		ManifestDir: manifestDir, CgroupRoot: "/" + filepath.Base(c.Containerd.Dir()), Port: port,
 	}, err

@@ -35,6 +35,12 @@ func Kubectl(t TB) {
 	require(t, "kubectl", kubectl)
 }
 
+// Prometheus skips the test unless prometheus and promtool are in PATH.
+func Prometheus(t TB) {
+	t.Helper()
+	require(t, "Prometheus", prometheus)
+}
+
 // Containers skips the test unless a private containerd can run pods on a bridge network.
 func Containers(t TB) {
 	t.Helper()
@@ -94,6 +100,15 @@ func root() *problem {
 func kubectl() *problem {
 	if _, err := exec.LookPath("kubectl"); err != nil {
 		return &problem{"no kubectl in PATH", "install kubectl"}
+	}
+	return nil
+}
+
+func prometheus() *problem {
+	for _, name := range []string{"prometheus", "promtool"} {
+		if _, err := exec.LookPath(name); err != nil {
+			return &problem{"no " + name + " in PATH", "add what hack/install-prometheus prints to PATH"}
+		}
 	}
 	return nil
 }

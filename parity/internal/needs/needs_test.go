@@ -31,6 +31,10 @@ func TestNeeds_Missing(t *testing.T) {
 			need: needs.Kubectl,
 			line: []string{"needs kubectl: ", "no kubectl in PATH", "; install kubectl"},
 		},
+		"prometheus": {
+			need: needs.Prometheus,
+			line: []string{"needs Prometheus: ", "no prometheus in PATH", "hack/install-prometheus"},
+		},
 		"containers": {
 			need: needs.Containers,
 			line: []string{"needs containers: ", "no containerd in PATH", "no runc in PATH", "; run hack/install-containers"},
