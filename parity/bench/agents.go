@@ -130,31 +130,41 @@ type workload struct {
 
 // measureAgent starts a containerd and an agent, runs the workload, and removes everything again.
 func (e *Environment) measureAgent(ctx context.Context, program agents.Program, w workload) (usage agentUsage, err error) {
+	err = e.withAgent(ctx, program, func(ctx context.Context, n *node, agent *agents.Agent) error {
+		usage, err = n.runWorkload(ctx, agent, w)
+		return err
+	})
+	return usage, err
+}
+
+// withAgent starts a containerd and an agent, measures, and removes everything again.
+func (e *Environment) withAgent(
+	ctx context.Context, program agents.Program, measure func(context.Context, *node, *agents.Agent) error,
+) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, hangTimeout)
 	defer cancel()
 	n, err := e.reserveNode()
 	if err != nil {
-		return usage, err
+		return err
 	}
 	runtime, err := containerd.Start(ctx, containerd.Config{})
 	if err != nil {
-		return usage, err
+		return err
 	}
 	agent, err := program.NewAgent(agents.Config{ControlPlane: e.ControlPlane, Containerd: runtime, NodeName: n.name})
 	if err != nil {
-		return usage, errors.Join(err, runtime.Close())
+		return errors.Join(err, runtime.Close())
 	}
 	// The containers' cgroups are below the agent's.
 	defer func() { err = errors.Join(err, runtime.Close(), agent.RemoveCgroups()) }()
 	if err := agent.Start(ctx); err != nil {
 		_ = agent.Kill() // it may have exited on its own
-		return usage, err
+		return err
 	}
-	usage, err = n.runWorkload(ctx, agent, w)
-	if err != nil {
+	if err = measure(ctx, n, agent); err != nil {
 		err = fmt.Errorf("%w; agent log:\n%s", err, agent.LogTail())
 	}
-	return usage, errors.Join(err, agent.Stop())
+	return errors.Join(err, agent.Stop())
 }
 
 // runWorkload creates pods on the agent's node, measures the agent, and deletes them.

@@ -49,6 +49,8 @@ type Profile struct {
 	// ready, the agent settles for AgentSettle and is then observed for AgentIdle.
 	AgentRounds, AgentPods int
 	AgentSettle, AgentIdle time.Duration
+	// SingleStarts is how many single pods each agent starts, one after the other.
+	SingleStarts int
 	// HistoryBytes is the size of the history that is read. HistoryStorm is how long transitions are recorded at a high rate, and
 	// HistoryIdle how long the history is observed after it.
 	HistoryBytes              int64
@@ -61,7 +63,7 @@ func ShortProfile() Profile {
 		CallRounds: 5, CallTime: 100 * time.Millisecond, ProbeRounds: 1, BurstRounds: 1, BurstPods: 300,
 		QueuedChanges: 500, ReadinessSamples: 200, KubeletReadinessSamples: 1, IdlePods: 10_000, MemoryPods: 2000,
 		RestingPods: 100, RestingPeriod: 10 * time.Second,
-		AgentRounds: 1, AgentPods: 30, AgentSettle: 2 * time.Second, AgentIdle: 6 * time.Second,
+		AgentRounds: 1, AgentPods: 30, AgentSettle: 2 * time.Second, AgentIdle: 6 * time.Second, SingleStarts: 5,
 		HistoryBytes: 56 << 20, HistoryStorm: 10 * time.Second, HistoryIdle: 3 * time.Second,
 	}
 }
@@ -72,7 +74,7 @@ func FullProfile() Profile {
 		CallRounds: 9, CallTime: 200 * time.Millisecond, ProbeRounds: 3, BurstRounds: 3, BurstPods: 300,
 		QueuedChanges: 500, ReadinessSamples: 400, KubeletReadinessSamples: 2, IdlePods: 10_000, MemoryPods: 2000,
 		RestingPods: 500, RestingPeriod: time.Minute,
-		AgentRounds: 3, AgentPods: 30, AgentSettle: 20 * time.Second, AgentIdle: 30 * time.Second,
+		AgentRounds: 3, AgentPods: 30, AgentSettle: 20 * time.Second, AgentIdle: 30 * time.Second, SingleStarts: 9,
 		HistoryBytes: 56 << 20, HistoryStorm: time.Minute, HistoryIdle: 10 * time.Second,
 	}
 }
@@ -89,6 +91,12 @@ func ClusterCases() []Case {
 
 // AgentCases returns the cases that need an API server and a machine that can run containers.
 func AgentCases() []Case { return []Case{compareAgents} }
+
+// LifeCases returns the cases that count the requests of complete agents. They need what AgentCases need.
+func LifeCases() []Case { return []Case{requestsPerPodLife} }
+
+// StartCases returns the cases that compare the starts of pods with what the runtime needs. They need what AgentCases need.
+func StartCases() []Case { return []Case{startOverCRI} }
 
 // Run measures the cases. On an error it also returns the results so far.
 func Run(ctx context.Context, env *Environment, cases []Case) ([]Result, error) {

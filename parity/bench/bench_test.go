@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 func newTinyEnvironment(t *testing.T) *bench.Environment {
 	return &bench.Environment{ManifestDir: t.TempDir(), Progress: t.Output(), Profile: bench.Profile{
 		CallRounds: 1, CallTime: 1, ProbeRounds: 1, BurstRounds: 1, BurstPods: 10, QueuedChanges: 10, ReadinessSamples: 3, KubeletReadinessSamples: 1, IdlePods: 1000, MemoryPods: 10,
-		RestingPods: 2, RestingPeriod: 2 * time.Second, AgentRounds: 1, AgentPods: 2, AgentIdle: 3 * time.Second,
+		RestingPods: 2, RestingPeriod: 2 * time.Second, AgentRounds: 1, AgentPods: 2, AgentIdle: 3 * time.Second, SingleStarts: 1,
 		HistoryBytes: 6 << 20, HistoryStorm: 100 * time.Millisecond, HistoryIdle: time.Millisecond,
 	}}
 }
@@ -101,11 +101,13 @@ func TestRun_AgentCases(t *testing.T) {
 	needs.Containers(t)
 	env := newTinyEnvironment(t)
 	env.ControlPlane = controlplane.ForTest(t)
-	results, err := bench.Run(t.Context(), env, bench.AgentCases())
+	results, err := bench.Run(t.Context(), env, slices.Concat(bench.AgentCases(), bench.LifeCases(), bench.StartCases()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"agent_2pods_ready", "agent_rss", "agent_idle_cpu", "agent_2pods_limit"}; !slices.Equal(resultNames(results), want) {
+	if want := []string{
+		"agent_2pods_ready", "agent_rss", "agent_idle_cpu", "agent_2pods_limit", "requests_per_pod_life", "start_over_cri_1", "start_over_cri_2",
+	}; !slices.Equal(resultNames(results), want) {
 		t.Errorf("got results %v, want %v", resultNames(results), want)
 	}
 	for _, result := range results {

@@ -21,37 +21,56 @@ import (
 // lower bound for agents.
 func (e *Environment) measureRuntime(ctx context.Context) (seconds float64, err error) {
 	e.logf("%d pods by bare calls of containerd", e.Profile.AgentPods)
+	err = withRuntime(ctx, func(ctx context.Context, r bareRuntime) error {
+		seconds, err = r.startPods(ctx, "pod", e.Profile.AgentPods)
+		return err
+	})
+	e.logf("  started after %s", formatSeconds(seconds))
+	return seconds, err
+}
+
+// bareRuntime is a containerd without an agent.
+type bareRuntime struct {
+	client      runtimeapi.RuntimeServiceClient
+	dir, cgroup string
+}
+
+// withRuntime starts a containerd, measures, and removes everything again.
+func withRuntime(ctx context.Context, measure func(context.Context, bareRuntime) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, hangTimeout)
 	defer cancel()
 	runtime, err := containerd.Start(ctx, containerd.Config{})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	cgroup := "/" + filepath.Base(runtime.Dir())
 	defer func() { err = errors.Join(err, runtime.Close(), agents.RemoveCgroups(cgroup)) }()
 	connection, err := grpc.NewClient(runtime.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer connection.Close()
 	time.Sleep(agentWarmUp)
-	client, startTime := runtimeapi.NewRuntimeServiceClient(connection), time.Now()
-	errs := make([]error, e.Profile.AgentPods)
+	return measure(ctx, bareRuntime{client: runtimeapi.NewRuntimeServiceClient(connection), dir: runtime.Dir(), cgroup: cgroup})
+}
+
+// startPods starts that many pods at once and returns how long it took in seconds.
+func (r bareRuntime) startPods(ctx context.Context, prefix string, count int) (seconds float64, err error) {
+	startTime := time.Now()
+	errs := make([]error, count)
 	var group sync.WaitGroup
 	for i := range errs {
 		group.Go(func() {
-			name := fmt.Sprintf("pod-%d", i)
-			errs[i] = startBarePod(ctx, client, &runtimeapi.PodSandboxConfig{
+			name := fmt.Sprintf("%s-%d", prefix, i)
+			errs[i] = startBarePod(ctx, r.client, &runtimeapi.PodSandboxConfig{
 				Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Uid: name, Namespace: "default"},
-				LogDirectory: filepath.Join(runtime.Dir(), "logs", name),
-				Linux:        &runtimeapi.LinuxPodSandboxConfig{CgroupParent: cgroup + "/" + name},
+				LogDirectory: filepath.Join(r.dir, "logs", name),
+				Linux:        &runtimeapi.LinuxPodSandboxConfig{CgroupParent: r.cgroup + "/" + name},
 			})
 		})
 	}
 	group.Wait()
-	seconds = time.Since(startTime).Seconds()
-	e.logf("  started after %s", formatSeconds(seconds))
-	return seconds, errors.Join(errs...)
+	return time.Since(startTime).Seconds(), errors.Join(errs...)
 }
 
 // startBarePod starts a pod with the container of servingPod.

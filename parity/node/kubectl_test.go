@@ -234,9 +234,8 @@ spec:
 		t.Errorf("got %d status writes for one change, want 1", sent)
 	}
 	h.setHealth(web, address, true)
-	for _, watch := range []*commandOutput{kubectl, herald} {
-		watch.awaitOutput(t, "ContainerCreating", unready, ready, unready, ready)
-	}
+	herald.awaitOutput(t, "ContainerCreating", unready, ready, unready, ready)
+	kubectl.awaitOutput(t, "ContainerCreating", ready, unready, ready) // the start and the readiness that follows may share a request
 	h.kubectl("delete", "pod", "my-web-server")
 	h.AwaitDeleted("my-web-server")
 	for _, watch := range []*commandOutput{kubectl, herald} {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
@@ -27,6 +28,8 @@ const (
 	calls      = "calls"
 	statuses   = "statuses"
 	agents     = "agents"
+	lives      = "lives"
+	starts     = "starts"
 	tokens     = "tokens"
 	histories  = "history"
 )
@@ -38,7 +41,8 @@ func main() {
 	flags := flag.NewFlagSet("bench", flag.ExitOnError) // the kubelet's code registers its own flags in the default set
 	mode := flags.String("mode", "full", "how much to measure: short (under four minutes) or full")
 	write := flags.Bool("write", false, "write "+docs+"/benchmarks.md and benchmarks.svg in short mode too; full mode always writes them")
-	only := flags.String("only", "", "measure one part: calls, history, statuses (needs an API server), agents (needs containers), "+
+	only := flags.String("only", "", "measure one part: calls, history, statuses (needs an API server), agents, lives or starts "+
+		"(need containers), "+
 		"or tokens (needs containers, writes "+docs+"/benchmarks-tokens.md); the others write no files")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), `bench compares Herald with the kubelet's own code, in one process and in alternating rounds, and
@@ -56,8 +60,8 @@ Absolute times depend on the machine.
 		fmt.Fprintf(os.Stderr, "bench: -mode=%s: want short or full\n", *mode)
 		os.Exit(2)
 	}
-	if !slices.Contains([]string{everything, calls, histories, statuses, agents, tokens}, *only) {
-		fmt.Fprintf(os.Stderr, "bench: -only=%s: want %s, %s, %s, %s or %s\n", *only, calls, histories, statuses, agents, tokens)
+	if parts := []string{calls, histories, statuses, agents, lives, starts, tokens}; *only != everything && !slices.Contains(parts, *only) {
+		fmt.Fprintf(os.Stderr, "bench: -only=%s: want one of %s\n", *only, strings.Join(parts, ", "))
 		os.Exit(2)
 	}
 	klog.SetLogger(logr.Discard()) // the kubelet's code logs when a measurement ends
@@ -128,11 +132,17 @@ func (b *bencher) measure(ctx context.Context) (err error) {
 
 // addAgents omits the agents where containers cannot run.
 func (b *bencher) addAgents(ctx context.Context) error {
-	if err := needs.CheckContainers(); err != nil && b.wants(agents) {
+	if err := needs.CheckContainers(); err != nil && (b.wants(agents) || b.wants(lives) || b.wants(starts)) {
 		fmt.Fprintln(os.Stderr, "skipping agents:", err)
 		return nil
 	}
-	return b.add(ctx, agents, bench.AgentCases())
+	if err := b.add(ctx, agents, bench.AgentCases()); err != nil {
+		return err
+	}
+	if err := b.add(ctx, lives, bench.LifeCases()); err != nil {
+		return err
+	}
+	return b.add(ctx, starts, bench.StartCases())
 }
 
 // add measures a part if it was selected.
