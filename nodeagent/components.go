@@ -138,7 +138,15 @@ func (n *NodeAgent) newNode() error {
 		if err != nil {
 			return err
 		}
-		config.API, config.Reconnect = client, client.CloseConnections
+		startup, err := newStartupTracker(client, n.host.BootTime(), n.config.Metrics)
+		if err != nil {
+			return err
+		}
+		config.API, config.Reconnect = startup, client.CloseConnections
+		config.OnChange = func(before, after *v1.Node) {
+			startup.observe(after)
+			n.History.NodeChanged(before, after)
+		}
 	}
 	n.Node, err = node.New(config)
 	return err

@@ -1,22 +1,32 @@
 package metrics_test
 
 import (
+	"fmt"
 	"testing"
+
+	"github.com/heraldnode/herald/heraldtest"
 )
 
 // TestMetrics compares the metrics of the real kubelet and of Herald after both have run the same pods.
 func TestMetrics(t *testing.T) {
 	e := startNodes(t)
 	var kubelet, herald map[string]family
-	for range 2 { // the second one finds the first among the requests
-		var err error
+	heraldtest.Eventually(t, func() (err error) {
 		if kubelet, err = e.kubelet.scrape(t.Context()); err != nil {
-			t.Fatal(err)
+			return err
 		}
 		if herald, err = e.herald.scrape(t.Context()); err != nil {
-			t.Fatal(err)
+			return err
 		}
-	}
+		for _, name := range []string{ // the containers are measured from time to time, and the first scrape is counted in the second
+			"container_cpu_usage_seconds_total", "pod_cpu_usage_seconds_total", "kubelet_http_requests_duration_seconds",
+		} {
+			if kubelet[name].kind == "" || herald[name].kind == "" {
+				return fmt.Errorf("no %s yet: kubelet %+v, herald %+v", name, kubelet[name], herald[name])
+			}
+		}
+		return nil
+	})
 	t.Run("names", func(t *testing.T) { compareNames(t, kubelet, herald) })
 	t.Run("deploy", func(t *testing.T) { checkDeployedNames(t, herald) })
 	t.Run("prometheus", func(t *testing.T) {

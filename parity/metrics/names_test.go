@@ -63,9 +63,10 @@ func (f names) reason(name string) string {
 
 // isCompared reports whether the metric is about what an agent does, and not about the libraries that it uses.
 func isCompared(name string) bool {
-	return slices.ContainsFunc([]string{"kubelet_", "prober_", "rest_client_", "storage_", "volume_"}, func(prefix string) bool {
-		return strings.HasPrefix(name, prefix)
-	})
+	return slices.ContainsFunc([]string{
+		"kubelet_", "prober_", "rest_client_", "storage_", "volume_", // at /metrics and /metrics/probes
+		"node_", "pod_", "container_", "resource_", // at /metrics/resource
+	}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // compareNames compares name, path, type, labels and buckets of the metrics of both agents, and both with the document.
@@ -138,7 +139,7 @@ func kubeletTable(rows map[string]row, file names) string {
 			note = "when " + r.When
 		}
 		if r.Path != paths[0] {
-			note = strings.TrimSpace("at `" + r.Path + "` " + note)
+			note = strings.TrimSuffix("at `"+r.Path+"`; "+note, "; ")
 		}
 		fmt.Fprintf(&table, "| `%s` | %s | %s | %s | %s | %s |\n", name, r.Type, r.Labels, mark[r.Kubelet], mark[r.Herald], note)
 	}

@@ -14,7 +14,9 @@ import (
 )
 
 // paths are where both agents serve metrics.
-var paths = []string{"/metrics", "/metrics/probes"}
+var paths = []string{"/metrics", "/metrics/probes", resourcePath}
+
+const resourcePath = "/metrics/resource"
 
 // family is what must agree of a metric: not its help, and not the values of its labels.
 type family struct {
