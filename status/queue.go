@@ -3,6 +3,7 @@ package status
 import (
 	"container/heap"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,22 +70,32 @@ type change struct {
 const minorDelays = 100
 
 // isMinorChange reports whether a status only confirms that the node has seen the deletion of the pod. How the pod ends follows soon.
+// Nothing else may be pending: a minor change postpones a sync that only compares.
 func isMinorChange(pod *v1.Pod, cached, status *v1.PodStatus) bool {
 	if pod.DeletionTimestamp == nil {
 		return false
 	}
 	same := *status
 	same.ObservedGeneration = cached.ObservedGeneration
+	same.Conditions = slices.Clone(status.Conditions)
+	for i := range same.Conditions {
+		if before := conditionOf(cached.Conditions, same.Conditions[i].Type); before != nil {
+			same.Conditions[i].ObservedGeneration = before.ObservedGeneration
+		}
+	}
 	return derive.Equal(cached, &same)
 }
 
 // enqueueChange schedules a sync of a pod whose status has changed. It may wait for the next change (Config.CoalesceDelay).
 func (m *Manager) enqueueChange(uid podid.UID, change change) {
-	delay := m.config.CoalesceDelay
-	if change.isMinor {
-		delay *= minorDelays
-	}
-	if m.config.API != nil {
+	switch delay := m.config.CoalesceDelay; {
+	case m.config.API == nil:
+	case delay == 0 || !change.priority.mayWait():
+		m.queue.add(uid, change.priority)
+	case change.isMinor:
+		m.queue.postpone(uid)
+		m.queue.addLater(uid, change.priority, minorDelays*delay)
+	default:
 		m.queue.addLater(uid, change.priority, delay)
 	}
 }
@@ -175,12 +186,8 @@ func (q *queue) add(uid podid.UID, priority priority) {
 	q.addNowLocked(uid, priority)
 }
 
-// addLater is add, except that a sync that may wait is held for the delay. A later call may shorten that, but not prolong it.
+// addLater is add, except that the sync is held for the delay. A later call may shorten that, but not prolong it.
 func (q *queue) addLater(uid podid.UID, priority priority, delay time.Duration) {
-	if delay == 0 || !priority.mayWait() {
-		q.add(uid, priority)
-		return
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.flushing || q.waitingByUID[uid] != nil {
@@ -193,6 +200,16 @@ func (q *queue) addLater(uid podid.UID, priority priority, delay time.Duration) 
 	} else if held.priority = min(held.priority, priority); releaseAt.Before(held.releaseAt) {
 		held.releaseAt = releaseAt
 		held.timer.Reset(delay)
+	}
+}
+
+// postpone removes a pod that waits for a sync, if it may wait for longer: the caller adds it again.
+func (q *queue) postpone(uid podid.UID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if pod, isWaiting := q.waitingByUID[uid]; isWaiting && pod.priority.mayWait() {
+		heap.Remove(&q.waiting[pod.priority], pod.index)
+		delete(q.waitingByUID, uid)
 	}
 }
 

@@ -275,8 +275,15 @@ func TestSM38_CoalesceDelay_Deletion(t *testing.T) {
 				h.faults.ClearRequests()
 				confirmed := *pod
 				confirmed.Generation++
-				h.SetPodStatus(&confirmed, runningStatus())
-				time.Sleep(4 * time.Second)
+				seen := runningStatus()
+				for i := range seen.Conditions {
+					seen.Conditions[i].ObservedGeneration = confirmed.Generation
+				}
+				h.Reconcile(pod) // may still wait when the status is set
+				h.SetPodStatus(&confirmed, seen)
+				time.Sleep(time.Second)
+				h.SetPodStatus(&confirmed, seen)
+				time.Sleep(3 * time.Second)
 				synctest.Wait()
 				h.wantRequests("PATCH", 0)
 				if ends {
