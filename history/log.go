@@ -31,6 +31,7 @@ type Log struct {
 
 	writer   *writer // owned by Run
 	hasKnown atomic.Bool
+	oldest   atomic.Pointer[oldest] // as last asked for
 	requests chan attachmentRequest
 }
 
@@ -42,6 +43,7 @@ func Open(config Config) (*Log, error) {
 		return nil, err
 	}
 	var files fileSystem = newMemory()
+	problem := ""
 	if config.MaxDisk > 0 {
 		dir, err := openDirectory(config.Dir)
 		switch {
@@ -49,12 +51,16 @@ func Open(config Config) (*Log, error) {
 			return nil, fmt.Errorf("open history: %w", err)
 		case err != nil:
 			config.Logger.Error("Failed to open history, keeping it in memory", "dir", config.Dir, "err", err)
-			config.MaxDisk = -1
+			config.MaxDisk, problem = -1, err.Error()
 		default:
 			files = dir
 		}
 	}
-	return open(config, files)
+	l, err := open(config, files)
+	if err == nil && problem != "" {
+		l.store.setProblem(problem)
+	}
+	return l, err
 }
 
 func open(config Config, files fileSystem) (*Log, error) {
@@ -67,9 +73,11 @@ func open(config Config, files fileSystem) (*Log, error) {
 		config.Logger.Error("Failed to read history, keeping a new one in memory", "dir", config.Dir, "err", err)
 		m.writeErrors.Inc()
 		config.MaxDisk = -1
+		problem := err.Error()
 		if store, recovered, err = openStore(newMemory(), config.limits(), config.Logger, m); err != nil {
 			return nil, errors.Join(err, files.Close())
 		}
+		store.setProblem(problem)
 	}
 	l := &Log{
 		config: config, metrics: m, journal: newJournal(), store: store, seal: wakeup.New(),

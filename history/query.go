@@ -129,6 +129,38 @@ func (l *Log) FirstSeq() uint64 {
 	return l.store.segments[0].first
 }
 
+// oldest is the time of the record with a sequence number.
+type oldest struct {
+	seq uint64
+	at  time.Time
+}
+
+// Oldest returns the time of the oldest record that is kept, or zero if there is none. It reads a file after the oldest records were
+// removed, which takes a millisecond, and remembers the answer.
+func (l *Log) Oldest(ctx context.Context) time.Time {
+	first := l.FirstSeq()
+	if known := l.oldest.Load(); known != nil && known.seq == first {
+		return known.at
+	}
+	var found oldest
+	search := scan{visit: func(h head, _ []byte) bool {
+		found = oldest{seq: first, at: h.time()}
+		return false
+	}}
+	if err := l.store.read(ctx, &search); err != nil || found.at.IsZero() {
+		return time.Time{}
+	}
+	l.oldest.Store(&found)
+	return found.at
+}
+
+// Problem says why the history is kept in memory although it should be on disk. It is empty if nothing is wrong.
+func (l *Log) Problem() string {
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	return l.store.problem
+}
+
 // Size returns the size of the files in bytes.
 func (l *Log) Size() int64 { return l.store.diskBytes() }
 

@@ -43,6 +43,7 @@ type store struct {
 	hasRemoved bool
 	indexes    map[uint64]*sealedIndex // some of those that were read, by first sequence number
 	damaged    map[damage]bool         // what was counted already
+	problem    string                  // why the disk cannot be used; empty if it can
 }
 
 // activeFile is the file that lines are appended to.
@@ -175,6 +176,7 @@ func (s *store) flushNow(now time.Time) {
 	if s.outage.backoff > 0 {
 		s.logger.Info("History is written again")
 		s.outage = outage{}
+		s.setProblem("")
 	}
 }
 
@@ -187,6 +189,13 @@ func (s *store) fail(message string, err error, now time.Time) {
 	}
 	s.outage.backoff = min(max(2*s.outage.backoff, minBackoff), maxBackoff)
 	s.outage.retryAt = now.Add(s.outage.backoff)
+	s.setProblem(err.Error())
+}
+
+func (s *store) setProblem(problem string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.problem = problem
 }
 
 func (s *store) write() error {

@@ -22,7 +22,7 @@ func (i *Inspector) Node(ctx context.Context) view.NodeView {
 		Pods: i.Pods(ctx), Agent: i.agentFacts(), Runtime: i.runtimeView(), Cluster: i.config.Cluster, Sources: i.Sources(),
 	}
 	if i.config.History != nil {
-		facts.History = i.historyFacts()
+		facts.History = i.historyFacts(ctx)
 	}
 	if i.config.Node != nil {
 		i.addNode(&facts)
@@ -90,8 +90,9 @@ func residentBytes() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-func (i *Inspector) historyFacts() view.History {
-	return view.History{Bytes: i.config.History.Size(), LastSeq: i.config.History.LastSeq()}
+func (i *Inspector) historyFacts(ctx context.Context) view.History {
+	log := i.config.History
+	return view.History{Bytes: log.Size(), Oldest: view.NewTime(log.Oldest(ctx)), LastSeq: log.LastSeq(), Problem: log.Problem()}
 }
 
 // problems returns the newest manifests that are not used, by the pod that they would define.
