@@ -33,6 +33,9 @@ type Config struct {
 	Stats *stats.Collector
 	// Version of the agent, and the URL of the API server; empty without one.
 	Version, Cluster string
+	// RuntimeLatency and APILatency return the times that 99 of 100 calls to the runtime and requests to the API server did not exceed,
+	// and false if they are not known. Default: unknown.
+	RuntimeLatency, APILatency func(now time.Time) (time.Duration, bool)
 	// RuntimeVersion returns name and version of the container runtime. It must not block. Default: unknown.
 	RuntimeVersion func() (name, version string)
 }
@@ -54,6 +57,11 @@ func New(config Config) (*Inspector, error) {
 	}
 	if config.Tally == nil {
 		config.Tally = NewTally()
+	}
+	for _, latency := range []*func(time.Time) (time.Duration, bool){&config.RuntimeLatency, &config.APILatency} {
+		if *latency == nil {
+			*latency = func(time.Time) (time.Duration, bool) { return 0, false }
+		}
 	}
 	if config.RuntimeVersion == nil {
 		config.RuntimeVersion = func() (string, string) { return "", "" }

@@ -22,7 +22,7 @@ func (i *Inspector) AddLoads(views []view.PodView) {
 	if i.config.Stats == nil {
 		return
 	}
-	pods := map[podid.UID]*v1.Pod{}
+	pods, now := map[podid.UID]*v1.Pod{}, time.Now()
 	for _, pod := range i.config.Agent.LocalPods() {
 		pods[podid.UID(pod.UID)] = pod
 	}
@@ -31,6 +31,10 @@ func (i *Inspector) AddLoads(views []view.PodView) {
 		measured, isMeasured := i.config.Stats.Pod(uid)
 		if pod, found := pods[uid]; found && isMeasured {
 			views[n].Load = view.NewPodLoad(measured, pod)
+			for _, recent := range i.config.Tally.recent(uid, now) {
+				views[n].Load.Restarts += recent.Restarts
+				views[n].Load.ReadinessFlips += recent.Flips
+			}
 		}
 	}
 }

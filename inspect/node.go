@@ -27,6 +27,7 @@ func (i *Inspector) Node(ctx context.Context) view.NodeView {
 	if i.config.Node != nil {
 		i.addNode(&facts)
 	}
+	facts.Agent.Latencies = i.latencies(&facts, time.Now())
 	if i.config.Stats != nil {
 		facts.Load = i.nodeLoad()
 	}
@@ -77,6 +78,24 @@ func (i *Inspector) agentFacts() view.Agent {
 		a.CPU = used.Seconds() / max(1, time.Since(i.startedAt).Seconds())
 	}
 	return a
+}
+
+func (i *Inspector) latencies(facts *view.NodeFacts, now time.Time) view.Latencies {
+	latencies := view.Latencies{
+		StatusLagP99Ms: view.NewLatency(i.config.Agent.Statuses.LagP99(now)), APIP99Ms: view.NewLatency(i.config.APILatency(now)),
+		RuntimeP99Ms: view.NewLatency(i.config.RuntimeLatency(now)), RelistP99Ms: view.NewLatency(i.config.Agent.PLEG.RelistP99(now)),
+	}
+	if i.config.Cluster == "" {
+		return latencies
+	}
+	oldest := facts.Lag.SinceMs
+	for n := range facts.Pods {
+		if lag := &facts.Pods[n].Lag; lag.Behind > 0 {
+			oldest = max(oldest, lag.SinceMs)
+		}
+	}
+	latencies.OldestUnsentMs = &oldest
+	return latencies
 }
 
 // residentBytes returns the resident memory of this process, or 0 if it is unknown.

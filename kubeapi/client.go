@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -24,6 +25,8 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
+
+	"github.com/heraldnode/herald/internal/latency"
 )
 
 // Client sends requests to one API server, over connections that it shares with no other client. It is safe for concurrent
@@ -33,6 +36,7 @@ type Client struct {
 	connections *connrotation.ConnectionTracker
 	// metadataOnly is the Accept header that requests an object's metadata instead of the object.
 	metadataOnly string
+	recent       *latency.Recent
 }
 
 // New returns a client for the config, which it does not modify. It sends no request.
@@ -47,12 +51,15 @@ func New(config *rest.Config) (*Client, error) {
 	reloadToken(config)
 	connections := trackConnections(config)
 	reloadCertificate(config, connections)
+	recent := &latency.Recent{}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return timedTransport{next, recent} })
 	client, err := rest.RESTClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("kubeapi: create REST client for %q: %w", config.Host, err)
 	}
 	return &Client{
-		rest: client, connections: connections,
+		recent: recent,
+		rest:   client, connections: connections,
 		metadataOnly: config.ContentType + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
 	}, nil
 }

@@ -241,8 +241,9 @@ func (n *NodeAgent) newAgent() error {
 
 func (n *NodeAgent) newInspector(tally *inspect.Tally) (err error) {
 	config := inspect.Config{Agent: n.Agent, Node: n.Node, History: n.History, Tally: tally, Stats: n.Stats, Version: n.config.Version}
+	config.RuntimeLatency = n.runtime.CallP99
 	if n.config.API != nil {
-		config.Cluster = n.config.API.Host
+		config.Cluster, config.APILatency = n.config.API.Host, n.clients.statuses.RequestP99
 	}
 	config.RuntimeVersion = func() (string, string) {
 		object := n.Node.Object()

@@ -54,6 +54,10 @@ spec:
 		eventually(t, "event of the pod", func() bool {
 			return slices.ContainsFunc(query(n, history.KindEvent), func(record history.Record) bool { return record.Name == "crash-n1" })
 		})
+		eventually(t, "latencies of the API server", func() bool {
+			latencies := n.Inspector.Node(t.Context()).Agent.Latencies
+			return latencies.StatusLagP99Ms != nil && latencies.APIP99Ms != nil && latencies.OldestUnsentMs != nil
+		})
 		broken := filepath.Join(config.StaticPodPath, "broken.yaml")
 		if err := os.WriteFile(broken, []byte("kind: Pod\nspec: {imag: x}\n"), 0o600); err != nil {
 			t.Fatal(err)

@@ -96,6 +96,12 @@ func TestInspector_Verdicts(t *testing.T) {
 		if node.Pods.Total != 2 || node.Pods.NotWell == 0 || len(node.Sources) != 1 || node.Sources[0].Pods != 2 || node.Agent.RSSBytes == 0 {
 			t.Errorf("got %+v, want two pods of one source", node)
 		}
+		if latencies := node.Agent.Latencies; latencies.RuntimeP99Ms == nil || latencies.RelistP99Ms == nil || latencies.OldestUnsentMs != nil {
+			t.Errorf("got latencies %+v, want those of the runtime and none of an API server", latencies)
+		}
+		if node.History.Oldest == nil || node.History.Problem != "" {
+			t.Errorf("got history %+v, want its oldest record", node.History)
+		}
 		if node.Load == nil || node.Load.Saturation == nil || node.Load.Memory.Use == nil || len(node.Load.FileSystems) == 0 {
 			t.Errorf("got load %+v, want a measured one", node.Load)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/heraldnode/herald/internal/latency"
 	"github.com/heraldnode/herald/observed"
 )
 
@@ -14,7 +15,11 @@ type metrics struct {
 	relistDuration, relistInterval, podRelistDuration prometheus.Histogram
 	streamErrors                                      prometheus.Counter
 	lastRelist                                        time.Time // used by the relisting goroutine only
+	recent                                            latency.Recent
 }
+
+// RelistP99 returns the duration that 99 of 100 relists of the last 15 minutes did not exceed. It returns false if there was none.
+func (p *PLEG) RelistP99(now time.Time) (time.Duration, bool) { return p.metrics.recent.P99(now) }
 
 func newMetrics(registry prometheus.Registerer, p *PLEG) (*metrics, error) {
 	newHistogram := func(name, help string) prometheus.Histogram {
@@ -42,7 +47,9 @@ func newMetrics(registry prometheus.Registerer, p *PLEG) (*metrics, error) {
 }
 
 func (m *metrics) observeRelist(begin time.Time) {
-	m.relistDuration.Observe(time.Since(begin).Seconds())
+	now := time.Now()
+	m.relistDuration.Observe(now.Sub(begin).Seconds())
+	m.recent.Observe(now, now.Sub(begin))
 	if !m.lastRelist.IsZero() {
 		m.relistInterval.Observe(begin.Sub(m.lastRelist).Seconds())
 	}

@@ -72,7 +72,7 @@ func goldenNode() view.NodeView {
 	return view.NewNode(view.NodeFacts{
 		Node: node, At: goldenNow, Synced: &v1.NodeStatus{}, SyncedAt: goldenNow, Lag: view.Lag{State: explain.SyncSynced},
 		Lease: &view.Lease{RenewedAt: view.NewTime(goldenNow), DurationMs: 40_000}, Pods: []view.PodView{view.NewPod(goldenFacts())},
-		Agent:   view.Agent{Version: "v0.4.0", StartedAt: view.NewTime(goldenNow), RSSBytes: 43 << 20, CPU: 0.009},
+		Agent:   view.Agent{Version: "v0.4.0", StartedAt: view.NewTime(goldenNow), RSSBytes: 43 << 20, CPU: 0.009, Latencies: goldenLatencies()},
 		Runtime: view.Runtime{Name: "containerd", Version: "1.6.20", RelistedAt: view.NewTime(goldenNow)}, Cluster: "https://10.0.0.1:6443",
 		Sources: goldenSources(), History: view.History{Bytes: 31 << 20, Oldest: view.NewTime(goldenNow), LastSeq: 48211},
 		Load: view.NewNodeLoad(goldenLoad(), goldenNow.Add(-4*time.Minute)),
@@ -123,6 +123,14 @@ func goldenPoints() load.Points {
 	return load.Points{
 		Start: goldenNow.Truncate(5 * time.Minute), Step: 5 * time.Minute,
 		Values: [][]load.Value{values(.25, 0), values(.5, 0), values(100<<20, 90<<20), values(110<<20, 90<<20)},
+	}
+}
+
+// goldenLatencies are those of an agent that has not relisted yet.
+func goldenLatencies() view.Latencies {
+	return view.Latencies{
+		StatusLagP99Ms: view.NewLatency(51_700*time.Microsecond, true), OldestUnsentMs: new(int64(0)), APIP99Ms: new(int64(12)),
+		RuntimeP99Ms: new(int64(5)), RelistP99Ms: view.NewLatency(0, false),
 	}
 }
 

@@ -10,17 +10,23 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/internal/latency"
 )
 
 // metrics holds the counters of the manager. Series with the kubelet's meaning have the kubelet's name (SM-98).
 type metrics struct {
 	latency    prometheus.Histogram
+	recent     latency.Recent // of the latency
 	terminated *prometheus.CounterVec
 	requests   *prometheus.CounterVec
 	conflicts  prometheus.Counter
 	retries    prometheus.Counter
 	repairs    prometheus.Counter
 }
+
+// LagP99 returns the time from a change of a status until the API server had it that 99 of 100 changes of the last 15 minutes did not
+// exceed. It returns false if there was none.
+func (m *Manager) LagP99(now time.Time) (time.Duration, bool) { return m.metrics.recent.P99(now) }
 
 func newMetrics(registry prometheus.Registerer, manager *Manager) (*metrics, error) {
 	counter := func(name, help string) prometheus.Counter {

@@ -417,6 +417,7 @@ func (m *Manager) acknowledgeLocked(entry *cacheEntry, attempt syncAttempt, merg
 	m.progress.Set()
 	if entry.ackedVersion < attempt.entry.version {
 		m.metrics.latency.Observe(now.Sub(entry.unackedSince).Seconds())
+		m.metrics.recent.Observe(now, now.Sub(entry.unackedSince))
 		entry.ackedVersion, entry.ackedAt = attempt.entry.version, now
 		entry.unacked = max(0, entry.unacked-attempt.entry.unacked)
 		m.config.Journal.Acknowledged(entry.uid, entry.ackedVersion, now)

@@ -73,8 +73,11 @@ type PodLoad struct {
 	// Network is absent for a pod that uses the node's network.
 	Network *PodNetworkLoad `json:"network,omitempty"`
 	// PIDs counts processes and threads.
-	PIDs       *int64          `json:"pids,omitempty"`
-	Containers []ContainerLoad `json:"containers,omitempty"`
+	PIDs *int64 `json:"pids,omitempty"`
+	// Restarts and ReadinessFlips count what happened to all containers in the last hour: restarts, and changes of their readiness.
+	Restarts       int             `json:"restarts"`
+	ReadinessFlips int             `json:"readinessFlips"`
+	Containers     []ContainerLoad `json:"containers,omitempty"`
 }
 
 // PodNetworkLoad is the use of the network over the last minute.

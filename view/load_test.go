@@ -33,7 +33,7 @@ func TestL3_UnknownIsAbsent(t *testing.T) {
 		},
 		"pod": {
 			view.NewPodLoad(load.Pod{Containers: []load.Container{{Name: "main"}}}, heraldtest.NewPod("web")),
-			`{"cpu":{},"memory":{},"io":{},"containers":[{"name":"main","cpu":{},"memory":{},"io":{}}]}`,
+			`{"cpu":{},"memory":{},"io":{},"restarts":0,"readinessFlips":0,"containers":[{"name":"main","cpu":{},"memory":{},"io":{}}]}`,
 		},
 	} {
 		encoded, err := json.Marshal(test.view)

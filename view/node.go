@@ -1,6 +1,10 @@
 package view
 
-import v1 "k8s.io/api/core/v1"
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
 
 // NodeView is the node as its agent sees it, beside what the API server has.
 type NodeView struct {
@@ -55,7 +59,29 @@ type Agent struct {
 	StartedAt *Time  `json:"startedAt"`
 	RSSBytes  int64  `json:"rssBytes,omitempty"`
 	// CPU is the share of a core since the start.
-	CPU float64 `json:"cpu,omitempty"`
+	CPU       float64   `json:"cpu,omitempty"`
+	Latencies Latencies `json:"latencies"`
+}
+
+// Latencies are times that 99 of 100 operations of the last 15 minutes did not exceed. Those without an operation are absent.
+type Latencies struct {
+	// StatusLagP99Ms is the time from a change of a pod's status until the API server had it, OldestUnsentMs the age of the oldest change
+	// that it does not have. Both are absent without an API server.
+	StatusLagP99Ms *int64 `json:"statusLagP99Ms,omitempty"`
+	OldestUnsentMs *int64 `json:"oldestUnsentMs,omitempty"`
+	// APIP99Ms is that of requests to the API server, RuntimeP99Ms of calls to the runtime that do not wait for something else, RelistP99Ms
+	// of listing all pods of the runtime.
+	APIP99Ms     *int64 `json:"apiP99Ms,omitempty"`
+	RuntimeP99Ms *int64 `json:"runtimeP99Ms,omitempty"`
+	RelistP99Ms  *int64 `json:"relistP99Ms,omitempty"`
+}
+
+// NewLatency returns a duration in milliseconds, rounded up, or nil if it is not known.
+func NewLatency(duration time.Duration, known bool) *int64 {
+	if !known {
+		return nil
+	}
+	return new((duration + time.Millisecond - 1).Milliseconds())
 }
 
 // Runtime is the container runtime.

@@ -113,6 +113,7 @@ var Layout = []Package{
 	{Path: "status/patch", Layer: Decisions, Purpose: "builds the pod status patch"},
 
 	{Path: "internal/nodeaddress", Layer: Components, Purpose: "rejects probe and hook targets on the node and metadata services"},
+	{Path: "internal/latency", Layer: Components, Purpose: "how long an operation took in the last 15 minutes"},
 	{Path: "internal/poddir", Layer: Components, Purpose: "locates the directories of pods"},
 	{Path: "internal/permission", Layer: Components, Purpose: "checks that only trusted users can modify a file"},
 	{
@@ -125,7 +126,7 @@ var Layout = []Package{
 	},
 	{Path: "pod/mirror", Layer: Components, Purpose: "creates and deletes the mirror pods of static pods in the API server"},
 	{
-		Path: "status", Layer: Components, MayImport: []string{"status/patch", "checkpoint"},
+		Path: "status", Layer: Components, MayImport: []string{"status/patch", "checkpoint", "internal/latency"},
 		Purpose: "Status Manager: versioned cache, priority queue, one patch per change, reconcile, final delete",
 	},
 	{
@@ -144,7 +145,10 @@ var Layout = []Package{
 		Path: "probe/check", Layer: Components, MayImport: []string{"internal/nodeaddress"},
 		Purpose: "probe handlers: exec, HTTP, TCP, gRPC",
 	},
-	{Path: "pleg", Layer: Components, Purpose: "pod lifecycle event generator: relists the runtime, caches pod state, reports changes"},
+	{
+		Path: "pleg", Layer: Components, MayImport: []string{"internal/latency"},
+		Purpose: "pod lifecycle event generator: relists the runtime, caches pod state, reports changes",
+	},
 	{Path: "event/broadcaster", Layer: Components, Purpose: "sends events to the API server and keeps the most recent"},
 	{
 		Path: "node", Layer: Components, MayImport: []string{"node/report"},
@@ -164,7 +168,7 @@ var Layout = []Package{
 	},
 	{Path: "checkpoint", Layer: Components, Purpose: "atomic, checksummed, versioned state files"},
 	{
-		Path: "kubeapi", Layer: Components,
+		Path: "kubeapi", Layer: Components, MayImport: []string{"internal/latency"},
 		Purpose: "typed API client over client-go's REST client",
 	},
 
@@ -180,8 +184,8 @@ var Layout = []Package{
 	{
 		Path: "cri", Layer: Components, Modules: []string{"k8s.io/cri-api"},
 		MayImport: []string{
-			"cgroup/host", "cgroup/usage", "cri/criconfig", "cri/pullmanager", "internal/diskusage", "internal/nodeaddress",
-			"internal/permission", "internal/poddir",
+			"cgroup/host", "cgroup/usage", "cri/criconfig", "cri/pullmanager", "internal/diskusage", "internal/latency",
+			"internal/nodeaddress", "internal/permission", "internal/poddir",
 		},
 		Purpose: "CRI client: images, sandboxes, containers, logs, exec",
 	},

@@ -110,7 +110,7 @@ var nodeFields = []field[*view.NodeView]{
 		}
 		return bad
 	}},
-	{"load", nodeLoadType, func(n *view.NodeView) any { return newNodeLoad(n.Load) }},
+	{"load", nodeLoadType, func(n *view.NodeView) any { return newNodeLoad(n) }},
 }
 
 func (p *pod) containers() []*container {

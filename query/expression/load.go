@@ -18,8 +18,11 @@ type usage struct {
 	pids *int64
 }
 
-// nodeLoad is the load of the node. All is unknown if load is nil.
-type nodeLoad struct{ load *view.NodeLoad }
+// nodeLoad is the load of the node and its agent. What is not of the agent is unknown if load is nil.
+type nodeLoad struct {
+	load      *view.NodeLoad
+	latencies *view.Latencies
+}
 
 func newPodUsage(load *view.PodLoad) usage {
 	if load == nil {
@@ -39,7 +42,7 @@ func newContainerUsage(load *view.PodLoad, name string) usage {
 	return usage{}
 }
 
-func newNodeLoad(load *view.NodeLoad) nodeLoad { return nodeLoad{load} }
+func newNodeLoad(n *view.NodeView) nodeLoad { return nodeLoad{n.Load, &n.Agent.Latencies} }
 
 // usageFields are means of the last minute. The fields that end in _limit are shares of the limits.
 var usageFields = []field[usage]{
@@ -99,6 +102,18 @@ var nodeLoadFields = []field[nodeLoad]{
 	{"psi_cpu", cel.DoubleType, ofNode(func(n *view.NodeLoad) any { return some(n.CPU.Pressure) })},
 	{"psi_memory", cel.DoubleType, ofNode(func(n *view.NodeLoad) any { return some(n.Memory.Pressure) })},
 	{"psi_io", cel.DoubleType, ofNode(func(n *view.NodeLoad) any { return some(n.IO.Pressure) })},
+	{"lag_p99", cel.DoubleType, func(n nodeLoad) any { return seconds(n.latencies.StatusLagP99Ms) }},
+	{"oldest_unsent", cel.DoubleType, func(n nodeLoad) any { return seconds(n.latencies.OldestUnsentMs) }},
+	{"api_p99", cel.DoubleType, func(n nodeLoad) any { return seconds(n.latencies.APIP99Ms) }},
+	{"cri_p99", cel.DoubleType, func(n nodeLoad) any { return seconds(n.latencies.RuntimeP99Ms) }},
+	{"relist_p99", cel.DoubleType, func(n nodeLoad) any { return seconds(n.latencies.RelistP99Ms) }},
+}
+
+func seconds(milliseconds *int64) any {
+	if milliseconds == nil {
+		return unknown
+	}
+	return float64(*milliseconds) / 1000
 }
 
 func ofNode(get func(*view.NodeLoad) any) func(nodeLoad) any {

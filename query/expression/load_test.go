@@ -24,6 +24,7 @@ func newLoadedPod() *view.PodView {
 
 func loadedNode() *view.NodeView {
 	n := node()
+	n.Agent.Latencies.StatusLagP99Ms = new(int64(1500))
 	n.Load = &view.NodeLoad{
 		Saturation: new(.83), Culprit: "memory", Level: "busy", CPU: view.NodeCPULoad{Use: windows(0), Pressure: &view.Pressure{Some: new(.2)}},
 		FileSystems: []view.FileSystemLoad{
@@ -43,6 +44,7 @@ func TestMatch_Load(t *testing.T) {
 		"node.load.psi_cpu > 0.1":                                 true,
 		"has(node.load.cpu) && node.load.cpu == 0.0":              true,
 		"has(node.load.memory)":                                   false,
+		"node.load.lag_p99 == 1.5 && !has(node.load.cri_p99)":     true,
 		"pod.load.memory > quantity('500Mi')":                     true,
 		"pod.load.memory > 700000000":                             false, // compares a double with an int
 		"pod.load.cpu > 0.2 && pod.load.cpu_limit >= 0.5":         true,

@@ -156,6 +156,13 @@ not well    shop/cart-n1   web exits 3 after 1.2s^[[2J; next start in 4m58s   si
 	if got := runHerald("status", "-s", address, "-o", "jsonpath={.pods.notWell} {.agent.rssBytes}"); got.stdout != "1 41500000" {
 		t.Errorf("got %q", got.stdout)
 	}
+	node.Agent.Latencies = view.Latencies{StatusLagP99Ms: new(int64(52)), RuntimeP99Ms: new(int64(4))}
+	responses["GET /herald/v1/node"], responses["GET /herald/v1/pods"] = node, view.PodViewList{Items: []view.PodView{readyView()}}
+	for _, want := range []string{"https://10.0.0.1:6443  synced, p99 52ms    history", "runtime containerd 1.6.20 ok, p99 4ms    network"} {
+		if got := runHerald("status", "-s", address); !strings.Contains(got.stdout, want) {
+			t.Errorf("got %s, want %q", got.stdout, want)
+		}
+	}
 	node.Local.Status.Conditions, node.Cluster, node.Sources = nil, "", nil
 	node.Runtime = view.Runtime{Name: "process", Problem: "no answer", Network: "no plugin"}
 	node.Load = &view.NodeLoad{Level: "unknown"}

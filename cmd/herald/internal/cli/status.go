@@ -28,6 +28,9 @@ loaded the node is and by what, how many pods are ready, and the pods that are n
 The load is the largest of CPU, memory, disk and processes, from 0 to 1, with the level that it has had for a while: idle, normal (from
 0.05), busy (0.50) or saturated (0.80). File systems are named if they are 80% full, will be full within a day, or are read-only.
 
+p99 is the time that 99 of 100 operations of the last 15 minutes did not exceed: calls to the runtime, and changes of pods until the API
+server had them.
+
 The exit status is 0 if the agent answers, whatever it says; use 'herald wait' and 'herald explain' in scripts.`,
 		Example: `  herald status
 
@@ -72,7 +75,7 @@ func formatStatus(node *view.NodeView, pods []view.PodView, now time.Time) strin
 	if node.Load != nil {
 		line("load", formatLoad(node.Load, now), formatFileSystems(node.Load))
 	}
-	line("pods", formatCounts(node.Pods), formatRuntime(&node.Runtime), formatNetwork(&node.Runtime))
+	line("pods", formatCounts(node.Pods), formatRuntime(&node.Runtime, &node.Agent.Latencies), formatNetwork(&node.Runtime))
 	line("cluster", formatCluster(node, pods), formatHistory(&node.History, now))
 	line("sources", formatSources(node.Sources))
 	label := "not well"
@@ -149,10 +152,13 @@ func formatCounts(pods view.PodCounts) string {
 	return text + ": " + strings.Join(parts, ", ")
 }
 
-func formatRuntime(runtime *view.Runtime) string {
+func formatRuntime(runtime *view.Runtime, latencies *view.Latencies) string {
 	text := strings.TrimSpace("runtime " + strings.TrimSpace(runtime.Name+" "+runtime.Version))
 	if runtime.Problem != "" {
 		return text + ": " + runtime.Problem
+	}
+	if p99 := latencies.RuntimeP99Ms; p99 != nil {
+		return text + " ok, p99 " + formatDuration(time.Duration(*p99)*time.Millisecond)
 	}
 	return text + " ok"
 }
@@ -184,13 +190,21 @@ func formatCluster(node *view.NodeView, pods []view.PodView) string {
 		}
 	}
 	if unsent == 0 {
-		return node.Cluster + "  synced"
+		return node.Cluster + "  synced" + formatLagP99(&node.Agent.Latencies)
 	}
 	text := fmt.Sprintf("%s  %d unsent, oldest %s", node.Cluster, unsent, formatDuration(time.Duration(oldest)*time.Millisecond))
 	if reason != "" {
 		text += ": " + reason
 	}
 	return text
+}
+
+// formatLagP99 says how long it takes until the API server has a change, if there were some recently.
+func formatLagP99(latencies *view.Latencies) string {
+	if latencies.StatusLagP99Ms == nil {
+		return ""
+	}
+	return ", p99 " + formatDuration(time.Duration(*latencies.StatusLagP99Ms)*time.Millisecond)
 }
 
 func formatHistory(history *view.History, now time.Time) string {
