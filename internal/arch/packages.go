@@ -86,8 +86,9 @@ var Layout = []Package{
 		Purpose: "builds the kubelet's /stats/summary from samples",
 	},
 	{
-		Path: "view", Layer: Decisions, MayImport: []string{"derive", "explain", "internal/restart", "internal/table", "load", "plan", "transition"},
-		Purpose: "the objects of the query API: pods and the node with what only the node knows",
+		Path: "view", Layer: Decisions,
+		MayImport: []string{"derive", "explain", "internal/restart", "internal/table", "load", "plan", "transition"},
+		Purpose:   "the objects of the query API: pods and the node with what only the node knows",
 	},
 	{
 		Path: "query", Layer: Decisions,

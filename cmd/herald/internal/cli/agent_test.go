@@ -241,7 +241,6 @@ func (n *testNode) testDescribe(*testing.T) {
 func (n *testNode) testStatus(*testing.T) {
 	n.mustPrint(0, "status", "node        n1  Ready", "4 of 110: 1 ready, 1 ended, 2 not well", "runtime process", "cluster     none",
 		"sources     file error (4)", "not well    shop/", "shop/cart-n1   main exits 3")
-	n.sample("status", "status")
 	n.mustPrint(0, "status -o jsonpath={.metadata.name}", "n1")
 	n.mustPrint(0, "sources", "file     1 error   4", "broken.yaml:5", "containrs")
 	n.sample("sources", "sources")
@@ -262,6 +261,7 @@ func (n *testNode) testTop(t *testing.T) {
 			})
 		}
 	}
+	n.sample("status", "status")
 	n.sample("top-node", "top node")
 	out := n.must(0, "top pods -n shop --sort-by memory")
 	for _, text := range []string{"NAME      CPU(cores)", "\nweb-n1 ", "\njob-n1    not running"} {

@@ -164,7 +164,7 @@ func (o *topPodsOptions) podLines(pod *view.PodView) (lines [][]string) {
 		lines = append(lines, slices.Concat(prefix, names, usageCells(usage, missing)))
 	}
 	switch {
-	case pod.Load == nil && o.containers:
+	case o.containers && (pod.Load == nil || len(pod.Load.Containers) == 0):
 		line(nil, "")
 	case pod.Load == nil:
 		line(nil)

@@ -97,10 +97,11 @@ func topPods() []view.PodView {
 	cart.Load = &view.PodLoad{UsageLoad: usage(.0004, 600<<20), Containers: []view.ContainerLoad{{Name: "web", UsageLoad: usage(0, 600<<20)}}}
 	cart.Load.Memory.OfLimit, cart.Load.CPU.Throttled = new(.923), flat(.5, .5)
 	web.Load = &view.PodLoad{UsageLoad: usage(1.5, 100<<20), Containers: []view.ContainerLoad{{Name: "proxy", UsageLoad: usage(.5, 10<<20)}, {Name: "web"}}}
-	fresh, job := readyView(), readyView()
+	fresh, job, waits := readyView(), readyView(), crashingView()
+	waits.Metadata.Name, waits.Metadata.Namespace, waits.Load = "waits", "batch", &view.PodLoad{} // only its sandbox was measured
 	fresh.Metadata.Name, job.Metadata.Name, job.Metadata.Namespace = "fresh", "job", "batch"
 	job.Local.Status = v1.PodStatus{Phase: v1.PodSucceeded}
-	return []view.PodView{fresh, cart, job, web}
+	return []view.PodView{fresh, cart, job, waits, web}
 }
 
 func TestTop_Pods(t *testing.T) {
@@ -108,6 +109,7 @@ func TestTop_Pods(t *testing.T) {
 	for args, want := range map[string]result{
 		"-A": {0, `NAMESPACE   NAME      CPU(cores)      MEMORY(bytes)   CPU/LIMIT   MEMORY/LIMIT   THROTTLED
 batch       job       not running     not running     -           -              -
+batch       waits     not running     not running     -           -              -
 shop        cart-n1   0m              600Mi           -           92%            50%
 shop        fresh     no sample yet   no sample yet   -           -              -
 shop        web-n1    1500m           100Mi           -           -              -
@@ -121,6 +123,9 @@ cart-n1   web     0m              600Mi           -           -              -
 web-n1    proxy   500m            10Mi            -           -              -
 web-n1    web     no sample yet   no sample yet   -           -              -
 fresh             no sample yet   no sample yet   -           -              -
+`, ""},
+		"-n batch --containers --no-headers": {0, `job           not running   not running   -     -     -
+waits         not running   not running   -     -     -
 `, ""},
 		"web-n1 -n shop -o jsonpath={.items[*].load.cpu.cores.last1m.mean}": {0, "1.5", ""},
 		"-n other":         {0, "", "No resources found in other namespace.\n"},
@@ -149,7 +154,7 @@ func TestTop_History(t *testing.T) {
 			{Name: "cpuMax", Values: hours(0, 0, .5, 1.5)}, {Name: "memoryMax", Values: hours(0, 50<<20)},
 		},
 	}
-	responses := map[string]any{"GET /herald/v1/load": history, "GET /herald/v1/pods": view.PodViewList{Items: topPods()[3:]}}
+	responses := map[string]any{"GET /herald/v1/load": history, "GET /herald/v1/pods": view.PodViewList{Items: topPods()[4:]}}
 	agent, address := startCannedAgent(t, responses)
 	dots := func(n int) string { return strings.Repeat("·", n) }
 	got := runHerald("top", "node", "--history", "-s", address)
