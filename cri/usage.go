@@ -82,7 +82,7 @@ func firstUsage(fileSystems []*runtimeapi.FilesystemUsage) *summary.Usage {
 	}
 }
 
-// logUsage returns the space that a directory of logs takes.
+// logUsage returns the space that the files in a directory of logs take. As with the kubelet, the directory does not count (RES-20).
 func (r *Runtime) logUsage(ctx context.Context, dir string) (diskusage.Usage, error) {
 	root, name, err := r.openLogRoot(dir)
 	if err == nil {
@@ -96,7 +96,7 @@ func (r *Runtime) logUsage(ctx context.Context, dir string) (diskusage.Usage, er
 		return diskusage.Usage{}, err
 	}
 	defer root.Close()
-	return diskusage.Root(ctx, root)
+	return diskusage.Files(ctx, root)
 }
 
 // layerUsage returns the size of the writable layers of the pod's running containers, by name. It is never nil. Runtimes that do

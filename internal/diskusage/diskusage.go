@@ -37,12 +37,17 @@ func Dir(ctx context.Context, path string) (Usage, error) {
 }
 
 // Root is Dir for an open directory.
-func Root(ctx context.Context, root *os.Root) (Usage, error) {
+func Root(ctx context.Context, root *os.Root) (Usage, error) { return walk(ctx, root, false) }
+
+// Files is Root without the directories: only what is in files counts.
+func Files(ctx context.Context, root *os.Root) (Usage, error) { return walk(ctx, root, true) }
+
+func walk(ctx context.Context, root *os.Root, filesOnly bool) (Usage, error) {
 	info, err := root.Lstat(".")
 	if err != nil {
 		return Usage{}, err
 	}
-	m := measurement{device: info.Sys().(*syscall.Stat_t).Dev, linked: map[uint64]bool{}}
+	m := measurement{device: info.Sys().(*syscall.Stat_t).Dev, linked: map[uint64]bool{}, filesOnly: filesOnly}
 	err = fs.WalkDir(root.FS(), ".", func(_ string, entry fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -65,7 +70,9 @@ type measurement struct {
 	device  uint64
 	linked  map[uint64]bool // inodes with several names
 	entries int
-	usage   Usage
+	// filesOnly leaves out directories.
+	filesOnly bool
+	usage     Usage
 }
 
 func (m *measurement) add(entry fs.DirEntry) error {
@@ -91,6 +98,9 @@ func (m *measurement) add(entry fs.DirEntry) error {
 			return nil
 		}
 		m.linked[stat.Ino] = true
+	}
+	if entry.IsDir() && m.filesOnly {
+		return nil
 	}
 	m.usage = m.usage.Plus(Usage{Bytes: stat.Blocks * 512, Inodes: 1})
 	return nil

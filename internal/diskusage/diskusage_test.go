@@ -63,6 +63,14 @@ func TestDir_Inodes(t *testing.T) {
 	if err != nil || usage.Inodes != 4 { // two directories, two files
 		t.Errorf("got %+v, error %v; want 4 inodes", usage, err)
 	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if usage, err := diskusage.Files(t.Context(), root); err != nil || usage.Inodes != 2 {
+		t.Errorf("without directories: got %+v, error %v; want 2 inodes", usage, err)
+	}
 }
 
 func TestDir_Errors(t *testing.T) {

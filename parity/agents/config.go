@@ -83,10 +83,14 @@ func convertedHeraldCommand(binary string, s *settings) ([]string, error) {
 		return nil, fmt.Errorf("convert %s: %w: %s", kubelet, err, convert.Stderr)
 	}
 	file := filepath.Join(s.Dir, "herald.yaml")
-	return []string{
+	command := []string{
 		binary, "run", "--config", file, "--kubeconfig", s.Kubeconfig, "--node-name", s.NodeName, "--root-dir", s.Dir + "/root",
 		"--data-dir", s.Dir + "/data", "--node-ip", s.NodeIP,
-	}, os.WriteFile(file, converted, 0o600)
+	}
+	if s.HTTPPort != 0 {
+		command = append(command, "--listen", fmt.Sprintf("127.0.0.1:%d", s.HTTPPort))
+	}
+	return command, os.WriteFile(file, converted, 0o600)
 }
 
 // kubeletCommand passes by flag what the configuration file has no field for. --containerd is where cAdvisor, which is

@@ -28,6 +28,8 @@ const usage = `usage: testpod COMMAND
                                            exit with CODE; write TEXT to /dev/termination-log or standard output; print
                                            the file; print the user, the group and the supplementary groups
   await FILE                               ignore SIGTERM and wait until FILE exists
+  hold MEBIBYTES                           fill memory and wait for SIGTERM
+  spin                                     use a CPU until SIGTERM
   exhaust MEBIBYTES                        fill memory in a child process; exit with 3 if the child is killed
   work FILE NAME [--exit CODE] [--after D] [--on-term D] [--ignore-term]
                                            append "NAME started" and "NAME ended" to FILE; exit after D, or D after SIGTERM
@@ -56,6 +58,8 @@ func run(args []string) (int, error) {
 		"await":   await,
 		"exhaust": exhaust,
 		"fill":    fill,
+		"hold":    hold,
+		"spin":    spin,
 		"serve":   serve,
 		"cat":     cat,
 		"env":     env,
@@ -183,12 +187,37 @@ func fill(args []string) (int, error) {
 	if err != nil {
 		return 2, fmt.Errorf("parse number of mebibytes: %w", err)
 	}
-	blocks := make([][]byte, size)
+	blocks := allocate(size)
+	fmt.Printf("filled %d MiB\n", len(blocks))
+	runtime.KeepAlive(blocks)
+	return 0, nil
+}
+
+func allocate(mebibytes int) [][]byte {
+	blocks := make([][]byte, mebibytes)
 	for i := range blocks {
 		blocks[i] = bytes.Repeat([]byte{1}, 1<<20)
 	}
-	fmt.Printf("filled %d MiB\n", len(blocks))
+	return blocks
+}
+
+func hold(args []string) (int, error) {
+	size, err := strconv.Atoi(first(args))
+	if err != nil {
+		return 2, fmt.Errorf("parse number of mebibytes: %w", err)
+	}
+	blocks := allocate(size)
+	code, err := pause(nil)
 	runtime.KeepAlive(blocks)
+	return code, err
+}
+
+func spin([]string) (int, error) {
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM)
+	fmt.Println("spinning")
+	for len(terminated) == 0 { //nolint:revive // that is the purpose
+	}
 	return 0, nil
 }
 
