@@ -63,6 +63,20 @@ func (r *Runtime) fillPod(driver string, pod *load.PodSample) {
 	}
 }
 
+// AllPodsUsage returns what all pods use together, from the cgroup above those of the pods, and false if they have none (RES-28).
+func (r *Runtime) AllPodsUsage(ctx context.Context) (load.Usage, bool) {
+	if r.config.CgroupParent == "" {
+		return load.Usage{}, false
+	}
+	driver, err := r.CgroupDriver(ctx)
+	if err != nil {
+		return load.Usage{}, false
+	}
+	reader := usage.Reader{Mount: r.config.cgroupMount, V2: r.config.CgroupHost.V2}
+	group := reader.Group(cgroup.ParseName(r.config.CgroupParent).Path(driver))
+	return group.Read().Usage, group.Exists()
+}
+
 // podGroup returns the cgroup of the pod. Its QoS class is not known here.
 func (r *Runtime) podGroup(driver string, pod *load.PodSample) usage.Group {
 	reader := usage.Reader{Mount: r.config.cgroupMount, V2: r.config.CgroupHost.V2}

@@ -56,7 +56,7 @@ func containerSample(stats *runtimeapi.ContainerStats) load.ContainerSample {
 func convertUsage(cpu *runtimeapi.CpuUsage, memory *runtimeapi.MemoryUsage, swap *runtimeapi.SwapUsage, io *runtimeapi.IoUsage) load.Usage {
 	converted := load.Usage{
 		WorkingSet: uintValue(memory.GetWorkingSetBytes()), Memory: uintValue(memory.GetUsageBytes()), RSS: uintValue(memory.GetRssBytes()),
-		Available: uintValue(memory.GetAvailableBytes()), Swap: uintValue(swap.GetSwapUsageBytes()),
+		Available: positive(memory.GetAvailableBytes()), Swap: uintValue(swap.GetSwapUsageBytes()),
 		SwapAvailable: uintValue(swap.GetSwapAvailableBytes()),
 		PageFaults:    uintValue(memory.GetPageFaults()), MajorFaults: uintValue(memory.GetMajorPageFaults()),
 		NanoCores: uintValue(cpu.GetUsageNanoCores()),
@@ -74,6 +74,14 @@ func convertUsage(cpu *runtimeapi.CpuUsage, memory *runtimeapi.MemoryUsage, swap
 		converted.At = time.Unix(0, timestamp)
 	}
 	return converted
+}
+
+// positive returns unknown for zero, which containerd reports for memory without a limit (RES-19).
+func positive(value *runtimeapi.UInt64Value) load.Value {
+	if value.GetValue() == 0 {
+		return load.Value{}
+	}
+	return uintValue(value)
 }
 
 func uintValue(value *runtimeapi.UInt64Value) load.Value {

@@ -225,6 +225,44 @@ func TestRES21_CgroupFiles(t *testing.T) {
 	}
 }
 
+func TestRES28_AllPodsUsage(t *testing.T) {
+	mount := t.TempDir()
+	if err := os.CopyFS(filepath.Join(mount, "kubepods"), os.DirFS("../cgroup/usage/testdata/v2/pod")); err != nil {
+		t.Fatal(err)
+	}
+	inBubble(t, func(h *harness) {
+		usage, exists := h.AllPodsUsage(h.Context())
+		if !exists {
+			h.Fatal("the cgroup of all pods was not found")
+		}
+		requireNumber(h, "cpu", usage.CPUSeconds, 81.234567)
+	}, func(config *cri.Config) {
+		config.CgroupParent, config.CgroupDriver, config.CgroupHost = "/kubepods", cgroup.DriverCgroupfs, &cgroup.Host{V2: true}
+		config.CgroupMount(mount)
+	})
+	inBubble(t, func(h *harness) {
+		if usage, exists := h.AllPodsUsage(h.Context()); exists {
+			h.Errorf("without cgroups of pods: got %+v", usage)
+		}
+	})
+}
+
+// containerd reports memory without a limit as zero bytes that are available.
+func TestRES19_NoMemoryLimit(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		h.fake.podStats = []*runtimeapi.PodSandboxStats{{
+			Attributes: &runtimeapi.PodSandboxAttributes{Id: "s", Labels: podLabels("uid-1")},
+			Linux: &runtimeapi.LinuxPodSandboxStats{
+				Memory: &runtimeapi.MemoryUsage{Timestamp: 1, WorkingSetBytes: number(5), AvailableBytes: number(0)},
+			},
+		}}
+		samples, err := h.ListPodStats(h.Context())
+		if err != nil || len(samples) != 1 || samples[0].Usage.Available.IsKnown() {
+			h.Errorf("got %+v, error %v; want unknown available memory", samples, err)
+		}
+	})
+}
+
 func requireCgroupNumbers(h *harness, v2 bool) {
 	seconds, share := .461368731, 21.0/25
 	if v2 {

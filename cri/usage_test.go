@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 func TestContainerUsage(t *testing.T) {
@@ -32,6 +33,42 @@ func TestContainerUsage(t *testing.T) {
 		h.fake.inject("ListContainerStats", fails(codes.Internal, "broken"))
 		if containers, _, err := h.ContainerUsage(h.Context(), pod); err == nil || containers["web"] < 2<<20 {
 			h.Errorf("broken runtime: got %v, error %v; want an error and the logs", containers, err)
+		}
+	})
+}
+
+// As with the kubelet, only files count, not their directories.
+func TestRES20_LogStats(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		pod := newPod()
+		h.startPod(pod)
+		h.writeFile(h.root+"/logs/prod_shop_uid-1/web/0.log", strings.Repeat("x", 1<<20))
+		h.writeFile(h.root+"/logs/prod_shop_uid-1/web/1.log", "x")
+		logs, _, err := h.LogStats(h.Context(), pod)
+		if err != nil || len(logs) != 1 {
+			h.Fatalf("got %v, error %v; want the logs of web", logs, err)
+		}
+		requireNumber(h, "inodes", logs["web"].Inodes, 2)
+		if bytes, _ := logs["web"].Bytes.Get(); bytes < 1<<20 || bytes > 2<<20 {
+			h.Errorf("got %v bytes, want 1 MiB", bytes)
+		}
+	})
+}
+
+func TestRES26_ImageUsage(t *testing.T) {
+	inBubble(t, func(h *harness) {
+		h.fake.imageFs = &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{UsedBytes: number(7)}}}
+		images, containers, err := h.ImageUsage(h.Context())
+		if err != nil || images == nil || containers != nil {
+			h.Fatalf("got %v and %v, error %v; want images only", images, containers, err)
+		}
+		requireNumber(h, "images", images.Bytes, 7)
+		if images.Inodes.IsKnown() {
+			h.Error("inodes that the runtime does not report are known")
+		}
+		h.fake.imageFs.ImageFilesystems[0].UsedBytes = nil // the kubelet crashes on it
+		if images, _, err := h.ImageUsage(h.Context()); err != nil || images.Bytes.IsKnown() {
+			h.Errorf("got %v, error %v; want an unknown use", images, err)
 		}
 	})
 }

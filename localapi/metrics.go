@@ -157,7 +157,7 @@ func (s *Server) podMetrics() []object {
 	return objects
 }
 
-// podMetricsOf returns nil for a pod without a first reading. A container without one is left out and does not hide the others (BUG-172).
+// podMetricsOf returns nil for a pod without a first reading. A container without one is left out and does not hide the others.
 func podMetricsOf(pod object, sample *load.PodSample, used *load.Pod, at time.Time) object {
 	if !sample.Usage.At.IsZero() {
 		at = sample.Usage.At

@@ -66,6 +66,9 @@ func (n *NodeAgent) Summary(ctx context.Context, onlyCPUAndMemory bool) *statsap
 	if sampledAt.IsZero() {
 		n.reportIncomplete(partPods, errors.New("no recent measurement"))
 	}
+	if usage, exists := n.runtime.AllPodsUsage(ctx); exists {
+		in.AllPods = &usage
+	}
 	var disks map[podid.UID]*summary.Disk
 	if !onlyCPUAndMemory {
 		n.addImageUsage(ctx, &in.FileSystems)

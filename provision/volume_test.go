@@ -102,6 +102,39 @@ func TestVolumeUsage(t *testing.T) {
 	}
 }
 
+func TestRES23_VolumeStats(t *testing.T) {
+	h := newHarness(t)
+	h.putSecret("keys", "key", "s3cret")
+	disk, host := emptyDirVolume(v1.StorageMediumDefault), v1.Volume{Name: "host"}
+	host.HostPath = &v1.HostPathVolumeSource{Path: t.TempDir()}
+	pod := newPod("web", disk, host, secretVolume("keys"))
+	if volumes, err := h.VolumeStats(t.Context(), pod); err != nil || len(volumes) > 0 {
+		t.Errorf("before the mount: got %v, error %v", volumes, err)
+	}
+	h.mount(pod)
+	dir, err := h.Path(pod, disk.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "big"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	volumes, err := h.VolumeStats(t.Context(), pod)
+	if err != nil || len(volumes) != 2 || volumes[0].Name != disk.Name {
+		t.Fatalf("got %v, error %v; want %s and the secret", volumes, err, disk.Name)
+	}
+	bytes, _ := volumes[0].Bytes.Get()
+	inodes, _ := volumes[0].Inodes.Get()
+	capacity, _ := volumes[0].FileSystem.Capacity.Get()
+	if bytes < 1<<20 || bytes > 2<<20 || inodes != 2 || capacity < bytes {
+		t.Errorf("got %v bytes, %v inodes, capacity %v", bytes, inodes, capacity)
+	}
+	if !volumes[0].IsLocal || volumes[1].IsLocal { // RES-24
+		t.Errorf("got local %v and %v, want the emptyDir only", volumes[0].IsLocal, volumes[1].IsLocal)
+	}
+	h.unmount(pod)
+}
+
 func TestEmptyDir_UnknownMedium(t *testing.T) {
 	h := newHarness(t)
 	err := h.Mount(t.Context(), newPod("web", emptyDirVolume(v1.StorageMediumHugePages)))

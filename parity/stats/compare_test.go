@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -104,25 +105,28 @@ const (
 	same    = "same"
 	within  = "within 20 %"
 	notLess = "not less"
+	// sameTime allows for one that is computed from the time since.
+	sameTime = "within 2 seconds"
 )
 
 // values lists the fields whose values do not depend on when they are measured.
 var values = map[string]string{
-	`node\.nodeName|node\.startTime`:                               same,
+	`node\.nodeName`:  same,
+	`node\.startTime`: sameTime,
 	`node\.(fs|runtime\.imageFs)\.(capacityBytes|inodes)`:          same,
 	`node\.rlimit\.maxpid`:                                         same,
-	`node\.cpu\.usageCoreNanoSeconds`:                              notLess,
+	`node\.cpu\.usageCoreNanoSeconds`:                              within,
 	`node\.network\.name`:                                          same,
 	`node\.memory\.(pageFaults|majorPageFaults)`:                   notLess,
-	`node\.swap\.swapUsageBytes`:                                   same,
 	`pods\[\w+\]\.(podRef\.\w+|startTime)`:                         same,
 	`pods\[\w+\]\.containers\[\w+\]\.(name|startTime)`:             same,
 	`pods\[\w+\](\.containers\[\w+\])?\.cpu\.usageCoreNanoSeconds`: notLess,
-	`pods\[holder\](\.containers\[\w+\])?\.memory\.(workingSetBytes|usageBytes|rssBytes|availableBytes)`: within,
-	`pods\[\w+\]\.containers\[\w+\]\.(rootfs|logs)\.(usedBytes|inodesUsed|capacityBytes|inodes)`:         same,
-	`pods\[\w+\]\.volume\[\w+\]\.(usedBytes|inodesUsed|capacityBytes|inodes)`:                            same,
-	`pods\[\w+\]\.ephemeral-storage\.(capacityBytes|inodes)`:                                             same,
-	`pods\[\w+\]\.network(\.interfaces\[\w+\])?\.(rxBytes|txBytes|rxErrors|txErrors)`:                    notLess,
+	`pods\[holder\](\.containers\[\w+\])?\.memory\.(workingSetBytes|usageBytes|rssBytes|availableBytes)`:                 within,
+	`pods\[\w+\]\.containers\[\w+\]\.(rootfs\.(capacityBytes|inodes)|logs\.(usedBytes|inodesUsed|capacityBytes|inodes))`: same,
+	`pods\[\w+\]\.volume\[\w+\]\.(usedBytes|inodesUsed|capacityBytes|inodes)`:                                            same,
+	`pods\[\w+\]\.ephemeral-storage\.(capacityBytes|inodes)`:                                                             same,
+	`pods\[\w+\]\.network(\.interfaces\[\w+\])?\.(rxBytes|txBytes|rxErrors|txErrors)`:                                    notLess,
+	`pods\[\w+\]\.containers\[\w+\]\.rootfs\.(usedBytes|inodesUsed)`:                                                     notLess, // measured every 10 seconds
 	`pods\[\w+\]\.network\.name`:                same,
 	`pods\[\w+\]\.process_stats\.process_count`: same,
 }
@@ -158,6 +162,11 @@ func isIntendedValue(path string) bool {
 }
 
 func isRelated(relation string, kubelet, herald any) bool {
+	if relation == sameTime {
+		theirs, err := time.Parse(time.RFC3339, fmt.Sprint(kubelet))
+		ours, otherErr := time.Parse(time.RFC3339, fmt.Sprint(herald))
+		return err == nil && otherErr == nil && ours.Sub(theirs).Abs() <= 2*time.Second
+	}
 	theirs, isNumber := kubelet.(float64)
 	ours, _ := herald.(float64)
 	switch {

@@ -18,7 +18,8 @@ type numbers struct {
 	metrics               []series
 }
 
-func TestRES_SameNumbersAsKubelet(t *testing.T) {
+// TestRES15_SameNumbersAsKubelet covers the whole of RES-15 to RES-30.
+func TestRES15_SameNumbersAsKubelet(t *testing.T) {
 	n := newNode(t)
 	n.start(n.kubelet)
 	n.createPods()
@@ -82,6 +83,10 @@ func checkComplete(summary *statsapi.Summary) error {
 	found := map[string]*statsapi.PodStats{}
 	for i := range summary.Pods {
 		found[summary.Pods[i].PodRef.Name] = &summary.Pods[i]
+	}
+	if node := &summary.Node; node.CPU == nil || node.CPU.UsageNanoCores == nil || node.Runtime == nil || node.Runtime.ImageFs == nil ||
+		node.Runtime.ImageFs.CapacityBytes == nil {
+		return fmt.Errorf("the node has no rate of CPU, or no file system of images")
 	}
 	for _, pod := range pods() {
 		stats := found[pod.Name]

@@ -21,6 +21,8 @@ type Input struct {
 	Cores       load.Value
 	FileSystems FileSystems
 	Pods        []Pod
+	// AllPods is what the cgroup of all pods uses. Nil if they have none (RES-28).
+	AllPods *load.Usage
 	// OnlyCPUAndMemory leaves out everything but CPU, memory and swap (RES-30).
 	OnlyCPUAndMemory bool
 }
@@ -96,6 +98,9 @@ func node(in *Input) statsapi.NodeStats {
 		PageFaults: detail.PageFaults, MajorFaults: detail.MajorFaults, Stalls: detail.Stalls,
 	})
 	stats.Swap = swap(at, detail.Swap, detail.SwapFree)
+	if in.AllPods != nil {
+		stats.SystemContainers = []statsapi.ContainerStats{allPods(in)}
+	}
 	if in.OnlyCPUAndMemory {
 		return stats
 	}
@@ -107,6 +112,24 @@ func node(in *Input) statsapi.NodeStats {
 		stats.Rlimit = &statsapi.RlimitStats{
 			Time: metav1.NewTime(at), MaxPID: signed(machine.MaxPIDs), NumOfRunningProcesses: signed(machine.PIDs),
 		}
+	}
+	return stats
+}
+
+// allPods returns the numbers of the cgroup of all pods. Their present use of CPU is the sum of theirs.
+func allPods(in *Input) statsapi.ContainerStats {
+	at, cores := measuredAt(*in.AllPods, in.MachineAt), load.Known(0)
+	for i := range in.Pods {
+		cores = cores.Plus(presentUse(in.Pods[i].Sample.Usage, in.Pods[i].Load.UsageLoad))
+	}
+	stats := statsapi.ContainerStats{
+		Name:   statsapi.SystemContainerPods,
+		CPU:    cpu(at, nanoseconds(in.AllPods.CPUSeconds), cores, in.AllPods.Stalls.CPU),
+		Memory: memory(at, *in.AllPods),
+		Swap:   swap(at, in.AllPods.Swap, in.AllPods.SwapAvailable),
+	}
+	if !in.OnlyCPUAndMemory {
+		stats.IO = io(at, in.AllPods.Stalls.IO)
 	}
 	return stats
 }

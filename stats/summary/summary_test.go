@@ -58,6 +58,7 @@ func input() summary.Input {
 				MajorFaults: load.Known(9), Interfaces: []load.Interface{{Name: "eth0", Network: eth0}}, Stalls: stalls,
 			},
 		},
+		AllPods: &load.Usage{At: at, CPUSeconds: load.Known(7), WorkingSet: load.Known(120), Memory: load.Known(130)},
 		FileSystems: summary.FileSystems{
 			Data: "data", Logs: "logs", Images: "images", Containers: "containers",
 			ImageUsage: &summary.Usage{At: at, Bytes: load.Known(1234), Inodes: load.Known(12)},
@@ -120,6 +121,17 @@ func TestRES29_NothingMeasured(t *testing.T) {
 	requireGolden(t, "testdata/nothing.json", summary.Input{NodeName: "n1", Pods: []summary.Pod{{
 		Sample: load.PodSample{UID: "u", Name: podid.FullName{Namespace: "a", Name: "b"}, Containers: []load.ContainerSample{{Name: "c"}}},
 	}}})
+}
+
+func TestRES27_Rlimit(t *testing.T) {
+	in := input()
+	if limit := summary.Build(in).Node.Rlimit; limit == nil || *limit.MaxPID != 32768 || *limit.NumOfRunningProcesses != 200 {
+		t.Errorf("got %+v", limit)
+	}
+	in.Machine.PIDs, in.Machine.MaxPIDs = load.Value{}, load.Value{}
+	if limit := summary.Build(in).Node.Rlimit; limit != nil {
+		t.Errorf("not measured: got %+v", limit)
+	}
 }
 
 func TestRES24_EphemeralStorage(t *testing.T) {

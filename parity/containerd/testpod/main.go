@@ -216,7 +216,7 @@ func spin([]string) (int, error) {
 	terminated := make(chan os.Signal, 1)
 	signal.Notify(terminated, syscall.SIGTERM)
 	fmt.Println("spinning")
-	for len(terminated) == 0 { //nolint:revive // that is the purpose
+	for len(terminated) == 0 {
 	}
 	return 0, nil
 }
