@@ -17,6 +17,7 @@ import (
 	"github.com/heraldnode/herald/cgroup"
 	"github.com/heraldnode/herald/cri/criconfig"
 	"github.com/heraldnode/herald/cri/pullmanager"
+	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/podid"
 )
 
@@ -114,6 +115,21 @@ func (r *Runtime) ImageDirs(ctx context.Context) ([]string, error) {
 		}
 	}
 	return dirs, nil
+}
+
+// ListImages returns the images that the runtime has.
+func (r *Runtime) ListImages(ctx context.Context) ([]observed.StoredImage, error) {
+	response, err := r.images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("cri: list images: %w", err)
+	}
+	images := make([]observed.StoredImage, 0, len(response.GetImages()))
+	for _, image := range response.GetImages() {
+		images = append(images, observed.StoredImage{
+			ID: image.GetId(), Digests: image.GetRepoDigests(), Tags: image.GetRepoTags(), Size: int64(image.GetSize()),
+		})
+	}
+	return images, nil
 }
 
 // Ready returns why the runtime cannot run pods and why it cannot set up their network; nil means that it can. A runtime that

@@ -19,6 +19,7 @@ import (
 	"github.com/heraldnode/herald/event"
 	"github.com/heraldnode/herald/internal/wakeup"
 	"github.com/heraldnode/herald/node/report"
+	"github.com/heraldnode/herald/observed"
 )
 
 // API is the API server. apierrors must recognize its errors.
@@ -68,8 +69,13 @@ type Config struct {
 	// RuntimeFeatures returns the runtime's handlers and features: cri.Runtime's NodeFeatures. It must not block. Defaults to none:
 	// nothing is reported about them.
 	RuntimeFeatures func() ([]v1.NodeRuntimeHandler, *v1.NodeFeatures)
-	// ImageFileSystems returns the file systems of the runtime's images. Defaults to none: they are not checked.
-	ImageFileSystems func(ctx context.Context) ([]report.FileSystem, error)
+	// ImageFileSystems returns the file system of the runtime's images, and that of the containers' own layers if it is another.
+	// Defaults to none: they are not checked.
+	ImageFileSystems func(ctx context.Context) (images, containers report.FileSystem, err error)
+	// Images lists the runtime's images: cri.Runtime's ListImages. Defaults to none: no images are reported.
+	Images func(ctx context.Context) ([]observed.StoredImage, error)
+	// MaxImages is how many images are reported, the largest ones (nodeStatusMaxImages). Negative reports all. Defaults to 50.
+	MaxImages int
 	// Port is the port of the agent's kubelet API. Defaults to none.
 	Port int32
 
@@ -131,6 +137,7 @@ func (c Config) withDefaults() (Config, error) {
 		errs = append(errs, fmt.Errorf("node.Config: LeaseDuration must be at least %s, got %s", minLeaseDuration, c.LeaseDuration))
 	}
 	c.MaxPods = cmp.Or(c.MaxPods, 110)
+	c.MaxImages = cmp.Or(c.MaxImages, 50)
 	c.UpdateFrequency = cmp.Or(c.UpdateFrequency, 10*time.Second)
 	c.ReportFrequency = cmp.Or(c.ReportFrequency, 5*time.Minute)
 	c.LeaseDuration = cmp.Or(c.LeaseDuration, 40*time.Second)

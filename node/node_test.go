@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/heraldnode/herald/node"
 	"github.com/heraldnode/herald/node/report"
+	"github.com/heraldnode/herald/observed"
 )
 
 func TestNode_Register(t *testing.T) {
@@ -138,10 +140,10 @@ func TestDiskPressure_Images(t *testing.T) {
 		var available int64
 		var h *harness
 		h = newHarness(t, func(c *node.Config) {
-			c.ImageFileSystems = func(context.Context) ([]report.FileSystem, error) {
+			c.ImageFileSystems = func(context.Context) (images, containers report.FileSystem, err error) {
 				h.mu.Lock()
 				defer h.mu.Unlock()
-				return []report.FileSystem{{Storage: report.Amount{Total: 1000, Available: available}}}, nil
+				return report.FileSystem{Storage: report.Amount{Total: 1000, Available: available}}, report.FileSystem{}, nil
 			}
 		})
 		h.start()
@@ -161,6 +163,77 @@ func TestDiskPressure_Images(t *testing.T) {
 		h.set(func() { h.ready = nil })
 		advance(10 * time.Second)
 		want("runtime is up", v1.ConditionTrue)
+	})
+}
+
+// RES-7: the list is at most 30 seconds old. A runtime that does not respond keeps what is known.
+func TestRES7_Images(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		images := []observed.StoredImage{{ID: "1", Tags: []string{"web:1"}, Size: 10}}
+		var failure error
+		asked := 0
+		var h *harness
+		h = newHarness(t, func(c *node.Config) {
+			c.Images = func(context.Context) ([]observed.StoredImage, error) {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				asked++
+				return images, failure
+			}
+		})
+		h.start()
+		want := func(at string, names ...string) {
+			t.Helper()
+			var got []string
+			for _, image := range h.server.Node("a").Status.Images {
+				got = append(got, image.Names...)
+			}
+			if !slices.Equal(got, names) {
+				t.Errorf("%s: got images %v, want %v", at, got, names)
+			}
+		}
+		want("registration", "web:1")
+		h.set(func() { images = append(images, observed.StoredImage{ID: "2", Tags: []string{"big:1"}, Size: 20}) })
+		advance(40 * time.Second)
+		want("image was pulled", "big:1", "web:1")
+		h.set(func() { failure = errors.New("broken") })
+		advance(time.Minute)
+		want("runtime fails", "big:1", "web:1")
+		h.set(func() { failure, h.ready = nil, errors.New("runtime is down") })
+		advance(time.Second)
+		h.set(func() { asked, images = 0, nil })
+		advance(time.Minute)
+		want("runtime is down", "big:1", "web:1")
+		if asked != 0 {
+			t.Errorf("asked a runtime that is down %d times", asked)
+		}
+		h.set(func() { h.ready = nil })
+		advance(40 * time.Second)
+		want("all images were removed")
+	})
+}
+
+// An API server that drops fields that it does not know is not asked again and again to store them.
+func TestRES9_OldServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.machine.System.Swap = &v1.NodeSwapStatus{Capacity: new(int64(1 << 30))}
+		h.start()
+		first := h.server.Node("a")
+		if !slices.Equal(first.Status.DeclaredFeatures, []string{"RestartAllContainersOnContainerExits"}) || first.Status.NodeInfo.Swap == nil {
+			t.Errorf("got features %v, swap %v", first.Status.DeclaredFeatures, first.Status.NodeInfo.Swap)
+		}
+		h.server.UpdateNode("a", func(node *v1.Node) { node.Status.DeclaredFeatures, node.Status.NodeInfo.Swap = nil, nil })
+		version := h.server.Node("a").ResourceVersion
+		advance(time.Minute)
+		if got := h.server.Node("a").ResourceVersion; got != version {
+			t.Errorf("the status was reported again: got version %s, want %s", got, version)
+		}
+		h.server.UpdateNode("a", func(node *v1.Node) { node.Status.DeclaredFeatures = []string{"OfAnotherAgent"} })
+		advance(time.Minute)
+		if got := h.server.Node("a").Status.DeclaredFeatures; len(got) != 1 || got[0] == "OfAnotherAgent" {
+			t.Errorf("got features %v of another agent", got)
+		}
 	})
 }
 

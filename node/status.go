@@ -22,7 +22,9 @@ import (
 type statusReporter struct {
 	*Node
 	pressures      report.Pressures
-	runtimeVersion string            // the latest known
+	runtimeVersion string              // the latest known
+	images         []v1.ContainerImage // the latest known; nil before that
+	imagesAt       time.Time
 	nextReport     time.Time         // when an unchanged status is reported
 	adoptedUID     types.UID         // of the Node object; empty before registration
 	resetUID       types.UID         // of the Node object whose extended resources were reset
@@ -118,7 +120,8 @@ func (r *statusReporter) readMachine(ctx context.Context) report.MachineInfo {
 		return r.machine
 	}
 	machine.System.ContainerRuntimeVersion = r.readRuntimeVersion(ctx)
-	machine.Images = r.readImageFileSystems(ctx)
+	machine.ImageFS, machine.ContainerFS = r.readImageFileSystems(ctx)
+	machine.Images = r.readImages(ctx)
 	if r.config.RuntimeFeatures != nil {
 		machine.RuntimeHandlers, machine.Features = r.config.RuntimeFeatures()
 	}
@@ -141,17 +144,37 @@ func (r *statusReporter) readRuntimeVersion(ctx context.Context) string {
 
 // readImageFileSystems returns nothing while the runtime does not respond: a pressure that was observed before lasts for some
 // time anyway.
-func (r *statusReporter) readImageFileSystems(ctx context.Context) []report.FileSystem {
+func (r *statusReporter) readImageFileSystems(ctx context.Context) (images, containers report.FileSystem) {
 	if r.config.ImageFileSystems == nil || r.config.Ready() != nil {
-		return nil
+		return report.FileSystem{}, report.FileSystem{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
-	images, err := r.config.ImageFileSystems(ctx)
+	images, containers, err := r.config.ImageFileSystems(ctx)
 	if err != nil {
 		r.config.Logger.Debug("Failed to read image file systems", "node", r.config.NodeName, "err", err)
 	}
-	return images
+	return images, containers
+}
+
+// maxImagesAge is how old the list of images may be (RES-7).
+const maxImagesAge = 30 * time.Second
+
+// readImages returns the images to report as last known, nil before that. It does not ask a runtime that is known not to respond.
+func (r *statusReporter) readImages(ctx context.Context) []v1.ContainerImage {
+	now := time.Now()
+	if r.config.Images == nil || now.Before(r.imagesAt.Add(maxImagesAge)) || r.config.Ready() != nil {
+		return r.images
+	}
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
+	images, err := r.config.Images(ctx)
+	if err != nil {
+		r.config.Logger.Debug("Failed to list images", "node", r.config.NodeName, "err", err)
+		return r.images
+	}
+	r.images, r.imagesAt = report.Images(images, r.config.MaxImages), now
+	return r.images
 }
 
 // notReadyMessage returns why pods cannot run, or "". A runtime that does not respond has the same reason for both checks,

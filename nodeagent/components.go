@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/heraldnode/herald/agent"
 	"github.com/heraldnode/herald/cgroup"
@@ -24,6 +25,7 @@ import (
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/node"
 	"github.com/heraldnode/herald/node/machine"
+	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/process"
 	"github.com/heraldnode/herald/provision"
@@ -128,10 +130,13 @@ func (n *NodeAgent) newNode() error {
 		NetworkReady:     func() error { return n.Agent.NetworkReady() },
 		RuntimeVersion:   func(ctx context.Context) (string, string, error) { return n.runtime.Version(ctx) },
 		RuntimeFeatures:  func() ([]v1.NodeRuntimeHandler, *v1.NodeFeatures) { return n.runtime.NodeFeatures() },
-		ImageFileSystems: n.imageFileSystems,
-		OnChange:         n.History.NodeChanged,
-		OnLease:          n.recordLease,
-		Events:           n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
+		ImageFileSystems: n.imageFileSystems, MaxImages: ptr.Deref(n.config.NodeStatusMaxImages, 0),
+		OnChange: n.History.NodeChanged,
+		OnLease:  n.recordLease,
+		Events:   n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
+	}
+	if ptr.Deref(n.config.NodeStatusMaxImages, 1) != 0 {
+		config.Images = func(ctx context.Context) ([]observed.StoredImage, error) { return n.runtime.ListImages(ctx) }
 	}
 	if n.config.API != nil {
 		client, err := kubeapi.New(n.config.separateLimits())

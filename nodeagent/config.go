@@ -134,6 +134,8 @@ type Config struct {
 	NoCPUCFSQuota bool
 	// MaxPods is the maximum number of pods. Defaults to 110.
 	MaxPods int
+	// NodeStatusMaxImages is the number of images in the Node's status, the largest ones. -1 is all. Defaults to 50.
+	NodeStatusMaxImages *int
 
 	// History configures the history of statuses.
 	History HistoryConfig

@@ -2,6 +2,7 @@ package nodeagent
 
 import (
 	"context"
+	"errors"
 
 	"github.com/heraldnode/herald/load"
 	"github.com/heraldnode/herald/node/machine"
@@ -40,20 +41,21 @@ func (n *NodeAgent) statsFileSystems() map[string]string {
 	return dirs
 }
 
-// imageFileSystems returns the file systems in which the runtime keeps images and the containers' own layers.
-func (n *NodeAgent) imageFileSystems(ctx context.Context) ([]report.FileSystem, error) {
+// imageFileSystems returns the file system in which the runtime keeps images, and that of the containers' own layers if it is in
+// another directory.
+func (n *NodeAgent) imageFileSystems(ctx context.Context) (images, containers report.FileSystem, err error) {
 	dirs, err := n.runtime.ImageDirs(ctx)
 	if err != nil {
-		return nil, err
+		return images, containers, err
 	}
 	n.imageDirs.Store(&dirs)
-	var fileSystems []report.FileSystem
-	for _, dir := range dirs {
-		fileSystem, err := machine.StatFileSystem(dir)
-		if err != nil {
-			return nil, err
-		}
-		fileSystems = append(fileSystems, fileSystem)
+	if len(dirs) > 0 {
+		images, err = machine.StatFileSystem(dirs[0])
 	}
-	return fileSystems, nil
+	if len(dirs) > 1 {
+		var containersErr error
+		containers, containersErr = machine.StatFileSystem(dirs[len(dirs)-1])
+		err = errors.Join(err, containersErr)
+	}
+	return images, containers, err
 }

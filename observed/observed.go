@@ -126,6 +126,13 @@ type User struct {
 	SupplementalGroups []int64
 }
 
+// StoredImage is an image that the runtime has.
+type StoredImage struct {
+	ID            string
+	Digests, Tags []string // names with digests and with tags
+	Size          int64    // bytes
+}
+
 // ContainerID identifies a container and its runtime.
 type ContainerID struct {
 	Runtime, ID string

@@ -76,6 +76,7 @@ func (m *Machine) Info() (report.MachineInfo, error) {
 	info.Logs = m.logs()
 	info.PIDs = m.pids()
 	info.HugePages = m.hugePages()
+	info.System.Swap = m.swap()
 	if err := errors.Join(errs[:]...); err != nil {
 		return report.MachineInfo{}, fmt.Errorf("read machine information: %w", err)
 	}
@@ -195,31 +196,36 @@ func (m *Machine) cpus() (int64, error) {
 
 // memory returns the total memory and the kernel's estimate of what is available without swapping.
 func (m *Machine) memory() (report.Amount, error) {
-	content, err := os.ReadFile(m.path("proc/meminfo"))
-	if err != nil {
+	if _, err := os.Stat(m.path(meminfo)); err != nil {
 		return report.Amount{}, err
 	}
-	var amount report.Amount
-	for line := range strings.Lines(string(content)) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 {
-			continue
-		}
-		kibibytes, err := strconv.ParseInt(fields[1], 10, 53)
-		if err != nil {
-			continue
-		}
-		switch fields[0] {
-		case "MemTotal:":
-			amount.Total = kibibytes << 10
-		case "MemAvailable:":
-			amount.Available = kibibytes << 10
-		}
-	}
+	amount := report.Amount{Total: m.meminfo("MemTotal:"), Available: m.meminfo("MemAvailable:")}
 	if amount.Total <= 0 {
-		return report.Amount{}, fmt.Errorf("%s: MemTotal is missing", m.path("proc/meminfo"))
+		return report.Amount{}, fmt.Errorf("%s: MemTotal is missing", m.path(meminfo))
 	}
 	return amount, nil
+}
+
+// swap returns the size of the machine's swap, nil if there is none (RES-6).
+func (m *Machine) swap() *v1.NodeSwapStatus {
+	if total := m.meminfo("SwapTotal:"); total > 0 {
+		return &v1.NodeSwapStatus{Capacity: &total}
+	}
+	return nil
+}
+
+const meminfo = "proc/meminfo"
+
+// meminfo returns a number of /proc/meminfo in bytes, 0 if there is none.
+func (m *Machine) meminfo(name string) int64 {
+	for line := range strings.Lines(m.readFirst(meminfo)) {
+		if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == name {
+			if kibibytes, err := strconv.ParseInt(fields[1], 10, 53); err == nil {
+				return kibibytes << 10
+			}
+		}
+	}
+	return 0
 }
 
 // pids returns how many processes and threads can exist and can still be started. It is zero if a file cannot be read.

@@ -28,7 +28,7 @@ func files() map[string]string {
 		"proc/sys/kernel/pid_max":         "1000\n",
 		"proc/sys/kernel/threads-max":     "5000\n",
 		"proc/loadavg":                    "0.10 0.20 0.30 2/400 12345\n",
-		"proc/meminfo":                    "MemTotal:        2048 kB\nMemFree:          1 kB\nMemAvailable:    1024 kB\n",
+		"proc/meminfo":                    "MemTotal:        2048 kB\nMemFree:          1 kB\nMemAvailable:    1024 kB\nSwapTotal: 512 kB\nSwapFree: 1 kB\n",
 		"proc/net/route":                  "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\neth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n",
 		"sys/devices/system/cpu/online":   "0-2,5\n",
 		"sys/class/dmi/id/product_serial": "unused\n",
@@ -120,6 +120,9 @@ func TestInfo_Files(t *testing.T) {
 	}
 	if want := (report.Amount{Total: 2 << 20, Available: 1 << 20}); got.Memory != want {
 		t.Errorf("got memory %v, want %v", got.Memory, want)
+	}
+	if swap := system.Swap; swap == nil || *swap.Capacity != 512<<10 { // RES-6
+		t.Errorf("got swap %v", swap)
 	}
 	if want := (report.Amount{Total: 1000, Available: 600}); got.PIDs != want {
 		t.Errorf("got PIDs %v, want %v", got.PIDs, want)

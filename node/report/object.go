@@ -94,6 +94,9 @@ type statusPatchStatus struct {
 	// RuntimeHandlers is nil if they are not known. An empty list clears them.
 	RuntimeHandlers *[]v1.NodeRuntimeHandler `json:"runtimeHandlers,omitempty"`
 	Features        *v1.NodeFeatures         `json:"features,omitempty"`
+	// Images is nil if they have not changed.
+	Images           *[]v1.ContainerImage `json:"images,omitempty"`
+	DeclaredFeatures []string             `json:"declaredFeatures,omitempty"`
 }
 
 // StatusPatch returns the strategic merge patch that sets the desired status. Conditions are merged by type and resources by
@@ -105,7 +108,11 @@ func StatusPatch(node *v1.Node, desired *v1.NodeStatus) ([]byte, error) {
 		Status: statusPatchStatus{
 			Conditions: desired.Conditions, Capacity: desired.Capacity, Allocatable: desired.Allocatable,
 			NodeInfo: desired.NodeInfo, DaemonEndpoints: desired.DaemonEndpoints, Features: desired.Features,
+			DeclaredFeatures: desired.DeclaredFeatures,
 		},
+	}
+	if imagesChanged(&node.Status, desired) {
+		patch.Status.Images = &desired.Images
 	}
 	if desired.RuntimeHandlers != nil {
 		patch.Status.RuntimeHandlers = &desired.RuntimeHandlers

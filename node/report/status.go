@@ -30,8 +30,11 @@ type MachineInfo struct {
 	HugePages map[int64]int64
 	// Logs is the file system of container logs. It is zero if it is not known.
 	Logs FileSystem
-	// Images are the file systems of images and of the containers' own layers.
-	Images []FileSystem
+	// ImageFS is the file system of images, ContainerFS that of the containers' own layers if it is another. They are zero if they
+	// are not known.
+	ImageFS, ContainerFS FileSystem
+	// Images are the images to report. It is nil if they are not known: what the object has stays.
+	Images []v1.ContainerImage
 	// RuntimeHandlers are the handlers of the container runtime. It is nil if they are not known: what the object has stays.
 	RuntimeHandlers []v1.NodeRuntimeHandler
 	// Features are the features of the container runtime. It is nil if they are not known: what the object has stays.
@@ -113,14 +116,16 @@ func (m MachineInfo) hasPressure(conditionType v1.NodeConditionType) bool {
 	return false
 }
 
-// hasDiskPressure considers all file systems that pods fill, which may be the same one.
+// hasDiskPressure considers all file systems that pods fill, which may be the same one. Containers that are not with the images have
+// the threshold of the data (EVI-7).
 func (m MachineInfo) hasDiskPressure() bool {
 	data := FileSystem{Storage: m.Storage, Inodes: m.Inodes}
-	return data.below(storageThresholdPercent, inodesThresholdPercent) ||
-		m.Logs.below(storageThresholdPercent, inodesThresholdPercent) ||
-		slices.ContainsFunc(m.Images, func(images FileSystem) bool {
-			return images.below(imagesThresholdPercent, inodesThresholdPercent)
-		})
+	for _, fileSystem := range []FileSystem{data, m.Logs, m.ContainerFS} {
+		if fileSystem.below(storageThresholdPercent, inodesThresholdPercent) {
+			return true
+		}
+	}
+	return m.ImageFS.below(imagesThresholdPercent, inodesThresholdPercent)
 }
 
 func isTrue(conditions []v1.NodeCondition, conditionType v1.NodeConditionType) bool {
@@ -168,6 +173,7 @@ func Status(in StatusInput) *v1.NodeStatus {
 		DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: in.Port}},
 		RuntimeHandlers: in.Machine.RuntimeHandlers,
 		Features:        in.Machine.Features,
+		Images:          in.Machine.Images, DeclaredFeatures: slices.Clone(declaredFeatures),
 	}
 	status.Allocatable = allocatable(status.Capacity, in.Reserved)
 	for _, condition := range conditions(in.Pressures, in.NotReady) {
@@ -176,6 +182,10 @@ func Status(in StatusInput) *v1.NodeStatus {
 	}
 	return status
 }
+
+// declaredFeatures are the features that the scheduler and the API server require of a node before they let pods use them (RES-9). Of
+// those of the kubelet, the agent has this one: it neither resizes pods nor serves WebSockets.
+var declaredFeatures = []string{"RestartAllContainersOnContainerExits"}
 
 func capacity(machine MachineInfo, maxPods int64) v1.ResourceList {
 	list := v1.ResourceList{
@@ -347,6 +357,7 @@ func withTimes(condition v1.NodeCondition, previous *v1.NodeCondition, now time.
 func StatusChanged(previous, desired *v1.NodeStatus) bool {
 	return !SameSystem(previous.NodeInfo, desired.NodeInfo) ||
 		previous.DaemonEndpoints != desired.DaemonEndpoints ||
+		imagesChanged(previous, desired) || newFieldsChanged(previous, desired) ||
 		!slices.Equal(previous.Addresses, desired.Addresses) ||
 		runtimeChanged(previous, desired) ||
 		!includes(previous.Capacity, desired.Capacity) || !includes(previous.Allocatable, desired.Allocatable) ||
@@ -364,6 +375,21 @@ func runtimeChanged(previous, desired *v1.NodeStatus) bool {
 	return desired.Features != nil && !reflect.DeepEqual(previous.Features, desired.Features)
 }
 
+// imagesChanged reports whether the images are known and differ.
+func imagesChanged(previous, desired *v1.NodeStatus) bool {
+	return desired.Images != nil && !slices.EqualFunc(previous.Images, desired.Images, func(a, b v1.ContainerImage) bool {
+		return a.SizeBytes == b.SizeBytes && slices.Equal(a.Names, b.Names)
+	})
+}
+
+// newFieldsChanged reports whether fields differ that older API servers drop. The first report of an agent has them anyway; a field
+// that the object does not have since then would be reported in vain, again and again.
+func newFieldsChanged(previous, desired *v1.NodeStatus) bool {
+	swap, wanted := previous.NodeInfo.Swap, desired.NodeInfo.Swap
+	return swap != nil && wanted != nil && !reflect.DeepEqual(swap, wanted) ||
+		previous.DeclaredFeatures != nil && !slices.Equal(previous.DeclaredFeatures, desired.DeclaredFeatures)
+}
+
 func sameHandler(a, b v1.NodeRuntimeHandler) bool { return reflect.DeepEqual(a, b) }
 
 // RuntimeVersion returns the version of the container runtime as the kubelet reports it: "v2.4.2" becomes "containerd://2.4.2", and
@@ -379,7 +405,7 @@ func RuntimeVersion(name, reported string) string {
 	return name + "://" + parsed.String()
 }
 
-// SameSystem reports whether both describe the same machine and agent. Swap is ignored: the agent does not report it.
+// SameSystem reports whether both describe the same machine and agent. Swap is ignored: it may change, and older API servers drop it.
 func SameSystem(a, b v1.NodeSystemInfo) bool {
 	a.Swap, b.Swap = nil, nil
 	return a == b

@@ -104,13 +104,19 @@ func TestPressures_Thresholds(t *testing.T) {
 		"logs below":          {func(m *report.MachineInfo) { m.Logs.Storage = report.Amount{Total: 1000, Available: 99} }, v1.NodeDiskPressure},
 		"log inodes below":    {func(m *report.MachineInfo) { m.Logs.Inodes = report.Amount{Total: 1000, Available: 49} }, v1.NodeDiskPressure},
 		"images at threshold": {change: func(m *report.MachineInfo) {
-			m.Images = []report.FileSystem{{Storage: report.Amount{Total: 1000, Available: 150}, Inodes: report.Amount{Total: 1000, Available: 50}}}
+			m.ImageFS = report.FileSystem{Storage: report.Amount{Total: 1000, Available: 150}, Inodes: report.Amount{Total: 1000, Available: 50}}
 		}},
 		"images below": {func(m *report.MachineInfo) {
-			m.Images = []report.FileSystem{{}, {Storage: report.Amount{Total: 1000, Available: 149}}}
+			m.ImageFS = report.FileSystem{Storage: report.Amount{Total: 1000, Available: 149}}
 		}, v1.NodeDiskPressure},
 		"image inodes below": {func(m *report.MachineInfo) {
-			m.Images = []report.FileSystem{{Inodes: report.Amount{Total: 1000, Available: 49}}}
+			m.ImageFS = report.FileSystem{Inodes: report.Amount{Total: 1000, Available: 49}}
+		}, v1.NodeDiskPressure},
+		"containers at threshold": {change: func(m *report.MachineInfo) { // EVI-7: not with the images
+			m.ContainerFS = report.FileSystem{Storage: report.Amount{Total: 1000, Available: 100}, Inodes: report.Amount{Total: 1000, Available: 50}}
+		}},
+		"containers below": {func(m *report.MachineInfo) {
+			m.ContainerFS = report.FileSystem{Storage: report.Amount{Total: 1000, Available: 99}}
 		}, v1.NodeDiskPressure},
 		"PIDs below":    {func(m *report.MachineInfo) { m.PIDs.Available = 49 }, v1.NodePIDPressure},
 		"nothing known": {change: func(m *report.MachineInfo) { *m = report.MachineInfo{} }},

@@ -151,6 +151,8 @@ type Config struct {
 	NodeStatusUpdateFrequency time.Duration `yaml:"nodeStatusUpdateFrequency"`
 	// Interval between reports of an unchanged node status.
 	NodeStatusReportFrequency time.Duration `yaml:"nodeStatusReportFrequency"`
+	// Maximum number of images in the node status, the largest ones. `-1` reports all images, 0 none.
+	NodeStatusMaxImages int `yaml:"nodeStatusMaxImages"`
 	// Duration of the node lease in seconds, at least 4. The lease is renewed four times per duration.
 	NodeLeaseDurationSeconds int `yaml:"nodeLeaseDurationSeconds"`
 	// Resources reserved for Kubernetes system daemons: `cpu`, `memory` and `ephemeral-storage`, like
@@ -235,6 +237,7 @@ func Default() Config {
 		MaxPods:                                110,
 		NodeStatusUpdateFrequency:              10 * time.Second,
 		NodeStatusReportFrequency:              5 * time.Minute,
+		NodeStatusMaxImages:                    50,
 		NodeLeaseDurationSeconds:               40,
 		KubeAPIQPS:                             50,
 		KubeAPIBurst:                           100,
@@ -285,7 +288,8 @@ func (c *Config) NodeAgentConfig() (nodeagent.Config, error) {
 		ClusterDNS:    c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: c.ResolvConf,
 		NodeIPs: c.NodeIP, NoRegistration: !c.RegisterNode, NodeLabels: c.NodeLabels, MaxPods: c.MaxPods, ProviderID: c.ProviderID,
 		NodeStatusUpdateFrequency: c.NodeStatusUpdateFrequency, NodeStatusReportFrequency: c.NodeStatusReportFrequency,
-		NodeLeaseDuration: time.Duration(c.NodeLeaseDurationSeconds) * time.Second, Reserved: c.reserved(),
+		NodeStatusMaxImages: &c.NodeStatusMaxImages,
+		NodeLeaseDuration:   time.Duration(c.NodeLeaseDurationSeconds) * time.Second, Reserved: c.reserved(),
 		EventQPS: float32(c.EventRecordQPS), EventBurst: c.EventBurst,
 	}
 	node.History = c.History.nodeAgentConfig()

@@ -114,6 +114,7 @@ func TestLoad_Errors(t *testing.T) {
 		"all sysctls":               {identity + "allowedUnsafeSysctls:\n- net.core.*\n- \"*\"\n", `c.yaml:5: allowedUnsafeSysctls[1]: invalid value "*": must be a sysctl`},
 		"reserved pid":              {identity + "kubeReserved:\n  cpu: 100m\n  pid: \"100\"\n", "c.yaml:5: kubeReserved.pid: unsupported resource: must be cpu, memory or ephemeral-storage"},
 		"negative reservation":      {identity + "systemReserved: {memory: -1Gi}\n", `c.yaml:3: systemReserved.memory: invalid value "-1Gi": must be a quantity, like 500m or 1Gi`},
+		"maxImages":                 {identity + "nodeStatusMaxImages: -2\n", "c.yaml:3: nodeStatusMaxImages: invalid value -2: must be at least -1"},
 		"negative maxPods":          {identity + "maxPods: -1\n", "c.yaml:3: maxPods: invalid value -1: must be greater than 0"},
 		"unknown log format":        {identity + "logging: {format: xml}\n", `c.yaml:3: logging.format: invalid value "xml": must be text or json`},
 		"negative verbosity":        {identity + "logging: {verbosity: -1}\n", "c.yaml:3: logging.verbosity: invalid value -1: must not be negative"},
@@ -267,6 +268,7 @@ providerID: cloud://a/b
 nodeStatusUpdateFrequency: 7s
 nodeStatusReportFrequency: 8m
 nodeLeaseDurationSeconds: 9
+nodeStatusMaxImages: -1
 kubeReserved: {cpu: 100m, memory: 1Gi}
 systemReserved: {cpu: 200m, ephemeral-storage: 2Gi}
 eventRecordQPS: 10
@@ -298,6 +300,7 @@ history: {maxDisk: "0", maxAge: 1h, logLines: 0, logBytes: 1Ki, sync: 2s}
 	want.NoCPUCFSQuota = true
 	want.CgroupDriver, want.ResolvConf, want.ProviderID = "systemd", "/run/resolv.conf", "cloud://a/b"
 	want.NodeStatusUpdateFrequency, want.NodeStatusReportFrequency, want.NodeLeaseDuration = 7*time.Second, 8*time.Minute, 9*time.Second
+	want.NodeStatusMaxImages = new(-1)
 	want.Reserved = v1.ResourceList{
 		v1.ResourceCPU: resource.MustParse("300m"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourceEphemeralStorage: resource.MustParse("2Gi"),
 	}

@@ -117,7 +117,6 @@ var unsupportedFields = []struct{ reason, fields string }{
 	{"Herald has no feature gates", "featureGates"},
 	{"Herald does not support volumes that need a driver", "volumePluginDir enableControllerAttachDetach"},
 	{"the container runtime configures the network", "podCIDR hairpinMode makeIPTablesUtilChains iptablesMasqueradeBit iptablesDropBit"},
-	{"Herald does not list images in the Node object", "nodeStatusMaxImages"},
 	{"Herald does not export traces", "tracing"},
 	{"Herald uses protobuf, and JSON if the server does not support it", "contentType"},
 	{"Herald does not measure the volumes of pods", "volumeStatsAggPeriod"},

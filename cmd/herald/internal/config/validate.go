@@ -129,6 +129,7 @@ func (c *Config) validateNode(v *validator) {
 	}
 	v.rejectIf(len(c.NodeIP) > 2 || len(c.NodeIP) == 2 && c.NodeIP[0].Unmap().Is4() == c.NodeIP[1].Unmap().Is4(), "nodeIP",
 		"invalid value %v: must be one address, or one of each family", c.NodeIP)
+	v.rejectIf(c.NodeStatusMaxImages < -1, "nodeStatusMaxImages", "invalid value %d: must be at least -1", c.NodeStatusMaxImages)
 	v.rejectIf(c.MaxPods <= 0, "maxPods", "invalid value %d: must be greater than 0", c.MaxPods)
 	for _, key := range slices.Sorted(maps.Keys(c.NodeLabels)) {
 		messages := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(c.NodeLabels[key])...)
