@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -131,14 +132,14 @@ func (e *environment) problems(ctx context.Context, name string, sc *scenario) (
 	return append(problems, invalidHistory(kubeletVersions, heraldVersions)...), nil
 }
 
-// compareNodes compares what both Nodes report about the container runtime.
+// compareNodes compares what both Nodes report about the machine and the container runtime.
 func (e *environment) compareNodes(t *testing.T) {
-	var kubelet, herald v1.NodeStatus
+	var kubelet, herald *v1.Node
 	heraldtest.Eventually(t, func() (err error) {
-		if kubelet, err = e.kubelet.nodeStatus(t.Context()); err != nil {
+		if kubelet, err = e.kubelet.comparableNode(t.Context()); err != nil {
 			return err
 		}
-		if herald, err = e.herald.nodeStatus(t.Context()); err != nil {
+		if herald, err = e.herald.comparableNode(t.Context()); err != nil {
 			return err
 		}
 		if diff := cmp.Diff(kubelet, herald); diff != "" {
@@ -146,19 +147,39 @@ func (e *environment) compareNodes(t *testing.T) {
 		}
 		return nil
 	})
-	if containerd.DefaultVersion() == containerd.Version2 && len(kubelet.RuntimeHandlers) == 0 {
+	if containerd.DefaultVersion() == containerd.Version2 && len(kubelet.Status.RuntimeHandlers) == 0 {
 		t.Error("got no runtime handlers, want those of containerd 2")
+	}
+	if len(kubelet.Status.Images) == 0 || len(kubelet.Status.Capacity) < 4 {
+		t.Errorf("got images %v, capacity %v", kubelet.Status.Images, kubelet.Status.Capacity)
 	}
 }
 
-// nodeStatus returns the part of the Node's status that follows from the container runtime.
-func (n *testNode) nodeStatus(ctx context.Context) (v1.NodeStatus, error) {
+// comparableNode returns the part of the Node that must be the same for both agents: RES-1, RES-6, RES-7, RES-8, RES-11, RES-12. The
+// conditions of pressure depend on the moment and, in these tests, on different thresholds of the disk.
+func (n *testNode) comparableNode(ctx context.Context) (*v1.Node, error) {
 	node, err := n.Admin.CoreV1().Nodes().Get(ctx, nodeName(n.program), metav1.GetOptions{})
 	if err != nil {
-		return v1.NodeStatus{}, err
+		return nil, err
 	}
-	info := v1.NodeSystemInfo{ContainerRuntimeVersion: node.Status.NodeInfo.ContainerRuntimeVersion}
-	return v1.NodeStatus{NodeInfo: info, RuntimeHandlers: node.Status.RuntimeHandlers, Features: node.Status.Features}, nil
+	status := node.Status
+	status.NodeInfo.KubeletVersion = ""
+	common := &v1.Node{Status: v1.NodeStatus{
+		NodeInfo: status.NodeInfo, RuntimeHandlers: status.RuntimeHandlers, Features: status.Features,
+		Capacity: status.Capacity, Allocatable: status.Allocatable,
+	}}
+	delete(common.Status.Allocatable, v1.ResourceEphemeralStorage)
+	for _, image := range status.Images {
+		slices.Sort(image.Names)
+		common.Status.Images = append(common.Status.Images, image)
+	}
+	common.Status.Addresses = status.Addresses[:min(1, len(status.Addresses))] // Herald reports the addresses of both families, and the names differ
+	for _, condition := range status.Conditions {
+		common.Status.Conditions = append(common.Status.Conditions, v1.NodeCondition{Type: condition.Type})
+	}
+	common.Labels = node.Labels
+	delete(common.Labels, v1.LabelHostname)
+	return common, nil
 }
 
 // markSeen records that an intended difference occurred.
