@@ -26,7 +26,7 @@ import (
 type prometheus struct{ url string }
 
 const prometheusConfig = `
-global: {scrape_interval: 1s, scrape_timeout: 1s}
+global: {scrape_interval: 3s, scrape_timeout: 3s}
 scrape_configs:`
 
 const scrapeConfig = `
