@@ -63,8 +63,8 @@ func requestsPerPodLife(ctx context.Context, env *Environment) (results []Result
 	format := func(counts []float64) string { return fmt.Sprintf("%.1f", median(counts)) }
 	return []Result{{
 		Name: "requests_per_pod_life",
-		Description: fmt.Sprintf("requests of a node, without events, for one of %d pods with a service account token and probes, from its creation "+
-			"until it is gone: Herald's divided by the kubelet's (in the last round %s and %s)",
+		Description: fmt.Sprintf("requests of a node, without events, for one of %d pods with a service account token and probes, from its "+
+			"creation until it is gone: Herald's divided by the kubelet's (in the last round %s and %s)",
 			env.Profile.AgentPods, last[1].summary(), last[0].summary()),
 		Kubelet: format(counts[0]), Herald: format(counts[1]), Value: ratio(counts[1], counts[0]), Goal: AtMost(0.45),
 	}}, nil
