@@ -1,5 +1,5 @@
 // Package stats_test compares the numbers of the real kubelet and of Herald: both serve /stats/summary and /metrics/resource of the same
-// containers, one after the other, on a node that changes hands.
+// containers, one after the other, on a node that changes hands. It runs on the installed containerd, and with CONTAINERD=2 on 2.x.
 package stats_test
 
 import (
