@@ -61,7 +61,6 @@ func TestPRB1_OncePerPeriod(t *testing.T) {
 	})
 }
 
-// PRB-31: only changes are reported.
 // Checks of containers that started at any time fall into a few instants of each second, and are exactly a period apart from then on.
 // The first check is not delayed.
 func TestPRB1_ChecksCoalesce(t *testing.T) {
@@ -97,6 +96,7 @@ func TestPRB1_ChecksCoalesce(t *testing.T) {
 	})
 }
 
+// PRB-31: only changes are reported.
 func TestPRB40_StatusBeforeWake(t *testing.T) {
 	runTest(t, func(h *harness) {
 		pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe("ready")})

@@ -29,29 +29,29 @@ var (
 
 	// The texts are the kubelet's, with their level of stability: Prometheus warns if one metric has several.
 	nodeCPU = prometheus.NewDesc("node_cpu_usage_seconds_total",
-		"[STABLE] Cumulative cpu time consumed by the node in core-seconds", nil, nil)
+		"CPU time of the node since it booted, in seconds of one core.", nil, nil)
 	nodeMemory = prometheus.NewDesc("node_memory_working_set_bytes",
-		"[STABLE] Current working set of the node in bytes", nil, nil)
+		"Memory of the node that cannot be reclaimed at once, in bytes.", nil, nil)
 	nodeSwap = prometheus.NewDesc("node_swap_usage_bytes",
-		"[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems", nil, nil)
+		"Swap that the node uses, in bytes.", nil, nil)
 	podCPU = prometheus.NewDesc("pod_cpu_usage_seconds_total",
-		"[STABLE] Cumulative cpu time consumed by the pod in core-seconds", podLabels, nil)
+		"CPU time of the pod since it started, in seconds of one core.", podLabels, nil)
 	podMemory = prometheus.NewDesc("pod_memory_working_set_bytes",
-		"[STABLE] Current working set of the pod in bytes", podLabels, nil)
+		"Memory of the pod that cannot be reclaimed at once, in bytes.", podLabels, nil)
 	podSwap = prometheus.NewDesc("pod_swap_usage_bytes",
-		"[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems", podLabels, nil)
+		"Swap that the pod uses, in bytes.", podLabels, nil)
 	containerCPU = prometheus.NewDesc("container_cpu_usage_seconds_total",
-		"[STABLE] Cumulative cpu time consumed by the container in core-seconds", containerLabels, nil)
+		"CPU time of the container since it started, in seconds of one core.", containerLabels, nil)
 	containerMemory = prometheus.NewDesc("container_memory_working_set_bytes",
-		"[STABLE] Current working set of the container in bytes", containerLabels, nil)
+		"Memory of the container that cannot be reclaimed at once, in bytes.", containerLabels, nil)
 	containerSwap = prometheus.NewDesc("container_swap_usage_bytes",
-		"[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems", containerLabels, nil)
+		"Swap that the container uses, in bytes.", containerLabels, nil)
 	containerSwapLimit = prometheus.NewDesc("container_swap_limit_bytes",
-		"[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems", containerLabels, nil)
+		"Swap that the container may use, in bytes.", containerLabels, nil)
 	containerStart = prometheus.NewDesc("container_start_time_seconds",
-		"[STABLE] Start time of the container since unix epoch in seconds", containerLabels, nil)
+		"Unix time at which the container started.", containerLabels, nil)
 	scrapeError = prometheus.NewDesc("resource_scrape_error",
-		"[STABLE] 1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
+		"1 if the pods could not be measured, 0 otherwise.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -43,31 +43,31 @@ func TestRES15_ResourceMetrics(t *testing.T) {
 			return time.Time{}
 		}))
 		const want = `
-# HELP container_cpu_usage_seconds_total [STABLE] Cumulative cpu time consumed by the container in core-seconds
+# HELP container_cpu_usage_seconds_total CPU time of the container since it started, in seconds of one core.
 # TYPE container_cpu_usage_seconds_total counter
 container_cpu_usage_seconds_total{container="main",namespace="shop",pod="web"} 2 946684800000
-# HELP container_memory_working_set_bytes [STABLE] Current working set of the container in bytes
+# HELP container_memory_working_set_bytes Memory of the container that cannot be reclaimed at once, in bytes.
 # TYPE container_memory_working_set_bytes gauge
 container_memory_working_set_bytes{container="main",namespace="shop",pod="web"} 0 946684800000
-# HELP container_start_time_seconds [STABLE] Start time of the container since unix epoch in seconds
+# HELP container_start_time_seconds Unix time at which the container started.
 # TYPE container_start_time_seconds gauge
 container_start_time_seconds{container="main",namespace="shop",pod="web"} 1.7e+09
-# HELP node_cpu_usage_seconds_total [STABLE] Cumulative cpu time consumed by the node in core-seconds
+# HELP node_cpu_usage_seconds_total CPU time of the node since it booted, in seconds of one core.
 # TYPE node_cpu_usage_seconds_total counter
 node_cpu_usage_seconds_total 15.299999999999999 946684800000
-# HELP node_memory_working_set_bytes [STABLE] Current working set of the node in bytes
+# HELP node_memory_working_set_bytes Memory of the node that cannot be reclaimed at once, in bytes.
 # TYPE node_memory_working_set_bytes gauge
 node_memory_working_set_bytes 460800 946684800000
-# HELP node_swap_usage_bytes [ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems
+# HELP node_swap_usage_bytes Swap that the node uses, in bytes.
 # TYPE node_swap_usage_bytes gauge
 node_swap_usage_bytes 40960 946684800000
-# HELP pod_cpu_usage_seconds_total [STABLE] Cumulative cpu time consumed by the pod in core-seconds
+# HELP pod_cpu_usage_seconds_total CPU time of the pod since it started, in seconds of one core.
 # TYPE pod_cpu_usage_seconds_total counter
 pod_cpu_usage_seconds_total{namespace="shop",pod="web"} 3 946684800000
-# HELP pod_memory_working_set_bytes [STABLE] Current working set of the pod in bytes
+# HELP pod_memory_working_set_bytes Memory of the pod that cannot be reclaimed at once, in bytes.
 # TYPE pod_memory_working_set_bytes gauge
 pod_memory_working_set_bytes{namespace="shop",pod="web"} 100 946684800000
-# HELP resource_scrape_error [STABLE] 1 if there was an error while getting container metrics, 0 otherwise
+# HELP resource_scrape_error 1 if the pods could not be measured, 0 otherwise.
 # TYPE resource_scrape_error gauge
 resource_scrape_error 0
 `
@@ -97,7 +97,7 @@ func TestL3_ResourceMetricsWithoutMeasurements(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(collector.ResourceMetrics(nil))
 	const want = `
-# HELP resource_scrape_error [STABLE] 1 if there was an error while getting container metrics, 0 otherwise
+# HELP resource_scrape_error 1 if the pods could not be measured, 0 otherwise.
 # TYPE resource_scrape_error gauge
 resource_scrape_error 1
 `

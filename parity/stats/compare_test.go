@@ -180,10 +180,10 @@ func isRelated(relation string, kubelet, herald any) bool {
 }
 
 // series is a time series without its value.
-type series struct{ name, kind, help, labels, hasTime string }
+type series struct{ name, kind, labels, hasTime string }
 
 func (s series) String() string {
-	return fmt.Sprintf("%s{%s} %s %s, %q", s.name, s.labels, s.kind, s.hasTime, s.help)
+	return fmt.Sprintf("%s{%s} %s %s", s.name, s.labels, s.kind, s.hasTime)
 }
 
 func seriesOf(text string) ([]series, error) {
@@ -199,7 +199,7 @@ func seriesOf(text string) ([]series, error) {
 			if metric.TimestampMs == nil {
 				hasTime = "without time"
 			}
-			all = append(all, series{name, family.GetType().String(), family.GetHelp(), labelsOf(metric), hasTime})
+			all = append(all, series{name, family.GetType().String(), labelsOf(metric), hasTime})
 		}
 	}
 	return all, nil
@@ -214,7 +214,7 @@ func labelsOf(metric *dto.Metric) string {
 	return strings.Join(labels, ",")
 }
 
-// compareSeries requires the same names, types, texts, labels and presence of times.
+// compareSeries requires the same names, types, labels and presence of times.
 func compareSeries(t *testing.T, kubelet, herald []series) {
 	t.Helper()
 	lines := func(all []series) (result []string) {
