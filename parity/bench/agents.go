@@ -151,6 +151,7 @@ func (e *Environment) withAgent(
 	if err != nil {
 		return err
 	}
+	n.runtime = runtime
 	agent, err := program.NewAgent(agents.Config{ControlPlane: e.ControlPlane, Containerd: runtime, NodeName: n.name})
 	if err != nil {
 		return errors.Join(err, runtime.Close())

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/parity/agents"
@@ -45,13 +43,10 @@ func withRuntime(ctx context.Context, measure func(context.Context, bareRuntime)
 	}
 	cgroup := "/" + filepath.Base(runtime.Dir())
 	defer func() { err = errors.Join(err, runtime.Close(), agents.RemoveCgroups(cgroup)) }()
-	connection, err := grpc.NewClient(runtime.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
-	defer connection.Close()
 	time.Sleep(agentWarmUp)
-	return measure(ctx, bareRuntime{client: runtimeapi.NewRuntimeServiceClient(connection), dir: runtime.Dir(), cgroup: cgroup})
+	return withRuntimeClient(runtime, func(client runtimeapi.RuntimeServiceClient) error {
+		return measure(ctx, bareRuntime{client: client, dir: runtime.Dir(), cgroup: cgroup})
+	})
 }
 
 // startPods starts that many pods at once and returns how long it took in seconds.

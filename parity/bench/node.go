@@ -30,6 +30,8 @@ type node struct {
 	name   string
 	client kubernetes.Interface
 	pods   []*v1.Pod // as they were created
+	// runtime is that of an agent; nil without one.
+	runtime *containerd.Containerd
 }
 
 // newNode creates a node with pods.

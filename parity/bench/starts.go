@@ -2,54 +2,63 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/parity/agents"
 )
 
 // startOverCRI compares the time from the creation of pods until the API shows them as ready with the time of the calls that start
-// them: one pod on an otherwise idle node, and many at once. The pods have no probes, so that they are ready as soon as they run.
+// them: one pod on an otherwise idle node, and many at once. The calls are those that the same agent makes, repeated without it on the
+// same containerd. The pods have no probes, so that they are ready as soon as they run.
 func startOverCRI(ctx context.Context, env *Environment) ([]Result, error) {
 	kubelet, herald, remove, err := env.buildAgents(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer remove()
-	const sides = 3
-	var one, many [sides][]float64
+	var one, many startResult
 	for round := range env.Profile.AgentRounds {
-		for i := range sides {
-			side := (i + round) % sides
-			var starts startTimes
-			if side == sides-1 {
-				starts, err = env.measureBareStarts(ctx)
-			} else {
-				starts, err = env.measureStarts(ctx, []agents.Program{kubelet, herald}[side])
-			}
+		for i := range 2 {
+			side := (i + round) % 2
+			agent, bare, err := env.measureStarts(ctx, []agents.Program{kubelet, herald}[side])
 			if err != nil {
 				return nil, fmt.Errorf("compare starts: %w", err)
 			}
-			one[side], many[side] = append(one[side], median(starts.one)), append(many[side], starts.many)
-		}
-	}
-	newResult := func(name, pods string, took [sides][]float64) Result {
-		return Result{
-			Name: name,
-			Description: fmt.Sprintf("%s without probes, from creation until the API shows it as ready: Herald's time divided by that of the bare "+
-				"CRI calls (%s); the kubelet's is %s", pods, formatSeconds(median(took[2])), formatRatio(ratio(took[0], took[2]))),
-			Kubelet: formatSeconds(median(took[0])), Herald: formatSeconds(median(took[1])), Value: ratio(took[1], took[2]), Goal: AtMost(1.15),
+			one.add(side, median(agent.one), median(bare.one))
+			many.add(side, agent.many, bare.many)
 		}
 	}
 	return []Result{
-		newResult("start_over_cri_1", "one pod", one),
-		newResult(fmt.Sprintf("start_over_cri_%d", env.Profile.AgentPods), fmt.Sprintf("%d pods at once,", env.Profile.AgentPods), many),
+		one.result("start_over_cri_1", "one pod"),
+		many.result(fmt.Sprintf("start_over_cri_%d", env.Profile.AgentPods), fmt.Sprintf("%d pods at once,", env.Profile.AgentPods)),
 	}, nil
+}
+
+// startResult has the times of each round in seconds, and those of the same calls, of the kubelet and of Herald.
+type startResult struct{ agent, bare [2][]float64 }
+
+func (r *startResult) add(side int, agent, bare float64) {
+	r.agent[side], r.bare[side] = append(r.agent[side], agent), append(r.bare[side], bare)
+}
+
+func (r *startResult) result(name, pods string) Result {
+	return Result{
+		Name: name,
+		Description: fmt.Sprintf("%s without probes, from creation until the API shows it as ready: Herald's time divided by that of its bare "+
+			"CRI calls (%s); the kubelet's, by its own (%s), is %s", pods, formatSeconds(median(r.bare[1])), formatSeconds(median(r.bare[0])),
+			formatRatio(ratio(r.agent[0], r.bare[0]))),
+		Kubelet: formatSeconds(median(r.agent[0])), Herald: formatSeconds(median(r.agent[1])), Value: ratio(r.agent[1], r.bare[1]),
+		Goal: AtMost(1.15),
+	}
 }
 
 // startTimes is how long pods took to start, in seconds: single pods one after the other, and many at once.
@@ -65,20 +74,51 @@ func (s startTimes) String() string {
 // pauseBetweenStarts lets the machine finish what the last start left to do.
 const pauseBetweenStarts = 500 * time.Millisecond
 
-func (e *Environment) measureStarts(ctx context.Context, program agents.Program) (starts startTimes, err error) {
-	err = e.withAgent(ctx, program, func(ctx context.Context, n *node, _ *agents.Agent) error {
+// measureStarts measures the starts of pods by the agent, and then the same calls while the agent is suspended.
+func (e *Environment) measureStarts(ctx context.Context, program agents.Program) (starts, bare startTimes, err error) {
+	err = e.withAgent(ctx, program, func(ctx context.Context, n *node, agent *agents.Agent) error {
 		events, _, err := n.watch(ctx)
 		if err != nil {
 			return err
 		}
 		defer events.Stop()
 		time.Sleep(agentWarmUp)
+		if _, err := n.startPods(ctx, events, "example", 1); err != nil { // whose calls are repeated
+			return err
+		}
+		example := n.pods
+		n.pods = nil
 		starts, err = e.measureInTurn(func(prefix string, count int) (float64, error) { return n.startPods(ctx, events, prefix, count) })
+		if err == nil {
+			err = n.deletePods(ctx, events)
+		}
 		if err != nil {
 			return err
 		}
-		e.logf("starts on a node with %s: %s", program, starts)
+		time.Sleep(agentWarmUp)
+		if bare, err = n.repeatCalls(ctx, agent, example[0].Name); err != nil {
+			return err
+		}
+		e.logf("starts on a node with %s: %s; its bare calls: %s", program, starts, bare)
+		n.pods = example
 		return n.deletePods(ctx, events)
+	})
+	return starts, bare, err
+}
+
+// repeatCalls measures the calls that started a pod, without the agent.
+func (n *node) repeatCalls(ctx context.Context, agent *agents.Agent, podName string) (starts startTimes, err error) {
+	if err := unix.Kill(agent.PID(), unix.SIGSTOP); err != nil { // it would stop pods that it does not know
+		return starts, fmt.Errorf("suspend the agent: %w", err)
+	}
+	defer func() { err = errors.Join(err, unix.Kill(agent.PID(), unix.SIGCONT)) }()
+	err = withRuntimeClient(n.runtime, func(client runtimeapi.RuntimeServiceClient) error {
+		calls, err := recordCalls(ctx, client, podName)
+		if err != nil {
+			return err
+		}
+		starts, err = n.env.measureInTurn(func(prefix string, count int) (float64, error) { return calls.startPods(ctx, prefix, count) })
+		return err
 	})
 	return starts, err
 }
@@ -96,15 +136,6 @@ func (n *node) startPods(ctx context.Context, events watch.Interface, prefix str
 	}
 	err = waitForPods(events, count, "ready", func(_ watch.EventType, p *v1.Pod) bool { return isReady(&p.Status) && isNew(p) })
 	return time.Since(startTime).Seconds(), err
-}
-
-func (e *Environment) measureBareStarts(ctx context.Context) (starts startTimes, err error) {
-	err = withRuntime(ctx, func(ctx context.Context, r bareRuntime) error {
-		starts, err = e.measureInTurn(func(prefix string, count int) (float64, error) { return r.startPods(ctx, prefix, count) })
-		return err
-	})
-	e.logf("starts by bare calls of containerd: %s", starts)
-	return starts, err
 }
 
 // measureInTurn starts single pods, one after the other, and then many at once.
