@@ -198,7 +198,7 @@ var (
 
 	unlimitedHugePages = "hugetlb.2MB.max=4611686018427387904" // the kubelet's value
 
-	controllers = "cgroup.controllers=cpuset cpu memory hugetlb pids"
+	neededControllers = []string{"cpuset", "cpu", "memory", "hugetlb", "pids"}
 )
 
 func systemdValues(g *guest) {
@@ -213,12 +213,11 @@ func systemdValues(g *guest) {
 	}
 }
 
-// hasControllers waits until pods can use all controllers that they need, beside others that systemd enables.
+// hasControllers waits until pods can use all controllers that they need, beside others that systemd or runc enables.
 func (g *guest) hasControllers(cgroup string) {
-	_, want, _ := strings.Cut(controllers, "=")
 	g.eventually(func() error {
 		got := strings.Fields(g.value(cgroup, "cgroup.controllers"))
-		for controller := range strings.FieldsSeq(want) {
+		for _, controller := range neededControllers {
 			if !slices.Contains(got, controller) {
 				return fmt.Errorf("%s: controller %s is missing from %v", cgroup, controller, got)
 			}
@@ -386,9 +385,14 @@ func cgroupfsValues(g *guest) {
 	g.nodeValues("kubepods")
 	g.want("kubepods/burstable", "cpu.weight=5", "memory.max=max", unlimitedHugePages)
 	g.want("kubepods/besteffort", "cpu.weight=1", "memory.max=max", unlimitedHugePages)
-	g.want("kubepods/pod"+string(g.runningPod("guaranteed").UID), append(guaranteedValues, controllers)...)
-	g.want("kubepods/burstable/pod"+string(g.runningPod("burstable").UID), append(burstableValues, "cpu.max=12500 100000", controllers)...)
-	g.want("kubepods/besteffort/pod"+string(g.runningPod("besteffort").UID), append(bestEffortValues, controllers)...)
+	for cgroup, values := range map[string][]string{
+		"kubepods/pod" + string(g.runningPod("guaranteed").UID):            guaranteedValues,
+		"kubepods/burstable/pod" + string(g.runningPod("burstable").UID):   append(burstableValues, "cpu.max=12500 100000"),
+		"kubepods/besteffort/pod" + string(g.runningPod("besteffort").UID): bestEffortValues,
+	} {
+		g.want(cgroup, values...)
+		g.hasControllers(cgroup)
+	}
 }
 
 func removedPodLeavesNoCgroup(g *guest) {
