@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/heraldnode/herald/query/expression"
+	"github.com/heraldnode/herald/expression"
 	"github.com/heraldnode/herald/view"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/heraldnode/herald/query/expression"
+	"github.com/heraldnode/herald/expression"
 )
 
 const docs = "../docs/queries.md"

@@ -39,7 +39,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/heraldnode/herald/query/expression"
+	"github.com/heraldnode/herald/expression"
 )
 
 // Agent provides the state to serve. The server does not modify what it returns.

@@ -36,7 +36,7 @@ func NewNode(f NodeFacts) NodeView {
 	v := NodeView{
 		APIVersion: APIVersion, Kind: "NodeView", Metadata: newMetadata(&node.ObjectMeta), Spec: node.Spec,
 		Local: NodeStatus{At: NewTime(f.At), Status: node.Status},
-		Lag:   f.Lag, Lease: f.Lease, Pods: CountPods(f.Pods), Agent: f.Agent, Runtime: f.Runtime, Cluster: f.Cluster,
+		Lag:   f.Lag, Pods: CountPods(f.Pods), Agent: f.Agent, Runtime: f.Runtime, Connection: Connection{Cluster: f.Cluster, Lease: f.Lease},
 		Sources: f.Sources, History: f.History, Load: f.Load,
 	}
 	if f.Synced != nil {

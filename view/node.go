@@ -17,16 +17,46 @@ type NodeView struct {
 	Local   NodeStatus  `json:"local"`
 	Synced  *NodeStatus `json:"synced,omitempty"`
 	Lag     Lag         `json:"lag"`
-	Lease   *Lease      `json:"lease,omitempty"`
 	Pods    PodCounts   `json:"pods"`
 	Agent   Agent       `json:"agent"`
 	Runtime Runtime     `json:"runtime"`
-	// Cluster is the URL of the API server. Empty without one.
-	Cluster string   `json:"cluster,omitempty"`
+	Connection
 	Sources []Source `json:"sources"`
 	History History  `json:"history"`
 	// Load is absent if the agent does not measure it.
 	Load *NodeLoad `json:"load,omitempty"`
+	// Alerting is absent if the agent evaluates no rules.
+	Alerting *Alerting `json:"alerting,omitempty"`
+}
+
+// Connection is that to the API server.
+type Connection struct {
+	// Cluster is the URL of the API server. Empty without one.
+	Cluster string `json:"cluster,omitempty"`
+	Lease   *Lease `json:"lease,omitempty"`
+	// CertificateExpires is when the certificate ends with which the agent authenticates to the API server. Absent without one.
+	CertificateExpires *Time `json:"certificateExpires,omitempty"`
+}
+
+// Alerting is the state of rules, alerts and actions.
+type Alerting struct {
+	// Rules counts the rules. RulesBroken counts those whose last evaluation failed, RulesUnknown those with an answer that has been
+	// unknown for 10 minutes.
+	Rules        int `json:"rules"`
+	RulesBroken  int `json:"rulesBroken"`
+	RulesUnknown int `json:"rulesUnknown"`
+	Firing       int `json:"firing"`
+	Pending      int `json:"pending"`
+	// Suppressed counts alerts that do not exist because of the limits of their number.
+	Suppressed int `json:"suppressed"`
+	// SinksFailing counts receivers of alerts that have not accepted one for 10 minutes although there are some to deliver.
+	SinksFailing int `json:"sinksFailing"`
+	// FilesBroken counts rule files whose last good version is used instead.
+	FilesBroken int `json:"filesBroken"`
+	// RemediesExhausted counts objects for which an action did not help twice in a row. ActionsSuspended is set while too many pods
+	// fail at once for any of them to be acted upon.
+	RemediesExhausted int  `json:"remediesExhausted"`
+	ActionsSuspended  bool `json:"actionsSuspended"`
 }
 
 // NodeStatus is a status of the Node object.
@@ -92,6 +122,8 @@ type Runtime struct {
 	Network string `json:"network,omitempty"` // the problem of the network
 	// RelistedAt is when the runtime was last observed completely.
 	RelistedAt *Time `json:"relistedAt,omitempty"`
+	// Stale is set if it was not observed for so long that the states of containers are not known.
+	Stale bool `json:"stale,omitempty"`
 }
 
 // Source is a source of pods.

@@ -92,13 +92,19 @@ var Layout = []Package{
 	},
 	{
 		Path: "query", Layer: Decisions,
-		MayImport: []string{"explain", "query/expression", "view"},
+		MayImport: []string{"explain", "expression", "view"},
 		Purpose:   "selects pods and pages of the query API: selectors, expressions, cursors, times",
 	},
 	{
-		Path: "query/expression", Layer: Decisions, Modules: []string{"cel.dev/cel-go"}, MayImport: []string{"explain", "view"},
-		Purpose: "CEL expressions over pods and the node, with limits of cost",
+		Path: "expression", Layer: Decisions, Modules: []string{"cel.dev/cel-go"}, MayImport: []string{"explain", "view"},
+		Purpose: "CEL expressions over pods, containers and the node, with limits of cost",
 	},
+	{Path: "alert", Layer: Decisions, Purpose: "alerts, their states, matchers and silences"},
+	{
+		Path: "alert/rule", Layer: Decisions, MayImport: []string{"alert", "expression", "remedy", "view"},
+		Purpose: "reads alert rules: strict files, compiled expressions with limits of cost, the default rules",
+	},
+	{Path: "remedy", Layer: Decisions, Purpose: "decides whether an action that a rule asks for is carried out: limits, protection, breaker"},
 	{
 		Path: "transition", Layer: Decisions, MayImport: []string{"derive", "internal/table"},
 		Purpose: "describes how a pod's or the node's status changed: typed changes, cause, summary",

@@ -121,7 +121,7 @@ func TestGet_WhereInvalid(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	node := view.NodeView{
-		Kind: "NodeView", Metadata: view.Metadata{Name: "n1"}, Cluster: "https://10.0.0.1:6443",
+		Kind: "NodeView", Metadata: view.Metadata{Name: "n1"}, Connection: view.Connection{Cluster: "https://10.0.0.1:6443"},
 		Local: view.NodeStatus{Status: v1.NodeStatus{Conditions: []v1.NodeCondition{
 			{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue, Message: "disk is 91 % full"},
 			{Type: v1.NodeReady, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-12*24*time.Hour - time.Minute))},

@@ -3,7 +3,7 @@ package expression_test
 import (
 	"testing"
 
-	"github.com/heraldnode/herald/query/expression"
+	"github.com/heraldnode/herald/expression"
 	"github.com/heraldnode/herald/view"
 )
 
