@@ -1,6 +1,12 @@
 package alert
 
-import "time"
+import (
+	"errors"
+	"time"
+)
+
+// ErrNoSilence says that a silence does not exist, or has ended.
+var ErrNoSilence = errors.New("no such silence")
 
 // Silence mutes the alerts that all its matchers match, until it ends.
 type Silence struct {

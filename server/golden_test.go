@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/heraldnode/herald/alert"
 	"github.com/heraldnode/herald/explain"
 	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/history"
@@ -189,6 +190,10 @@ func goldenObjects(t *testing.T) map[string]any {
 		"SourceList":  view.SourceList{APIVersion: view.APIVersion, Kind: "SourceList", Items: goldenSources()},
 		"HistoryList": server.HistoryList{APIVersion: view.APIVersion, Kind: "HistoryList", Continue: "48211", Items: []history.Record{record}},
 		"WatchEvent":  view.WatchEvent{ID: 48211, Topic: "pods", Type: view.Modified, Object: encoded},
+		"AlertList":   view.AlertList{APIVersion: view.APIVersion, Kind: "AlertList", ID: 48211, Items: goldenAlerts()},
+		"RuleList":    goldenRules(),
+		"SilenceList": view.SilenceList{APIVersion: view.APIVersion, Kind: "SilenceList", Items: []alert.Silence{goldenSilence(t)}},
+		"ActionList":  goldenActions(),
 		"Restart": view.Restart{
 			APIVersion: view.APIVersion, Kind: "Restart", Namespace: "shop", Pod: "cart-n1", Container: "web", ContainerID: "containerd://14", TookMs: 400,
 		},

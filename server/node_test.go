@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/heraldnode/herald/alert"
 	"github.com/heraldnode/herald/explain"
 	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/history"
@@ -37,6 +38,9 @@ type node struct {
 	version  uint64
 	restarts []string
 	asked    int // how often somebody wanted loads
+	alerts   []view.Alert
+	silences []alert.Silence
+	resumed  []string
 
 	log  *history.Log
 	stop func()
@@ -88,7 +92,7 @@ func (n *node) run(tb testing.TB) {
 // newServer returns a server of the node's present run.
 func (n *node) newServer(tb testing.TB) *server.Server {
 	tb.Helper()
-	s, err := server.New(server.Config{Agent: n, History: n.log, Inspector: n, Loads: n, Operator: n, Token: "secret"})
+	s, err := server.New(server.Config{Agent: n, History: n.log, Inspector: n, Loads: n, Operator: n, Alerting: n, Actions: n, Token: "secret"})
 	if err != nil {
 		tb.Fatal(err)
 	}

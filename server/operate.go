@@ -45,6 +45,17 @@ func (s *Server) authorized(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
+// authorizedDelete is authorized for requests without a body. A browser does not send a DELETE for another site unasked.
+func (s *Server) authorizedDelete(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := s.checkClient(r); err != nil {
+			writeError(w, http.StatusForbidden, err.Error())
+			return
+		}
+		next(w, r)
+	}
+}
+
 // checkClient returns an error if the client is neither root nor the agent's user, and has no token.
 func (s *Server) checkClient(r *http.Request) error {
 	if uid, isSocket := peerOf(r.Context()); isSocket {

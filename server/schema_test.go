@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/heraldnode/herald/alert"
 	"github.com/heraldnode/herald/server"
 	"github.com/heraldnode/herald/view"
 )
@@ -28,7 +29,7 @@ var update = flag.Bool("update", false, "rewrite schema.json")
 // roots are the objects of the query API.
 var roots = []any{
 	view.PodView{}, view.PodViewList{}, view.NodeView{}, view.SourceList{}, view.Explanation{}, view.WatchEvent{}, view.Restart{},
-	view.ProbeCheckList{}, server.HistoryList{}, view.LoadHistory{},
+	view.ProbeCheckList{}, server.HistoryList{}, view.LoadHistory{}, view.AlertList{}, view.RuleList{}, view.SilenceList{}, view.ActionList{},
 }
 
 // schemaOf generates a JSON Schema from Go types, by the rules of encoding/json.
@@ -50,7 +51,7 @@ func generateSchema() map[string]any {
 // textTypes are encoded as a string with this format.
 var textTypes = map[reflect.Type]string{
 	reflect.TypeFor[view.Time](): "date-time", reflect.TypeFor[time.Time](): "date-time", reflect.TypeFor[metav1.Time](): "date-time",
-	reflect.TypeFor[metav1.MicroTime](): "date-time", reflect.TypeFor[resource.Quantity](): "",
+	reflect.TypeFor[metav1.MicroTime](): "date-time", reflect.TypeFor[resource.Quantity](): "", reflect.TypeFor[alert.Matcher](): "",
 }
 
 func (g *schemaOf) typeOf(t reflect.Type) map[string]any {
@@ -294,6 +295,7 @@ func TestQ4_ResponsesMatchSchema(t *testing.T) {
 	for path, definition := range map[string]string{
 		"pods": "PodViewList", "pods/default/web": "PodView", "node": "NodeView", "explain/default/web": "Explanation",
 		"load": "LoadHistory", "load?namespace=default&pod=web&since=6h": "LoadHistory", "sources": "SourceList", "history": "HistoryList", "events": "HistoryList",
+		"alerts": "AlertList", "rules": "RuleList", "silences": "SilenceList", "actions": "ActionList",
 	} {
 		response := request(s, "GET", api+path)
 		if response.Code != http.StatusOK {

@@ -12,12 +12,15 @@
 //	GET /herald/v1/node, /herald/v1/sources, /herald/v1/schema
 //	GET /herald/v1/explain/NAMESPACE/NAME  says why a pod is as it is
 //	GET /herald/v1/load     returns the load of the last 24 hours, see serveLoad
+//	GET /herald/v1/alerts, /herald/v1/rules, /herald/v1/silences, /herald/v1/actions
 //	GET /herald/v1/watch    streams changes, see serveWatch
 //	POST /herald/v1/restart, /herald/v1/probe  restart a container, check its probes once
+//	POST /herald/v1/silences, DELETE /herald/v1/silences/ID  silence alerts, end a silence
+//	POST /herald/v1/actions/resume  lets actions happen again that were suspended
 //
 // Reading needs no authentication. The server therefore listens on loopback addresses and unix sockets only, and rejects requests
-// for other host names, which a browser can be tricked into sending. A POST is accepted on a unix socket from root and the agent's
-// user, and over TCP with a bearer token. Connections and the time to
+// for other host names, which a browser can be tricked into sending. A POST or DELETE is accepted on a unix socket from root and
+// the agent's user, and over TCP with a bearer token. Connections and the time to
 // send a request or read a response are bounded, so that a client can delay other clients but not the agent.
 package server
 
@@ -69,7 +72,10 @@ type Config struct {
 	Loads Loads
 	// Operator serves requests that change something. Nil disables their paths.
 	Operator Operator
-	// Token authorizes requests to the Operator over TCP. Empty refuses them.
+	// Alerting serves alerts, rules and silences, Actions serves actions. Nil answers that alerting is off.
+	Alerting Alerting
+	Actions  Actions
+	// Token authorizes requests that change something over TCP. Empty refuses them.
 	Token string
 	// Logger receives log messages. Defaults to a logger that discards them.
 	Logger *slog.Logger
@@ -123,6 +129,7 @@ func New(config Config) (*Server, error) {
 			return nil, err
 		}
 		s.addQueries(mux)
+		s.addAlerting(mux)
 	}
 	if config.Operator != nil {
 		mux.HandleFunc("POST "+apiPrefix+"restart", s.authorized(s.serveRestart))
@@ -204,6 +211,12 @@ func (s *Server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("/herald/v1/pods\n/herald/v1/node\n/herald/v1/explain/NAMESPACE/NAME\n/herald/v1/sources\n/herald/v1/schema\n"))
 		if s.config.Loads != nil {
 			_, _ = w.Write([]byte("/herald/v1/load\n"))
+		}
+		if s.config.Alerting != nil {
+			_, _ = w.Write([]byte("/herald/v1/alerts\n/herald/v1/rules\n/herald/v1/silences\n"))
+		}
+		if s.config.Actions != nil {
+			_, _ = w.Write([]byte("/herald/v1/actions\n"))
 		}
 		if s.config.History != nil {
 			_, _ = w.Write([]byte("/herald/v1/watch\n"))

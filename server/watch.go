@@ -3,12 +3,15 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/heraldnode/herald/alert"
 	"github.com/heraldnode/herald/history"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/query"
@@ -20,7 +23,11 @@ const (
 	topicPods    = "pods"
 	topicNode    = "node"
 	topicHistory = "history"
+	topicAlerts  = "alerts"
 )
+
+// kindAlert is the kind of records about alerts.
+const kindAlert = history.Kind("alert")
 
 const (
 	// maxBatch bounds the records that are read ahead. The changes of a pod within a batch are sent as one.
@@ -46,12 +53,13 @@ type watchStream struct {
 	isResumed  bool
 	membership map[podid.FullName]query.Membership
 	names      map[string]podid.FullName // by UID
+	alerts     sentAlerts
 }
 
 // serveWatch serves a stream of view.WatchEvent, as JSON lines or, if the client accepts text/event-stream, as server-sent events.
 // Parameters, all optional:
 //
-//	topics                                           pods (default), node and history, separated by commas
+//	topics                                           pods (default), node, alerts and history, separated by commas
 //	namespace, labelSelector, fieldSelector, where   select pods
 //	load=true                                        adds the loads of pods, as of the event
 //	after                                            resumes after the event with this ID, as the header Last-Event-ID does
@@ -84,14 +92,17 @@ func (s *Server) newWatchStream(r *http.Request) (stream *watchStream, code int,
 	values := r.URL.Query()
 	stream = &watchStream{
 		server: s, namespace: values.Get("namespace"), topics: []string{topicPods},
-		membership: map[podid.FullName]query.Membership{}, names: map[string]podid.FullName{},
+		membership: map[podid.FullName]query.Membership{}, names: map[string]podid.FullName{}, alerts: sentAlerts{},
 	}
 	if text := values.Get("topics"); text != "" {
 		stream.topics = strings.Split(text, ",")
 	}
 	for _, topic := range stream.topics {
-		if topic != topicPods && topic != topicNode && topic != topicHistory {
-			return nil, http.StatusBadRequest, fmt.Errorf("topics: %q must be pods, node or history", topic)
+		if !slices.Contains([]string{topicPods, topicNode, topicAlerts, topicHistory}, topic) {
+			return nil, http.StatusBadRequest, fmt.Errorf("topics: %q must be pods, node, alerts or history", topic)
+		}
+		if topic == topicAlerts && s.config.Alerting == nil {
+			return nil, http.StatusNotFound, errors.New(alertingOff)
 		}
 	}
 	if stream.filter, err = s.parseFilter(values); err != nil {
@@ -196,6 +207,9 @@ func (w *watchStream) query() (q history.Query) {
 	if w.has(topicNode) {
 		q.Kinds = append(q.Kinds, history.KindNode)
 	}
+	if w.has(topicAlerts) {
+		q.Kinds = append(q.Kinds, kindAlert)
+	}
 	return q
 }
 
@@ -242,6 +256,13 @@ func (w *watchStream) sendState(ctx context.Context) error {
 			return err
 		}
 	}
+	if w.has(topicAlerts) {
+		for _, event := range w.alerts.events(w.server.config.Alerting.Alerts(), w.namespace, query.Outside) {
+			if err := w.writer.write(0, topicAlerts, event.kind, event.object); err != nil {
+				return err
+			}
+		}
+	}
 	return w.writer.write(w.position, w.topics[0], view.Synced, nil)
 }
 
@@ -258,15 +279,18 @@ type event struct {
 
 // sendBatch sends what the records are about. A pod or the node is sent once, after its last record of the batch.
 func (w *watchStream) sendBatch(ctx context.Context, batch []history.Record) error {
-	last, lastNode := map[podid.FullName]int{}, -1
+	last, lastNode, lastAlert := map[podid.FullName]int{}, -1, -1
 	subjects := make([][]podid.FullName, len(batch))
 	for i := range batch {
 		subjects[i] = w.podsOf(&batch[i])
 		for _, name := range subjects[i] {
 			last[name] = i
 		}
-		if batch[i].Kind == history.KindNode {
+		switch batch[i].Kind {
+		case history.KindNode:
 			lastNode = i
+		case kindAlert:
+			lastAlert = i
 		}
 	}
 	for i := range batch {
@@ -277,6 +301,9 @@ func (w *watchStream) sendBatch(ctx context.Context, batch []history.Record) err
 		}
 		if w.has(topicNode) && i == lastNode {
 			events = append(events, event{topicNode, view.Modified, w.server.config.Inspector.Node(ctx)})
+		}
+		if w.has(topicAlerts) && i == lastAlert {
+			events = append(events, w.alerts.events(w.server.config.Alerting.Alerts(), w.namespace, w.unseen())...)
 		}
 		for _, name := range subjects[i] {
 			if last[name] != i {
@@ -351,11 +378,53 @@ func (w *watchStream) podEvent(ctx context.Context, name podid.FullName, record 
 		}
 	}
 	before, known := w.membership[name]
-	if !known && !w.isResumed {
-		before = query.Outside
+	if !known {
+		before = w.unseen()
 	}
 	w.membership[name] = query.MembershipOf(matches)
 	return event{topicPods, query.Transition(before, matches), pod}, nil
+}
+
+// unseen is the membership of an object that was not sent: a client that resumes may have it from before.
+func (w *watchStream) unseen() query.Membership {
+	if w.isResumed {
+		return query.Unknown
+	}
+	return query.Outside
+}
+
+// sentAlerts has the JSON of the alerts that a stream has sent, by their keys.
+type sentAlerts map[string]string
+
+// events returns what a client must be told so that it has these alerts. Alerts outside the namespace are left out.
+func (s sentAlerts) events(alerts []view.Alert, namespace string, unseen query.Membership) (events []event) {
+	present := map[string]bool{}
+	view.SortAlerts(alerts)
+	for i := range alerts {
+		key := alerts[i].Key()
+		encoded, err := json.Marshal(alerts[i])
+		if err != nil || namespace != "" && alerts[i].Labels[alert.LabelNamespace] != namespace {
+			continue
+		}
+		present[key] = true
+		sent, isSent := s[key]
+		if isSent && sent == string(encoded) {
+			continue
+		}
+		before := unseen
+		if isSent {
+			before = query.Inside
+		}
+		s[key] = string(encoded)
+		events = append(events, event{topicAlerts, query.Transition(before, true), json.RawMessage(encoded)})
+	}
+	for _, key := range slices.Sorted(maps.Keys(s)) {
+		if !present[key] {
+			events = append(events, event{topicAlerts, view.Deleted, json.RawMessage(s[key])})
+			delete(s, key)
+		}
+	}
+	return events
 }
 
 // fail sends the error as the last event.

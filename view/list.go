@@ -50,10 +50,10 @@ const (
 type WatchEvent struct {
 	// ID resumes the stream after this event. It is a sequence number of the history, and 0 in events before SYNCED.
 	ID uint64 `json:"id"`
-	// Topic is pods, node or history.
+	// Topic is pods, node, alerts or history.
 	Topic string    `json:"topic"`
 	Type  WatchType `json:"type"`
-	// Object is a PodView, a NodeView or a record of the history; a Status in an error.
+	// Object is a PodView, a NodeView, an Alert or a record of the history; a Status in an error.
 	Object json.RawMessage `json:"object,omitempty"`
 }
 

@@ -87,7 +87,7 @@ var Layout = []Package{
 	},
 	{
 		Path: "view", Layer: Decisions,
-		MayImport: []string{"derive", "explain", "internal/restart", "internal/table", "load", "plan", "transition"},
+		MayImport: []string{"alert", "derive", "explain", "internal/restart", "internal/table", "load", "plan", "transition"},
 		Purpose:   "the objects of the query API: pods and the node with what only the node knows",
 	},
 	{
