@@ -101,7 +101,11 @@ var Layout = []Package{
 	},
 	{Path: "alert", Layer: Decisions, Purpose: "alerts, their states, matchers and silences"},
 	{
-		Path: "alert/rule", Layer: Decisions, MayImport: []string{"alert", "expression", "remedy", "view"},
+		Path: "alert/recent", Layer: Decisions, MayImport: []string{"transition"},
+		Purpose: "counts what happened to pods, containers and the node in windows of time",
+	},
+	{
+		Path: "alert/rule", Layer: Decisions, MayImport: []string{"alert", "alert/recent", "expression", "remedy", "view"},
 		Purpose: "reads alert rules: strict files, compiled expressions with limits of cost, the default rules",
 	},
 	{Path: "remedy", Layer: Decisions, Purpose: "decides whether an action that a rule asks for is carried out: limits, protection, breaker"},
