@@ -177,6 +177,10 @@ var Layout = []Package{
 		Path: "stats/disk", Layer: Components, MayImport: []string{"stats/summary"},
 		Purpose: "measures what pods use of the node's disk when somebody asks, and remembers it",
 	},
+	{
+		Path: "action", Layer: Components, MayImport: []string{"checkpoint"},
+		Purpose: "carries out the actions of alert rules that remedy allows, and writes them down first",
+	},
 	{Path: "checkpoint", Layer: Components, Purpose: "atomic, checksummed, versioned state files"},
 	{
 		Path: "kubeapi", Layer: Components, MayImport: []string{"internal/latency"},

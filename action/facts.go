@@ -1,0 +1,74 @@
+package action
+
+import (
+	"context"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/alert"
+	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/remedy"
+	"github.com/heraldnode/herald/view"
+)
+
+// objectOf returns what an alert is about.
+func objectOf(labels alert.Labels) remedy.Object {
+	return remedy.Object{
+		Namespace: labels[alert.LabelNamespace], Pod: labels[alert.LabelPod], Container: labels[alert.LabelContainer],
+	}
+}
+
+// nodeFacts returns what is known about the node.
+func nodeFacts(node *view.NodeView) remedy.Node {
+	facts := remedy.Node{Pods: node.Pods.Total, RuntimeUnknown: node.Runtime.Stale || node.Runtime.Problem != ""}
+	return facts
+}
+
+// podFacts returns what is known about the pod and the container of an object. It returns nil if the node does not have the pod.
+func (a *Actor) podFacts(ctx context.Context, object remedy.Object) *remedy.Pod {
+	if object.Pod == "" {
+		return nil
+	}
+	pod, found := a.config.Views.Pod(ctx, podid.FullName{Namespace: object.Namespace, Name: object.Pod})
+	if !found {
+		return nil
+	}
+	return newPodFacts(&pod, object.Container)
+}
+
+func newPodFacts(pod *view.PodView, container string) *remedy.Pod {
+	status := &pod.Local.Status
+	facts := &remedy.Pod{
+		Static: pod.Spec.Static, Priority: pod.Spec.Priority, OwnerKind: pod.Metadata.OwnerKind, RestartPolicy: pod.Spec.RestartPolicy,
+		OptedOut:    pod.Metadata.Annotations[remedy.OptOutAnnotation] == remedy.OptOutNever,
+		Terminating: pod.Metadata.DeletionTimestamp != nil || status.Phase == v1.PodSucceeded || status.Phase == v1.PodFailed || isEnding(pod),
+	}
+	if status.StartTime != nil {
+		facts.StartedAt = status.StartTime.Time
+	}
+	if container != "" {
+		facts.Container = containerFacts(pod, container)
+	}
+	return facts
+}
+
+// isEnding reports whether the worker is past the stage in which it starts containers. Without a worker nothing is known.
+func isEnding(pod *view.PodView) bool { return pod.Worker.Stage != "" && pod.Worker.Stage != "sync" }
+
+func containerFacts(pod *view.PodView, name string) *remedy.Container {
+	i := slices.IndexFunc(pod.Spec.Containers, func(c view.Container) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	facts := &remedy.Container{Kind: pod.Spec.Containers[i].Kind}
+	status := &pod.Local.Status
+	for _, statuses := range [][]v1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses, status.EphemeralContainerStatuses} {
+		for i := range statuses {
+			if running := statuses[i].State.Running; statuses[i].Name == name && running != nil {
+				facts.Running, facts.StartedAt = true, running.StartedAt.Time
+			}
+		}
+	}
+	return facts
+}
