@@ -54,7 +54,7 @@ func New(config Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{config: config, Pods: pod.NewManager(), health: newRuntimeHealth(config.Runtime)}
+	a := &Agent{config: config, Pods: pod.NewManager(), health: newRuntimeHealth(config.Runtime, config.OnRuntimeHealth)}
 	if config.Volumes != nil {
 		a.volumes = newVolumeCleaner(config.Volumes)
 	}
@@ -78,7 +78,12 @@ func (a *Agent) initSources() (err error) {
 }
 
 func (a *Agent) initPLEG() (err error) {
-	a.PLEG, err = pleg.New(pleg.Config{Runtime: a.config.Runtime, Logger: a.config.Logger, Metrics: a.config.Metrics})
+	a.PLEG, err = pleg.New(pleg.Config{
+		Runtime: a.config.Runtime, OnFresh: a.config.OnRuntimeHealth, Logger: a.config.Logger, Metrics: a.config.Metrics,
+	})
+	if err == nil {
+		a.health.isPLEGStale = a.PLEG.Stale
+	}
 	return err
 }
 
@@ -90,7 +95,8 @@ func (a *Agent) initAllocations() (err error) {
 func (a *Agent) initStatuses() (err error) {
 	config := status.Config{
 		Pods: a.Pods, Deletion: deletionSafety{a}, Allocations: a.Allocations, Journal: a.config.Journal,
-		CoalesceDelay: a.config.StatusCoalesceDelay, State: a.config.State, Logger: a.config.Logger, Metrics: a.config.Metrics,
+		OnSync: a.config.OnSync, CoalesceDelay: a.config.StatusCoalesceDelay, State: a.config.State,
+		Logger: a.config.Logger, Metrics: a.config.Metrics,
 	}
 	if a.config.API != nil {
 		config.API = a.config.API
@@ -102,7 +108,8 @@ func (a *Agent) initStatuses() (err error) {
 func (a *Agent) initProber() (err error) {
 	config := probe.Config{
 		PodCache: a.PLEG, Statuses: a.Statuses, Wake: func(uid podid.UID) { a.Workers.Wake(uid) }, NodeInfo: a.config.NodeInfo,
-		AllowNodeAddresses: a.config.AllowNodeAddresses, Events: a.config.Events, Logger: a.config.Logger, Metrics: a.config.ProbeMetrics,
+		OnAnswer: a.config.OnProbeAnswer, AllowNodeAddresses: a.config.AllowNodeAddresses, Events: a.config.Events,
+		Logger: a.config.Logger, Metrics: a.config.ProbeMetrics,
 	}
 	if runtime, ok := a.config.Runtime.(check.Runtime); ok {
 		config.Runtime = runtime

@@ -2,10 +2,12 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -332,6 +334,39 @@ func TestDispatch_WaitsForHealthCheck(t *testing.T) {
 		heal()
 		if text := strings.Join(output, "\n"); strings.Contains(text, "NetworkNotReady") || !strings.Contains(text, "3.0s  runtime  start") {
 			h.Errorf("got\n%s\nwant a start after 3s without NetworkNotReady", text)
+		}
+	})
+}
+
+func TestOnRuntimeHealth(t *testing.T) {
+	run(t, func(h *harness) {
+		var calls atomic.Int32
+		h.configure = func(config *agent.Config) { config.OnRuntimeHealth = func() { calls.Add(1) } }
+		h.runCommands("start agent", "wait 1m")
+		calls.Store(0)
+		h.runCommands("wait 5m")
+		if got := calls.Load(); got != 0 {
+			t.Errorf("got %d calls while nothing changed", got)
+		}
+		heal := h.runtime.Inject(fakeruntime.Method("Ready"), fakeruntime.Fault{Err: errors.New("down")})
+		h.runCommands("wait 10s")
+		if got := calls.Load(); got != 1 || h.node.RuntimeHealth().Err == nil {
+			t.Errorf("got %d calls after the runtime failed, want 1", got)
+		}
+		heal()
+		h.runCommands("wait 10s")
+		if got := calls.Load(); got != 2 || h.node.RuntimeHealth().Err != nil {
+			t.Errorf("got %d calls after the runtime recovered, want 2", got)
+		}
+		heal = h.runtime.Inject(fakeruntime.Method("ListPods"), fakeruntime.Fault{Err: errors.New("down")})
+		h.runCommands("wait 1m")
+		if got := calls.Load(); got != 3 || !h.node.PLEG.Stale() {
+			t.Errorf("got %d calls while pods were not listed, want 3", got)
+		}
+		heal()
+		h.runCommands("wait 5s")
+		if got := calls.Load(); got < 4 || h.node.PLEG.Stale() {
+			t.Errorf("got %d calls when pods were listed again, want 4 or 5", got)
 		}
 	})
 }

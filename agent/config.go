@@ -73,6 +73,13 @@ type Config struct {
 	MirrorAPI mirror.API
 	// Journal receives every version of every pod's status; see status.Config. Defaults to none.
 	Journal status.Journal
+	// OnSync is called when requests for a pod's status begin or cease to fail; see status.Config. Defaults to none.
+	OnSync func(uid podid.UID)
+	// OnProbeAnswer is called after each check of a probe; see probe.Config. Defaults to none.
+	OnProbeAnswer func(uid podid.UID)
+	// OnRuntimeHealth is called when the runtime or its network becomes ready or ceases to be, and when the runtime's pods cease to be
+	// observed or are observed again. It must not block. Defaults to none.
+	OnRuntimeHealth func()
 	// OnSourceProblem is called when a problem of a source appears and when it is resolved; see source.MuxConfig. Defaults to none.
 	OnSourceProblem func(problem source.Problem, isResolved bool)
 	// OnKnownPods is called in each housekeeping pass with the UIDs of all pods that are desired or have a worker, when all

@@ -23,20 +23,28 @@ var errHealthUnknown = errors.New("runtime status is not known yet")
 // runtimeHealth checks the runtime periodically and caches the result, so that readers do not block.
 type runtimeHealth struct {
 	runtime Runtime
-	checked chan struct{} // closed after the first check
+	// isPLEGStale reports whether the states of containers are not known.
+	isPLEGStale func() bool
+	onChange    func()
+	checked     chan struct{} // closed after the first check
 
 	mu      sync.Mutex // guards the fields below
 	result  healthResult
 	since   time.Time // when the runtime ceased to be ready; zero if it is
 	nextTry time.Time
+	isStale bool // at the last check
 }
 
 // healthResult is the result of a health check. Nil errors mean ready.
 type healthResult struct{ runtimeErr, networkErr error }
 
-func newRuntimeHealth(runtime Runtime) *runtimeHealth {
+func newRuntimeHealth(runtime Runtime, onChange func()) *runtimeHealth {
+	if onChange == nil {
+		onChange = func() {}
+	}
 	return &runtimeHealth{
-		runtime: runtime, checked: make(chan struct{}), result: healthResult{errHealthUnknown, errHealthUnknown},
+		runtime: runtime, isPLEGStale: func() bool { return false }, onChange: onChange, checked: make(chan struct{}),
+		result: healthResult{errHealthUnknown, errHealthUnknown},
 	}
 }
 
@@ -64,6 +72,15 @@ func (h *runtimeHealth) check(ctx context.Context) healthResult {
 	defer cancel()
 	var result healthResult
 	result.runtimeErr, result.networkErr = h.runtime.Ready(ctx)
+	result, changed := h.store(result, h.isPLEGStale())
+	if changed {
+		h.onChange()
+	}
+	return result
+}
+
+// store keeps the result of a check. It reports whether anything but the text of an error changed.
+func (h *runtimeHealth) store(result healthResult, isStale bool) (_ healthResult, changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if result.runtimeErr != nil { // the state of the network is unknown then; keep the last one
@@ -75,8 +92,11 @@ func (h *runtimeHealth) check(ctx context.Context) healthResult {
 	case h.since.IsZero():
 		h.since = time.Now()
 	}
-	h.result = result
-	return result
+	last := h.result
+	changed = isStale != h.isStale || (result.runtimeErr == nil) != (last.runtimeErr == nil) ||
+		(result.networkErr == nil) != (last.networkErr == nil)
+	h.result, h.isStale = result, isStale
+	return result, changed
 }
 
 func (h *runtimeHealth) setNextTry(at time.Time) {

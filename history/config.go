@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/transition"
 )
 
 // Config configures a Log.
@@ -33,6 +35,10 @@ type Config struct {
 	LogLines, LogBytes int
 	// MemoryAvailable returns the node's available memory in bytes, or 0 if it is not known. Defaults to none.
 	MemoryAvailable func() int64
+
+	// OnNodeChange is called with the changes of the node that the history itself notices: the clock was set, the machine was booted.
+	// It must not block. Defaults to none.
+	OnNodeChange func(change transition.Change, at time.Time)
 
 	// AgentVersion is recorded at each start.
 	AgentVersion string
@@ -86,6 +92,9 @@ func (c Config) withDefaults() (Config, error) {
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.MemoryAvailable == nil {
 		c.MemoryAvailable = func() int64 { return 0 }
+	}
+	if c.OnNodeChange == nil {
+		c.OnNodeChange = func(transition.Change, time.Time) {}
 	}
 	return c, errors.Join(errs...)
 }

@@ -45,6 +45,9 @@ func appendJSON(buf []byte, r *Record) []byte {
 	if r.Source != nil {
 		e.value("source", r.Source)
 	}
+	if r.Alert != nil {
+		e.value("alert", r.Alert)
+	}
 	if r.Agent != nil {
 		e.value("agent", r.Agent)
 	}

@@ -3,12 +3,14 @@ package history_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/heraldnode/herald/alert"
 	"github.com/heraldnode/herald/history"
 	"github.com/heraldnode/herald/transition"
 )
@@ -133,16 +135,53 @@ func TestLog_LoadLevel(t *testing.T) {
 	}
 }
 
+func TestLog_Alerts(t *testing.T) {
+	n, _ := newTestNode(t, nil)
+	labels := alert.Labels{"alertname": "PodFailed", "namespace": "shop", "pod": "web"}
+	fired := alert.Alert{
+		Labels: labels, State: alert.Firing, StartsAt: n.now, Episode: 2, Annotations: map[string]string{"summary": strings.Repeat("x", 300)},
+	}
+	n.log.AlertChanged(&fired, n.now)
+	n.step(time.Second)
+	fired.State, fired.EndsAt, fired.Reason = alert.Resolved, n.now, "object gone"
+	n.log.AlertChanged(&fired, n.now)
+	n.log.AlertChanged(&alert.Alert{Labels: alert.Labels{"alertname": "NodeRuntimeDown"}, State: alert.Recovering}, n.now)
+	n.step(time.Second)
+	page, err := n.log.Query(t.Context(), history.Query{Namespace: "shop", Name: "web", Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, record := range page.Records {
+		got = append(got, fmt.Sprintf("%s %s %d %s %d", record.Alert.State, record.Alert.Labels.Key(), len(record.Alert.Summary),
+			record.Alert.Reason, record.Alert.Episode))
+	}
+	key := labels.Key()
+	if want := []string{"resolved " + key + " 256 object gone 2", "firing " + key + " 256  2"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if records := ofKind(all(t, n.log), history.KindAlert); len(records) != 3 {
+		t.Errorf("got %d records of alerts, want 3", len(records))
+	}
+}
+
 func TestLog_Reboot(t *testing.T) {
+	var noticed []string
+	onChange := func(change transition.Change, _ time.Time) {
+		noticed = append(noticed, string(change.Field)+" "+change.To)
+	}
 	n, disk := newTestNode(t, func(c *history.Config) { c.BootID = "one" })
 	for _, boot := range []string{"one", "two", "two"} {
 		if err := n.log.Stop(n.now); err != nil {
 			t.Fatal(err)
 		}
-		n.restart(openOn(t, disk, func(c *history.Config) { c.BootID = boot }))
+		n.restart(openOn(t, disk, func(c *history.Config) { c.BootID, c.OnNodeChange = boot, onChange }))
 	}
 	if got := fmt.Sprint(nodeFields(all(t, n.log))); got != "[bootID two]" {
 		t.Errorf("got %s, want one reboot", got)
+	}
+	if !slices.Equal(noticed, []string{"bootID two"}) {
+		t.Errorf("got calls %q, want one", noticed)
 	}
 }
 

@@ -55,6 +55,7 @@ type pending struct {
 	attachments []attachmentResult
 	events      []occurrence
 	sources     []sourceChange
+	alerts      []alertRecord
 	// known has the pods of the node, once: others were removed while the agent did not run.
 	known map[types.UID]bool
 	// stops has the reasons by container ID, until the end of the instance is recorded.

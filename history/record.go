@@ -20,6 +20,7 @@ const (
 	KindLog    Kind = "log"    // the last lines and the circumstances of a container that failed
 	KindEvent  Kind = "event"  // a Kubernetes event that the agent emitted
 	KindSource Kind = "source" // a problem of a pod source appeared or was resolved
+	KindAlert  Kind = "alert"  // an alert fired or was resolved
 	KindAgent  Kind = "agent"  // the agent started, stopped, or lost something
 )
 
@@ -47,6 +48,8 @@ type Record struct {
 	Event *Event `json:"event,omitempty"`
 	// Source is the content of a source record.
 	Source *SourceProblem `json:"source,omitempty"`
+	// Alert is the content of an alert record.
+	Alert *AlertChange `json:"alert,omitempty"`
 	// Agent is the content of an agent record.
 	Agent *AgentEvent `json:"agent,omitempty"`
 	// SyncedMs is how long after the record the API server acknowledged the version or a newer one. It is not stored: Query
@@ -54,7 +57,7 @@ type Record struct {
 	SyncedMs *int64 `json:"syncedMs,omitempty"`
 }
 
-// PodRef identifies the pod of a pod, log or event record.
+// PodRef identifies the pod of a pod, log, event or alert record. Alerts have no UID: a pod that is replaced continues them.
 type PodRef struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"pod,omitempty"`

@@ -170,7 +170,7 @@ func (w *writer) start(now time.Time) {
 		Event: EventStarted, Version: w.log.config.AgentVersion, Unclean: !w.recovered.isClean, BootID: bootID,
 	})
 	if last := w.recovered.bootID; bootID != "" && last != "" && bootID != last {
-		w.addNodeRecord(now, w.node.after, []transition.Change{{Field: transition.FieldBootID, From: last, To: bootID}})
+		w.addOwnChange(now, transition.Change{Field: transition.FieldBootID, From: last, To: bootID})
 	}
 	if w.recovered.torn > 0 {
 		w.addAgent(now, AgentEvent{Event: EventTornTail, Count: w.recovered.torn})
@@ -221,6 +221,9 @@ func (w *writer) addOthers(taken *pending, now time.Time) {
 	}
 	for i := range taken.sources {
 		w.addSource(&taken.sources[i])
+	}
+	for i := range taken.alerts {
+		w.addAlert(&taken.alerts[i])
 	}
 	for i := range taken.events {
 		w.addEvent(&taken.events[i])
@@ -331,8 +334,11 @@ func (w *writer) add(at time.Time, record *Record) uint64 {
 	record.Seq, record.Run = w.seq, w.run
 	record.Time, record.UptimeMs = at.Round(0).Truncate(time.Millisecond).UTC(), at.Sub(w.started).Milliseconds()
 	keysFrom, start := len(w.batch.keys), len(w.batch.lines)
+	if record.Name != "" {
+		w.batch.keys = append(w.batch.keys, podKey(record.Namespace, record.Name))
+	}
 	if record.UID != "" {
-		w.batch.keys = append(w.batch.keys, podKey(record.Namespace, record.Name), uidKey(record.UID))
+		w.batch.keys = append(w.batch.keys, uidKey(record.UID))
 	}
 	for i := range record.Acks {
 		w.batch.keys = append(w.batch.keys, uidKey(record.Acks[i].UID))
@@ -517,7 +523,13 @@ func (w *writer) checkClock(now time.Time) {
 	if step.Abs() < clockTolerance {
 		return
 	}
-	w.addNodeRecord(now, w.node.after, []transition.Change{{
+	w.addOwnChange(now, transition.Change{
 		Field: transition.FieldClock, From: last.wall.UTC().Format(timeFormat), To: step.Round(time.Millisecond).String(),
-	}})
+	})
+}
+
+// addOwnChange records a change of the node that nobody else notices.
+func (w *writer) addOwnChange(now time.Time, change transition.Change) {
+	w.addNodeRecord(now, w.node.after, []transition.Change{change})
+	w.log.config.OnNodeChange(change, now)
 }

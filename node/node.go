@@ -99,6 +99,12 @@ type Config struct {
 	// after a quarter of it. Defaults to 40s.
 	LeaseDuration time.Duration
 
+	// Conditions returns conditions of the Node beyond those of the kubelet: types, statuses, reasons and messages. One with an empty
+	// status is removed from the Node. It must not block. Call Refresh when they change. Defaults to none.
+	Conditions func() []v1.NodeCondition
+	// OnSync is called when the state of Sync changes, and when reports begin or cease to fail, changed or not. It must not block.
+	// Defaults to none.
+	OnSync func()
 	// OnChange is called with each new version of the Node object, which must not be modified. before is nil for the first one.
 	// It must not block. Defaults to doing nothing.
 	OnChange func(before, after *v1.Node)
@@ -155,6 +161,12 @@ func (c Config) withNoOps() Config {
 	if c.NetworkReady == nil {
 		c.NetworkReady = func() error { return nil }
 	}
+	if c.Conditions == nil {
+		c.Conditions = func() []v1.NodeCondition { return nil }
+	}
+	if c.OnSync == nil {
+		c.OnSync = func() {}
+	}
 	if c.OnChange == nil {
 		c.OnChange = func(_, _ *v1.Node) {}
 	}
@@ -176,6 +188,7 @@ type Node struct {
 	config     Config
 	metrics    *metrics
 	registered chan struct{} // closed when the object was first seen in the API server
+	refresh    wakeup.Signal // set when the status is to be reported at once
 
 	mu      sync.Mutex // guards all below
 	machine report.MachineInfo
@@ -198,7 +211,7 @@ func New(config Config) (*Node, error) {
 	if err := report.CheckReserved(machine, config.Reserved); err != nil {
 		return nil, fmt.Errorf("node.Config: Reserved (kubeReserved and systemReserved together): %w", err)
 	}
-	n := &Node{config: config, registered: make(chan struct{}), machine: machine}
+	n := &Node{config: config, registered: make(chan struct{}), refresh: wakeup.New(), machine: machine}
 	n.metrics, err = newMetrics(config.Metrics, config.NodeName)
 	return n, err
 }
@@ -214,6 +227,9 @@ func (n *Node) Run(ctx context.Context) error {
 	running.Wait()
 	return nil
 }
+
+// Refresh reports the status soon, if it has changed. It does not block.
+func (n *Node) Refresh() { n.refresh.Set() }
 
 // WaitForRegistration returns when the Node object exists in the API server, or with the cause of ctx when that ends first.
 func (n *Node) WaitForRegistration(ctx context.Context) error {

@@ -64,6 +64,8 @@ func (r *statusReporter) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-ticker.C:
+		case <-r.refresh:
+			nextSync = time.Time{}
 		}
 	}
 }
@@ -208,14 +210,14 @@ func (r *statusReporter) statusOf(machine report.MachineInfo, previous *v1.NodeS
 	pressures := r.pressures.Update(machine, conditions, now)
 	return report.Status(report.StatusInput{
 		Machine: machine, Previous: previous, Pressures: pressures, NotReady: r.notReadyMessage(), MaxPods: r.config.MaxPods,
-		Reserved: r.config.Reserved, Port: r.config.Port, Now: now,
+		Reserved: r.config.Reserved, Port: r.config.Port, Conditions: r.config.Conditions(), Now: now,
 	}), pressures
 }
 
 // syncWithoutCluster stores the object that would be reported.
 func (r *statusReporter) syncWithoutCluster(machine report.MachineInfo) {
 	previous := cmp.Or(r.lastKnownStatus(), &v1.NodeStatus{})
-	object := report.NewNode(r.registration(), machine.Hostname, r.desiredStatus(machine, previous))
+	object := report.NewNode(r.registration(), machine.Hostname, report.WithoutRemoved(r.desiredStatus(machine, previous)))
 	r.setObject(object)
 	r.setLocal(&object.Status)
 	r.recordEvents(report.StatusEvents(object.Name, previous, &object.Status)...)
@@ -314,7 +316,8 @@ func (r *statusReporter) register(ctx context.Context, machine report.MachineInf
 	case r.adoptedUID != "":
 		return errDeleted
 	}
-	created, err := r.config.API.CreateNode(ctx, report.NewNode(r.registration(), machine.Hostname, r.desiredStatus(machine, nil)))
+	desired := report.WithoutRemoved(r.desiredStatus(machine, nil))
+	created, err := r.config.API.CreateNode(ctx, report.NewNode(r.registration(), machine.Hostname, desired))
 	if err != nil {
 		return err
 	}

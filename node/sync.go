@@ -66,6 +66,13 @@ type syncState struct {
 	failures int
 	nextTry  time.Time
 	lease    LeaseSync
+	told     toldSync
+}
+
+// toldSync is what OnSync was last called for.
+type toldSync struct {
+	state     SyncState
+	isFailing bool
 }
 
 // Sync compares the local status with the Node object.
@@ -114,8 +121,10 @@ func (s *syncState) decide(synced *v1.NodeStatus) (SyncState, string) {
 // setLocal stores the status of a check.
 func (n *Node) setLocal(local *v1.NodeStatus) {
 	now := time.Now()
+	defer n.reportSync()
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	local = report.WithoutRemoved(local)
 	n.sync.local, n.sync.localAt = local, now
 	switch {
 	case n.object != nil && !report.StatusChanged(&n.object.Status, local):
@@ -128,6 +137,7 @@ func (n *Node) setLocal(local *v1.NodeStatus) {
 // setReported stores the result of a report, and when the next one begins.
 func (n *Node) setReported(err error, pause time.Duration) {
 	now := time.Now()
+	defer n.reportSync()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	state := &n.sync
@@ -137,6 +147,19 @@ func (n *Node) setReported(err error, pause time.Duration) {
 		return
 	}
 	state.failures, state.since, state.syncedAt = 0, time.Time{}, now
+}
+
+// reportSync calls OnSync if the state has changed since the last call.
+func (n *Node) reportSync() {
+	sync := n.Sync()
+	told := toldSync{state: sync.State, isFailing: sync.Failures > 0}
+	n.mu.Lock()
+	changed := n.sync.told != told
+	n.sync.told = told
+	n.mu.Unlock()
+	if changed {
+		n.config.OnSync()
+	}
 }
 
 // setRenewed stores the result of a renewal of the lease, and when the next one begins. renewed is nil if there is no lease.

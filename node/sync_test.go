@@ -3,7 +3,10 @@ package node_test
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -152,6 +155,110 @@ func TestSync_NoServer(t *testing.T) {
 		wantSync(t, got, node.SyncNoServer, "")
 		if got.Local == nil || got.LocalAt.IsZero() || got.Synced != nil || got.Lease != (node.LeaseSync{}) {
 			t.Fatalf("got %+v, want the local status only", got)
+		}
+	})
+}
+
+func TestOnSync_Outage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		h := newHarness(t, func(c *node.Config) { c.OnSync = func() { calls.Add(1) } })
+		h.start()
+		advance(time.Minute)
+		calls.Store(0)
+		advance(10 * time.Minute)
+		if got := calls.Load(); got != 0 {
+			t.Errorf("got %d calls while nothing changed", got)
+		}
+		h.server.SetDown(true)
+		advance(time.Minute)
+		if got := calls.Load(); got != 1 || h.Sync().Failures == 0 {
+			t.Errorf("got %d calls at the start of an outage, want 1", got)
+		}
+		h.server.SetDown(false)
+		advance(time.Minute)
+		if got := calls.Load(); got != 2 || h.Sync().Failures != 0 {
+			t.Errorf("got %d calls after the outage, want 2", got)
+		}
+	})
+}
+
+// conditionOf returns the status of a condition of the Node in the API server, or "".
+func conditionOf(h *harness, conditionType v1.NodeConditionType) v1.NodeCondition {
+	for _, condition := range h.server.Node("a").Status.Conditions {
+		if condition.Type == conditionType {
+			return condition
+		}
+	}
+	return v1.NodeCondition{}
+}
+
+func TestConditions_SetAndRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		conditions := []v1.NodeCondition{
+			{Type: "DiskBroken", Status: v1.ConditionFalse, Reason: "DiskOK"},
+			{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "NotMine"}, // the agent's own
+		}
+		h := newHarness(t, func(c *node.Config) {
+			c.Conditions = func() []v1.NodeCondition {
+				mu.Lock()
+				defer mu.Unlock()
+				return slices.Clone(conditions)
+			}
+		})
+		set := func(condition v1.NodeCondition) {
+			mu.Lock()
+			conditions[0] = condition
+			mu.Unlock()
+			h.Refresh()
+			synctest.Wait()
+		}
+		h.start()
+		first := conditionOf(h, "DiskBroken")
+		if first.Status != v1.ConditionFalse || conditionOf(h, v1.NodeReady).Status != v1.ConditionTrue {
+			t.Fatalf("got %+v, Ready %+v at registration", first, conditionOf(h, v1.NodeReady))
+		}
+		h.server.UpdateNode("a", func(n *v1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: "Foreign", Status: v1.ConditionTrue})
+		})
+		advance(3 * time.Second)
+		set(v1.NodeCondition{Type: "DiskBroken", Status: v1.ConditionTrue, Reason: "ReadOnly", Message: "sda"})
+		got := conditionOf(h, "DiskBroken")
+		if got.Status != v1.ConditionTrue || got.Message != "sda" || !got.LastTransitionTime.After(first.LastTransitionTime.Time) {
+			t.Errorf("got %+v at once, want the new one", got)
+		}
+		set(v1.NodeCondition{Type: "DiskBroken"})
+		if got := conditionOf(h, "DiskBroken"); got.Type != "" {
+			t.Errorf("got %+v, want none", got)
+		}
+		wantSync(t, h.Sync(), node.SyncSynced, "")
+		for _, condition := range h.Sync().Local.Conditions {
+			if condition.Type == "DiskBroken" {
+				t.Errorf("got %+v in the local status", condition)
+			}
+		}
+		if conditionOf(h, "Foreign").Status != v1.ConditionTrue {
+			t.Error("the condition of another agent was removed")
+		}
+	})
+}
+
+func TestConditions_NoCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, func(c *node.Config) {
+			c.API = nil
+			c.Conditions = func() []v1.NodeCondition {
+				return []v1.NodeCondition{{Type: "Set", Status: v1.ConditionTrue}, {Type: "Removed"}}
+			}
+		})
+		h.start()
+		var types []v1.NodeConditionType
+		for _, condition := range h.Object().Status.Conditions {
+			types = append(types, condition.Type)
+		}
+		if !slices.Contains(types, "Set") || slices.Contains(types, "Removed") {
+			t.Errorf("got %v, want Set without Removed", types)
 		}
 	})
 }

@@ -44,6 +44,11 @@ type Config struct {
 	CallTimeout time.Duration
 	// UnhealthyAfter is the age of the last relist from which Healthy returns an error (PLEG-11). Defaults to 3m.
 	UnhealthyAfter time.Duration
+	// StaleAfter is the age of the last relist from which the states of containers count as unknown, see Stale. Defaults to 30s: three
+	// slow relists.
+	StaleAfter time.Duration
+	// OnFresh is called after a relist if the last one was stale, or the first. It must not block. Defaults to none.
+	OnFresh func()
 	// Logger receives log messages. Defaults to slog.DiscardHandler.
 	Logger *slog.Logger
 	// Metrics registers the metrics. Defaults to none.
@@ -63,6 +68,7 @@ func (c Config) withDefaults() (Config, error) {
 		{"MaxInspections", int64(c.MaxInspections)},
 		{"CallTimeout", int64(c.CallTimeout)},
 		{"UnhealthyAfter", int64(c.UnhealthyAfter)},
+		{"StaleAfter", int64(c.StaleAfter)},
 	} {
 		if field.value < 0 {
 			errs = append(errs, fmt.Errorf("pleg.Config: %s must not be negative", field.name))
@@ -72,6 +78,10 @@ func (c Config) withDefaults() (Config, error) {
 	c.MaxInspections = cmp.Or(c.MaxInspections, 8)
 	c.CallTimeout = cmp.Or(c.CallTimeout, 2*time.Minute)
 	c.UnhealthyAfter = cmp.Or(c.UnhealthyAfter, 3*time.Minute)
+	c.StaleAfter = cmp.Or(c.StaleAfter, 30*time.Second)
+	if c.OnFresh == nil {
+		c.OnFresh = func() {}
+	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c, errors.Join(errs...)
 }
@@ -216,6 +226,17 @@ func (p *PLEG) WaitForChanges(ctx context.Context) ([]podid.UID, error) {
 func (p *PLEG) markChangedLocked(uid podid.UID) {
 	p.changed[uid] = true
 	p.changesSet.Set()
+}
+
+// Stale reports whether the runtime was not listed for so long that the states of containers are not known.
+func (p *PLEG) Stale() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.isStaleLocked(time.Now())
+}
+
+func (p *PLEG) isStaleLocked(now time.Time) bool {
+	return p.listedAt.IsZero() || now.Sub(p.listedAt) > p.config.StaleAfter
 }
 
 // Healthy returns an error if the last relist is older than Config.UnhealthyAfter. A pod that is slow to inspect does not

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -490,4 +491,40 @@ func TestConfig_Invalid(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
+}
+
+func TestStale(t *testing.T) {
+	var calls atomic.Int32
+	synctest.Test(t, func(t *testing.T) {
+		runtime := newFakeRuntime()
+		p, err := pleg.New(pleg.Config{Runtime: runtime, OnFresh: func() { calls.Add(1) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !p.Stale() {
+			t.Error("fresh before the first relist")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); _ = p.Run(ctx) }()
+		defer func() { cancel(); <-ended }()
+		time.Sleep(time.Minute)
+		if p.Stale() || calls.Load() != 1 {
+			t.Errorf("got stale %t, %d calls, want one after the first relist", p.Stale(), calls.Load())
+		}
+		runtime.update(func() { runtime.listErr = errors.New("busy") })
+		time.Sleep(20 * time.Second)
+		if p.Stale() {
+			t.Error("stale after 20s")
+		}
+		time.Sleep(20 * time.Second)
+		if !p.Stale() {
+			t.Error("fresh after 40s")
+		}
+		runtime.update(func() { runtime.listErr = nil })
+		time.Sleep(2 * time.Second)
+		if p.Stale() || calls.Load() != 2 {
+			t.Errorf("got stale %t, %d calls, want another call", p.Stale(), calls.Load())
+		}
+	})
 }

@@ -55,8 +55,12 @@ func (p *PLEG) relist(ctx context.Context) {
 		return
 	}
 	p.metrics.observeRelist(begin)
+	wasStale := p.Stale()
 	for _, uid := range p.handleList(pods, begin) {
 		p.queue.Add(uid)
+	}
+	if wasStale {
+		p.config.OnFresh()
 	}
 }
 

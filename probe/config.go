@@ -45,6 +45,9 @@ type Config struct {
 	// NodeInfo returns the addresses of host network pods and the preferred IP family. It must not block.
 	// Default: unknown; host network pods are probed on loopback.
 	NodeInfo func() derive.NodeInfo
+	// OnAnswer is called after each check, when State has its answer and Statuses a result that changed. It must not block.
+	// Default: no-op.
+	OnAnswer func(podid.UID)
 	// AllowNodeAddresses lets probes of pods outside the host network name addresses of the node, link-local addresses and
 	// metadata services as their host. The kubelet allows it. Defaults to false.
 	AllowNodeAddresses bool
@@ -66,6 +69,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Wake == nil {
 		c.Wake = func(podid.UID) {}
+	}
+	if c.OnAnswer == nil {
+		c.OnAnswer = func(podid.UID) {}
 	}
 	if c.NodeInfo == nil {
 		c.NodeInfo = func() derive.NodeInfo { return derive.NodeInfo{} }

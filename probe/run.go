@@ -297,6 +297,7 @@ func (p *Prober) record(probe *containerProbe, id observed.ContainerID, outcome 
 	if changed {
 		p.publish(probe, id, state.Result(id) == derive.ProbeSuccess)
 	}
+	p.config.OnAnswer(probe.uid())
 }
 
 // publish is PRB-40: the status is updated first, then the pod worker wakes up. A successful liveness probe needs neither.

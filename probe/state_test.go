@@ -222,3 +222,19 @@ func TestCheckNow_Errors(t *testing.T) {
 		}
 	})
 }
+
+func TestOnAnswer(t *testing.T) {
+	runTest(t, func(h *harness) {
+		h.stop()
+		h.startProber(func(c *probe.Config) { c.OnAnswer = func(uid podid.UID) { h.record("answer %s", uid) } })
+		pod := newPod(v1.Container{Name: "app", ReadinessProbe: newExecProbe("ready")})
+		h.handle("ready", fails)
+		h.setRunning(pod, "app", "a1")
+		h.AddPod(pod)
+		h.advance(10 * time.Second)
+		checks := len(h.executedAt("ready"))
+		if got := len(h.takeRecorded("answer u")); got != checks || got == 0 {
+			t.Errorf("got %d calls after %d checks, want one each", got, checks)
+		}
+	})
+}

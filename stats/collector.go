@@ -32,6 +32,9 @@ type Config struct {
 	Dir string
 	// OnLevel is called when the level of the node's load changes. It must not block. Defaults to a no-op.
 	OnLevel func(before, after load.Node)
+	// OnNode is called after each sample of the node, OnPods after each attempt to sample the pods. They must not block. Default to
+	// no-ops.
+	OnNode, OnPods func()
 	// NodePeriod defaults to 10 seconds.
 	NodePeriod time.Duration
 	// PodPeriod is the time between samples of pods while somebody asks for their loads, IdlePodPeriod while nobody does. They
@@ -68,6 +71,11 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.OnLevel == nil {
 		c.OnLevel = func(_, _ load.Node) {}
+	}
+	for _, callback := range []*func(){&c.OnNode, &c.OnPods} {
+		if *callback == nil {
+			*callback = func() {}
+		}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -146,11 +154,13 @@ func (c *Collector) sampleNode() {
 	if after.Level != before.Level && before.Level != load.LevelUnknown {
 		c.config.OnLevel(before, after)
 	}
+	c.config.OnNode()
 }
 
 func (c *Collector) samplePods(ctx context.Context) {
 	for {
 		c.samplePodsOnce(ctx)
+		c.config.OnPods()
 		select {
 		case <-ctx.Done():
 			return
@@ -251,6 +261,13 @@ func (c *Collector) Pod(uid podid.UID) (load.Pod, bool) {
 	now := c.now()
 	c.askLocked(now)
 	return c.pods.Load(uid, now, c.maxPodAgeLocked())
+}
+
+// PeekPod returns what Pod returns. It does not make the samples more frequent.
+func (c *Collector) PeekPod(uid podid.UID) (load.Pod, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pods.Load(uid, c.now(), c.maxPodAgeLocked())
 }
 
 // PodSamples returns the samples of the last tick and when it was. They are shared and must not be modified. Asking makes the samples

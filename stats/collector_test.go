@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -173,4 +174,27 @@ func TestCollector_MachineRequired(t *testing.T) {
 	if _, err := stats.New(stats.Config{}); err == nil {
 		t.Error("got no error without a machine")
 	}
+}
+
+func TestCollector_Callbacks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes, pods atomic.Int32
+		runtime := &fakeRuntime{start: time.Now()}
+		collector := startCollector(t, stats.Config{
+			Pods: runtime, OnNode: func() { nodes.Add(1) }, OnPods: func() { pods.Add(1) },
+		})
+		for range 20 {
+			time.Sleep(30 * time.Second)
+			if _, found := collector.PeekPod("a"); !found {
+				t.Fatal("the pod has no load")
+			}
+		}
+		calls := runtime.set(false, nil)
+		if got := int(pods.Load()); got != calls || got > 12 {
+			t.Errorf("got %d callbacks after %d measurements of pods in ten minutes, want one each, about 10: peeking does not count", got, calls)
+		}
+		if got := nodes.Load(); got < 50 || got > 70 {
+			t.Errorf("got %d callbacks of the node in ten minutes, want about 60", got)
+		}
+	})
 }

@@ -75,6 +75,10 @@ type Config struct {
 	Allocations Allocations
 	// Journal receives every version of every status. Optional.
 	Journal Journal
+	// OnSync is called when requests for a pod begin or cease to fail, and when the API server gets a terminal phase that was withheld:
+	// when Sync changes without a new version or an acknowledgement. It is called with the manager's lock held: it must neither block
+	// nor call the manager. Optional.
+	OnSync func(uid podid.UID)
 	// State stores unsent statuses across restarts and, without an API server, all of them. Nil stores nothing.
 	State *checkpoint.Dir
 	// Workers is the number of concurrent requests. At most a quarter of them are for changes of normal priority. Defaults
@@ -111,6 +115,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Journal == nil {
 		c.Journal = noJournal{}
+	}
+	if c.OnSync == nil {
+		c.OnSync = func(podid.UID) {}
 	}
 	return c, nil
 }

@@ -63,3 +63,44 @@ func TestJournal_EveryVersion(t *testing.T) {
 		}
 	})
 }
+
+// StatusRefused and StatusNotTold are evaluated when the state of a pod's sync changes, not only at versions.
+func TestOnSync_FailuresBeginAndEnd(t *testing.T) {
+	var mu sync.Mutex
+	var calls []podid.UID
+	take := func() []podid.UID {
+		mu.Lock()
+		defer mu.Unlock()
+		taken := calls
+		calls = nil
+		return taken
+	}
+	configure := func(c *status.Config) {
+		c.OnSync = func(uid podid.UID) {
+			mu.Lock()
+			defer mu.Unlock()
+			calls = append(calls, uid)
+		}
+	}
+	withHarness(t, configure, func(t *testing.T, h *harness) {
+		pod := h.addPod("web")
+		h.SetPodStatus(pod, runningStatus())
+		synctest.Wait()
+		if got := take(); len(got) != 0 {
+			t.Errorf("got calls %v for a status that was accepted at once, want none", got)
+		}
+		h.server.SetDown(true)
+		h.SetPodStatus(pod, runningWithReason("changed"))
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if got := take(); len(got) != 1 || got[0] != podid.UID(pod.UID) {
+			t.Errorf("got calls %v during an outage, want one", got)
+		}
+		h.server.SetDown(false)
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if got := take(); len(got) != 1 {
+			t.Errorf("got calls %v after the outage, want one", got)
+		}
+	})
+}

@@ -82,6 +82,7 @@ func (m *Manager) handleNotFound(attempt syncAttempt) {
 		}
 		entry.backoff.reset()
 		m.progress.Set()
+		m.config.OnSync(uid)
 	}
 	if isRemoved {
 		m.removeEntryLocked(uid)
@@ -203,10 +204,14 @@ func (m *Manager) backOff(attempt syncAttempt, class apierror.Class, err error) 
 	if b.objectUID != attempt.target.uid || (b.class == apierror.Rejected) != (class == apierror.Rejected) {
 		b.reset() // earlier failures were of another kind
 	}
+	isFirst := b.failures == 0
 	b.objectUID, b.class, b.err = attempt.target.uid, class, err
 	m.startBackoffLocked(entry, withJitter(max(apierror.RetryAfter(err), backoffDelay(class, b.failures))))
 	b.failures++
 	m.progress.Set()
+	if isFirst {
+		m.config.OnSync(entry.uid)
+	}
 }
 
 func (m *Manager) startBackoffLocked(entry *cacheEntry, delay time.Duration) {

@@ -413,6 +413,7 @@ func (m *Manager) markSynced(attempt syncAttempt, merged *v1.PodStatus) {
 
 // acknowledgeLocked records that the API server has the attempt's version. The latency has one sample for each (BUG-5).
 func (m *Manager) acknowledgeLocked(entry *cacheEntry, attempt syncAttempt, merged *v1.PodStatus, now time.Time) {
+	isChanged := entry.backoff.failures > 0
 	entry.backoff.reset()
 	m.progress.Set()
 	if entry.ackedVersion < attempt.entry.version {
@@ -425,8 +426,11 @@ func (m *Manager) acknowledgeLocked(entry *cacheEntry, attempt syncAttempt, merg
 		m.checkpoint.dirty.Set()
 	}
 	if withheld := isPhaseWithheld(attempt, merged); entry.version == attempt.entry.version && entry.phaseWithheld != withheld {
-		entry.phaseWithheld = withheld
+		entry.phaseWithheld, isChanged = withheld, true
 		m.checkpoint.dirty.Set()
+	}
+	if isChanged {
+		m.config.OnSync(entry.uid)
 	}
 }
 

@@ -85,7 +85,7 @@ type statusPatch struct {
 }
 
 type statusPatchStatus struct {
-	Conditions      []v1.NodeCondition     `json:"conditions"`
+	Conditions      []any                  `json:"conditions"`
 	Addresses       []any                  `json:"addresses,omitempty"`
 	Capacity        v1.ResourceList        `json:"capacity"`
 	Allocatable     v1.ResourceList        `json:"allocatable"`
@@ -99,14 +99,28 @@ type statusPatchStatus struct {
 	DeclaredFeatures []string             `json:"declaredFeatures,omitempty"`
 }
 
+// patchConditions returns the elements of the patch that set or remove conditions.
+func patchConditions(current, desired []v1.NodeCondition) []any {
+	all := make([]any, 0, len(desired))
+	for _, condition := range desired {
+		switch {
+		case condition.Status != "":
+			all = append(all, condition)
+		case findCondition(current, condition.Type) != nil:
+			all = append(all, map[string]any{"type": condition.Type, "$patch": "delete"})
+		}
+	}
+	return all
+}
+
 // StatusPatch returns the strategic merge patch that sets the desired status. Conditions are merged by type and resources by
-// name, so those of others survive. Addresses cannot be merged: their merge key, the type, is not unique. A list that
-// changes is replaced with others' entries included, and the patch then requires the object's resource version.
+// name, so those of others survive. Conditions with an empty status are removed. Addresses cannot be merged: their merge key,
+// the type, is not unique. A list that changes is replaced with others' entries included, and the patch then requires the object's resource version.
 func StatusPatch(node *v1.Node, desired *v1.NodeStatus) ([]byte, error) {
 	patch := statusPatch{
 		Metadata: metadataPatch{UID: node.UID},
 		Status: statusPatchStatus{
-			Conditions: desired.Conditions, Capacity: desired.Capacity, Allocatable: desired.Allocatable,
+			Conditions: patchConditions(node.Status.Conditions, desired.Conditions), Capacity: desired.Capacity, Allocatable: desired.Allocatable,
 			NodeInfo: desired.NodeInfo, DaemonEndpoints: desired.DaemonEndpoints, Features: desired.Features,
 			DeclaredFeatures: desired.DeclaredFeatures,
 		},

@@ -156,7 +156,10 @@ type StatusInput struct {
 	Reserved v1.ResourceList
 	// Port is the port of the agent's kubelet API, or 0.
 	Port int32
-	Now  time.Time
+	// Conditions are further ones. One with an empty status is to be removed, see StatusPatch. Those that the agent reports anyway are
+	// ignored.
+	Conditions []v1.NodeCondition
+	Now        time.Time
 }
 
 // Status returns the status to report. It contains what the agent owns and, of what others own, only the addresses, which are
@@ -176,7 +179,13 @@ func Status(in StatusInput) *v1.NodeStatus {
 		Images:          in.Machine.Images, DeclaredFeatures: slices.Clone(declaredFeatures),
 	}
 	status.Allocatable = allocatable(status.Capacity, in.Reserved)
-	for _, condition := range conditions(in.Pressures, in.NotReady) {
+	all := conditions(in.Pressures, in.NotReady)
+	for _, condition := range in.Conditions {
+		if findCondition(all, condition.Type) == nil {
+			all = append(all, condition)
+		}
+	}
+	for _, condition := range all {
 		status.Conditions = append(status.Conditions,
 			withTimes(condition, findCondition(previous.Conditions, condition.Type), in.Now))
 	}
@@ -353,6 +362,17 @@ func withTimes(condition v1.NodeCondition, previous *v1.NodeCondition, now time.
 	return condition
 }
 
+// WithoutRemoved returns the status without the conditions that are to be removed.
+func WithoutRemoved(status *v1.NodeStatus) *v1.NodeStatus {
+	isRemoved := func(condition v1.NodeCondition) bool { return condition.Status == "" }
+	if !slices.ContainsFunc(status.Conditions, isRemoved) {
+		return status
+	}
+	left := *status
+	left.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), isRemoved)
+	return &left
+}
+
 // StatusChanged reports whether the desired status differs from the object's, apart from times and from what others own.
 func StatusChanged(previous, desired *v1.NodeStatus) bool {
 	return !SameSystem(previous.NodeInfo, desired.NodeInfo) ||
@@ -363,7 +383,10 @@ func StatusChanged(previous, desired *v1.NodeStatus) bool {
 		!includes(previous.Capacity, desired.Capacity) || !includes(previous.Allocatable, desired.Allocatable) ||
 		slices.ContainsFunc(desired.Conditions, func(condition v1.NodeCondition) bool {
 			old := findCondition(previous.Conditions, condition.Type)
-			return old == nil || old.Status != condition.Status || old.Reason != condition.Reason || old.Message != condition.Message
+			if condition.Status == "" || old == nil {
+				return (condition.Status == "") != (old == nil)
+			}
+			return old.Status != condition.Status || old.Reason != condition.Reason || old.Message != condition.Message
 		})
 }
 

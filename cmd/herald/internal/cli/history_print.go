@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/heraldnode/herald/alert"
 	"github.com/heraldnode/herald/history"
 	"github.com/heraldnode/herald/internal/table"
 	"github.com/heraldnode/herald/server"
@@ -29,12 +30,18 @@ func (p *historyPrinter) selectPod(list *server.HistoryList) (others int) {
 	if p.options.pod == "" || p.options.all || len(list.Items) == 0 {
 		return 0
 	}
-	newest, uids := list.Items[0].UID, map[string]bool{}
+	newest, uids := "", map[string]bool{}
 	list.Items = slices.DeleteFunc(list.Items, func(record history.Record) bool {
+		if record.UID == "" { // alerts belong to the name
+			return false
+		}
+		if newest == "" {
+			newest = record.UID
+		}
 		uids[record.UID] = true
 		return record.UID != newest
 	})
-	return len(uids) - 1
+	return max(0, len(uids)-1)
 }
 
 func (p *historyPrinter) printJSON(list server.HistoryList) error {
@@ -145,6 +152,8 @@ func describeRecord(record *history.Record, allLines bool) []string {
 		return []string{describeEvent(record.Event)}
 	case record.Source != nil:
 		return []string{describeProblem(record.Source)}
+	case record.Alert != nil:
+		return []string{describeAlert(record)}
 	}
 	var lines []string
 	if record.Gap {
@@ -198,6 +207,27 @@ func describeEvent(event *history.Event) string {
 	}
 	if event.Count > 1 {
 		text += fmt.Sprintf(" (%d times)", event.Count)
+	}
+	return text
+}
+
+func describeAlert(record *history.Record) string {
+	change := record.Alert
+	text := fmt.Sprintf("alert %s %s", change.Labels[alert.LabelName], change.State)
+	if container := change.Labels[alert.LabelContainer]; container != "" {
+		text = fmt.Sprintf("%s: alert %s %s", container, change.Labels[alert.LabelName], change.State)
+	}
+	if change.State == alert.Resolved && !change.StartsAt.IsZero() {
+		text += " after " + formatDuration(record.Time.Sub(change.StartsAt))
+	}
+	switch {
+	case change.State == alert.Resolved && change.Reason != "":
+		text += ": " + change.Reason
+	case change.State == alert.Firing && change.Summary != "":
+		text += ": " + change.Summary
+	}
+	if change.Muted {
+		text += " (muted)"
 	}
 	return text
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/heraldnode/herald/alert"
 	"github.com/heraldnode/herald/cmd/herald/internal/cli"
 	"github.com/heraldnode/herald/history"
 	"github.com/heraldnode/herald/server"
@@ -41,7 +42,15 @@ func TestHistory_Table(t *testing.T) {
 		return time.Now().Truncate(time.Hour).Add(time.Duration(ms) * time.Millisecond)
 	}
 	cart := history.PodRef{Namespace: "shop", Name: "cart-n1", UID: "2"}
+	crash := alert.Labels{"alertname": "PodCrashLooping", "namespace": "shop", "pod": "cart-n1", "container": "web"}
+	cartName := history.PodRef{Namespace: "shop", Name: "cart-n1"}
 	records := fixedHistory{
+		{Seq: 11, Time: at(131400), Kind: history.KindAlert, PodRef: cartName, Alert: &history.AlertChange{
+			State: alert.Resolved, Labels: crash, StartsAt: at(71400), Reason: "object gone",
+		}},
+		{Seq: 10, Time: at(71400), Kind: history.KindAlert, PodRef: cartName, Alert: &history.AlertChange{
+			State: alert.Firing, Labels: crash, StartsAt: at(71400), Summary: "exit 3", Muted: true,
+		}},
 		{Seq: 9, Time: at(71400), Kind: history.KindNode, Transition: history.Transition{Changes: []transition.Change{
 			{Field: transition.FieldLease, From: "renewed", To: "expired", Message: "connection refused"},
 			{Field: transition.FieldLoad, From: "normal", To: "busy", Reason: "memory", Message: "0.83"},
@@ -93,6 +102,7 @@ func TestHistory_Table(t *testing.T) {
 			"web started (restart 13)", "agent\n", "1m11s   web ended: exit 3 Error, ran 1m10s", "runtime  +41ms", "Ready True -> False (ContainersNotReady)",
 			"| open /data: no such file (2 lines: --logs)",
 			"event BackOff: web: Back-off restarting failed container (14 times)", "Earlier pods of this name: 1 (--all).",
+			"web: alert PodCrashLooping firing: exit 3 (muted)", "web: alert PodCrashLooping resolved after 1m: object gone",
 		},
 		"history pod cart-n1 -n shop --logs --all": {"left the node (last: Running 1/1)", "| starting\n", "| open /data: no such file\n"},
 		"history -A": {
