@@ -77,16 +77,22 @@ func (c *collector) facts(pod *v1.Pod) explain.Facts {
 	if state, found := c.workers[uid]; found {
 		f.Worker = newWorker(&state)
 	}
-	if states := c.config.Agent.Prober.State(uid); len(states) > 0 {
-		f.Probes = make([]explain.Probe, len(states))
-		for n := range states {
-			f.Probes[n] = newProbe(&states[n])
-		}
-	}
+	c.addProbes(&f, uid)
 	if observed := c.config.Agent.PLEG.Get(uid); !observed.At.IsZero() {
 		f.Observed = observed
 	}
 	return f
+}
+
+func (i *Inspector) addProbes(facts *explain.Facts, uid podid.UID) {
+	states := i.config.Agent.Prober.State(uid)
+	if len(states) == 0 {
+		return
+	}
+	facts.Probes = make([]explain.Probe, len(states))
+	for n := range states {
+		facts.Probes[n] = newProbe(&states[n])
+	}
 }
 
 func newSync(s *status.Sync) explain.Sync {

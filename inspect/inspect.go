@@ -36,6 +36,11 @@ type Config struct {
 	// RuntimeLatency and APILatency return the times that 99 of 100 calls to the runtime and requests to the API server did not exceed,
 	// and false if they are not known. Default: unknown.
 	RuntimeLatency, APILatency func(now time.Time) (time.Duration, bool)
+	// Alerting returns the state of rules and alerts, or nil. It must not block. Default: nil.
+	Alerting func() *view.Alerting
+	// CertificateExpires returns when the certificate ends with which the agent authenticates to the API server, or the zero time. It must
+	// not block for long. Default: the zero time.
+	CertificateExpires func() time.Time
 	// RuntimeVersion returns name and version of the container runtime. It must not block. Default: unknown.
 	RuntimeVersion func() (name, version string)
 }
@@ -62,6 +67,12 @@ func New(config Config) (*Inspector, error) {
 		if *latency == nil {
 			*latency = func(time.Time) (time.Duration, bool) { return 0, false }
 		}
+	}
+	if config.Alerting == nil {
+		config.Alerting = func() *view.Alerting { return nil }
+	}
+	if config.CertificateExpires == nil {
+		config.CertificateExpires = func() time.Time { return time.Time{} }
 	}
 	if config.RuntimeVersion == nil {
 		config.RuntimeVersion = func() (string, string) { return "", "" }

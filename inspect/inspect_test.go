@@ -307,13 +307,13 @@ func statuses(a *agent.Agent) map[types.UID]v1.PodStatus {
 	return statuses
 }
 
-// BenchmarkPods500 lists 500 pods that run. The goal is 20 ms.
-func BenchmarkPods500(b *testing.B) {
+// startMany returns a harness with pods that run.
+func startMany(b *testing.B, count int) (*harness, []*v1.Pod) {
+	b.Helper()
 	h := start(b)
-	defer h.stop()
 	h.runtime.SetScript("main", fakeruntime.Script{})
 	var pods []*v1.Pod
-	for i := range 500 {
+	for i := range count {
 		pods = append(pods, newPod("p"+strconv.Itoa(i)))
 	}
 	h.sink.Apply(pods, nil)
@@ -328,9 +328,71 @@ func BenchmarkPods500(b *testing.B) {
 		}
 		return nil
 	})
+	return h, pods
+}
+
+// BenchmarkPods500 lists 500 pods that run. The goal is 20 ms.
+func BenchmarkPods500(b *testing.B) {
+	h, pods := startMany(b, 500)
+	defer h.stop()
 	for b.Loop() {
 		if got := h.Pods(b.Context()); len(got) != len(pods) {
 			b.Fatalf("got %d pods", len(got))
 		}
 	}
+}
+
+// BenchmarkPodVersion builds the view that rules are evaluated with at a version of a status. The goal is 15 us.
+func BenchmarkPodVersion(b *testing.B) {
+	h, _ := startMany(b, 110)
+	defer h.stop()
+	pod := h.agent.LocalPods()[0]
+	now := time.Now()
+	for b.Loop() {
+		if got := h.PodVersion(pod, &pod.Status, 7, now); got.Local.Version != 7 {
+			b.Fatalf("got version %d", got.Local.Version)
+		}
+	}
+}
+
+// BenchmarkNodeNow builds the view that rules of the node are evaluated with.
+func BenchmarkNodeNow(b *testing.B) {
+	h, pods := startMany(b, 110)
+	defer h.stop()
+	for b.Loop() {
+		if got := h.NodeNow(); got.Pods.Total != len(pods) {
+			b.Fatalf("got %d pods", got.Pods.Total)
+		}
+	}
+}
+
+// TestPodVersion compares the view for rules with that of a question.
+func TestPodVersion(t *testing.T) {
+	run(t, func(t *testing.T, h *harness) {
+		h.runtime.SetScript("main", fakeruntime.Script{})
+		h.sink.Apply([]*v1.Pod{newPod("web")}, nil)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		want, found := h.Pod(t.Context(), podid.FullName{Namespace: "shop", Name: "web"})
+		if !found {
+			t.Fatal("no pod")
+		}
+		want.Local.Summary, want.Synced = "", nil
+		now, found := h.PodNow("u-web")
+		if diff := cmp.Diff(&want, now); !found || diff != "" {
+			t.Errorf("found %t, view for rules:\n%s", found, diff)
+		}
+		pod := h.agent.LocalPods()[0]
+		version := h.PodVersion(pod, &v1.PodStatus{Phase: v1.PodFailed}, 3, time.Now())
+		if version.Local.Status.Phase != v1.PodFailed || version.Local.Version != 3 || version.Worker.Stage != want.Worker.Stage {
+			t.Errorf("got %s of version %d, stage %s", version.Local.Status.Phase, version.Local.Version, version.Worker.Stage)
+		}
+		if _, found := h.PodNow("u-other"); found {
+			t.Error("got a view of a pod that does not exist")
+		}
+		node, full := h.NodeNow(), h.Node(t.Context())
+		if node.Pods.Total != full.Pods.Total || node.Runtime.Stale || node.Runtime.Problem != full.Runtime.Problem {
+			t.Errorf("got %+v, want %+v", node.Pods, full.Pods)
+		}
+	})
 }

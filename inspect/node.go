@@ -31,7 +31,9 @@ func (i *Inspector) Node(ctx context.Context) view.NodeView {
 	if i.config.Stats != nil {
 		facts.Load = i.nodeLoad()
 	}
-	return view.NewNode(facts)
+	v := view.NewNode(facts)
+	i.addConnection(&v)
+	return v
 }
 
 func (i *Inspector) addNode(facts *view.NodeFacts) {
@@ -58,7 +60,7 @@ func (i *Inspector) addNode(facts *view.NodeFacts) {
 
 func (i *Inspector) runtimeView() view.Runtime {
 	facts := i.runtimeFacts()
-	runtime := view.Runtime{RelistedAt: view.NewTime(facts.Observed)}
+	runtime := view.Runtime{RelistedAt: view.NewTime(facts.Observed), Stale: i.config.Agent.PLEG.Stale()}
 	runtime.Name, runtime.Version = i.config.RuntimeVersion()
 	if facts.Err != nil {
 		runtime.Problem = facts.Err.Error()

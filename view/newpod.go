@@ -22,14 +22,21 @@ func NewPod(f explain.Facts) PodView {
 	if pod == nil {
 		pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: f.Name.Namespace, Name: f.Name.Name}}
 	}
+	v := newPod(f, pod)
+	v.Local.Summary, v.Synced = transition.PodSummary(pod, &pod.Status), newSynced(pod, &f.Sync)
+	return v
+}
+
+// NewRulePod returns a view without summaries and without the status of the API server, which rules do not read. f.Pod is required.
+func NewRulePod(f explain.Facts) PodView { return newPod(f, f.Pod) }
+
+func newPod(f explain.Facts, pod *v1.Pod) PodView {
 	v := PodView{
 		APIVersion: APIVersion, Kind: "PodView", Metadata: newMetadata(&pod.ObjectMeta),
 		Source: string(cmp.Or(f.Source.Name, podid.SourceOf(pod))),
 		Spec:   newSpec(pod),
-		Local: Status{
-			Version: f.Sync.Version, At: NewTime(f.Sync.At), Summary: transition.PodSummary(pod, &pod.Status), Status: pod.Status,
-		},
-		Synced: newSynced(pod, &f.Sync), Lag: newLag(&f.Sync, f.Now), Worker: newWorker(&f.Worker),
+		Local:  Status{Version: f.Sync.Version, At: NewTime(f.Sync.At), Status: pod.Status},
+		Lag:    newLag(&f.Sync, f.Now), Worker: newWorker(&f.Worker),
 		Waiting: newWaiting(pod, f.Worker.Starts), Why: newWhy(f),
 	}
 	for i := range f.Probes {
