@@ -108,6 +108,7 @@ var Layout = []Package{
 		Path: "alert/rule", Layer: Decisions, MayImport: []string{"alert", "alert/recent", "expression", "remedy", "view"},
 		Purpose: "reads alert rules: strict files, compiled expressions with limits of cost, the default rules",
 	},
+	{Path: "alert/state", Layer: Decisions, MayImport: []string{"alert"}, Purpose: "the state machine of one alert"},
 	{Path: "remedy", Layer: Decisions, Purpose: "decides whether an action that a rule asks for is carried out: limits, protection, breaker"},
 	{
 		Path: "transition", Layer: Decisions, MayImport: []string{"derive", "internal/table"},
