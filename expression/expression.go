@@ -51,7 +51,7 @@ type Environment struct{ env *cel.Env }
 // NewEnvironment returns an environment with the variables pod and node. It takes milliseconds: create it once.
 func NewEnvironment() (*Environment, error) {
 	options := []cel.EnvOption{
-		cel.CustomTypeProvider(newProvider()), cel.CustomTypeAdapter(adapter{}),
+		cel.CustomTypeProvider(newProvider(false)), cel.CustomTypeAdapter(adapter{}),
 		cel.Variable("pod", podType), cel.Variable("node", nodeType),
 		cel.ParserExpressionSizeLimit(MaxLength), cel.ParserRecursionLimit(50), cel.CrossTypeNumericComparisons(true),
 	}
@@ -125,10 +125,9 @@ type Input struct {
 // Match evaluates the expression and returns its result and its cost. A result that depends on an unknown load is false. Errors wrap
 // ErrCost if the limit was exceeded; others are those of the expression, like a division by zero.
 func (x *Expression) Match(in Input) (matches bool, cost uint64, err error) {
-	result, details, err := x.program.Eval(map[string]any{
-		"pod":  &pod{view: in.Pod, now: in.Now},
-		"node": func() any { return in.Node() },
-	})
+	e := &evaluation{at: moment{now: in.Now}, getNode: in.Node}
+	e.setPod(in.Pod)
+	result, details, err := x.program.Eval(e)
 	if actual := details.ActualCost(); actual != nil {
 		cost = *actual
 	}
@@ -171,7 +170,7 @@ func (sizes) EstimateCallCost(function, _ string, _ *cost.AstNode, _ []cost.AstN
 	switch function {
 	case "label", "annotation":
 		return cost.NewCallEstimate(cost.Estimate{Min: 1, Max: 1}, &cost.SizeEstimate{Max: maxText})
-	case "pressure", "quantity":
+	case "pressure", "quantity", "ended", "restarted", "flipped", "count", "older":
 		return cost.NewCallEstimate(cost.Estimate{Min: 1, Max: 1}, nil)
 	default:
 		return nil

@@ -6,120 +6,157 @@ import (
 	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/explain"
 	"github.com/heraldnode/herald/view"
 )
 
-// pod is the variable pod.
-type pod struct {
-	view *view.PodView
-	now  time.Time
-}
-
-// container is an element of pod.containers. status is empty if the container has none.
-type container struct {
-	pod    *view.PodView
-	spec   *view.Container
-	status *v1.ContainerStatus
-}
-
-// field is a field of a type of the environment. get returns a Go value of its type, or unknown; never nil.
-type field[T any] struct {
+// field is a field of a type of the environment. get returns a value of its type, or unknown; never nil.
+type field[T target] struct {
 	Name string
 	Type *cel.Type
-	get  func(T) any
+	get  func(T) ref.Val
 }
 
 // criticalPriority is the lowest priority of the classes system-node-critical and system-cluster-critical.
 const criticalPriority = 2_000_000_000
 
 var podFields = []field[*pod]{
-	{"name", cel.StringType, func(p *pod) any { return p.view.Metadata.Name }},
-	{"namespace", cel.StringType, func(p *pod) any { return p.view.Metadata.Namespace }},
-	{"uid", cel.StringType, func(p *pod) any { return p.view.Metadata.UID }},
-	{"static", cel.BoolType, func(p *pod) any { return p.view.Spec.Static }},
-	{"source", cel.StringType, func(p *pod) any { return p.view.Source }},
-	{"owner_kind", cel.StringType, func(p *pod) any { return p.view.Metadata.OwnerKind }},
-	{"priority", cel.IntType, func(p *pod) any { return int64(p.view.Spec.Priority) }},
-	{"critical", cel.BoolType, func(p *pod) any { return p.view.Spec.Priority >= criticalPriority }},
-	{"host_network", cel.BoolType, func(p *pod) any { return p.view.Spec.HostNetwork }},
-	{"phase", cel.StringType, func(p *pod) any { return string(p.view.Local.Status.Phase) }},
-	{"reason", cel.StringType, func(p *pod) any { return cut(p.view.Local.Status.Reason) }},
-	{"ready", cel.BoolType, func(p *pod) any { return p.view.IsReady() }},
-	{"ip", cel.StringType, func(p *pod) any { return p.view.Local.Status.PodIP }},
-	{"restarts", cel.IntType, func(p *pod) any { return p.restarts() }},
-	{"deleting", cel.BoolType, func(p *pod) any { return p.view.Metadata.DeletionTimestamp != nil }},
-	{"overdue", cel.BoolType, func(p *pod) any {
-		deleted := p.view.Metadata.DeletionTimestamp
-		return deleted != nil && deleted.Before(p.now)
-	}},
-	{"stage", cel.StringType, func(p *pod) any { return p.view.Worker.Stage }},
-	{"trouble", cel.StringType, func(p *pod) any { return cut(p.view.Worker.Trouble) }},
-	{"sync", cel.StringType, func(p *pod) any { return string(p.view.Lag.State) }},
-	{"behind", cel.IntType, func(p *pod) any { return int64(p.view.Lag.Behind) }},
-	{"refused", cel.BoolType, func(p *pod) any { return p.view.Lag.State == explain.SyncRefused }},
-	{"ok", cel.BoolType, func(p *pod) any { return p.view.Why.OK }},
-	{"why", cel.StringType, func(p *pod) any { return p.view.Why.Code }},
-	{"containers", cel.ListType(containerType), func(p *pod) any { return p.containers() }},
-	{"load", usageType, func(p *pod) any { return newPodUsage(p.view.Load) }},
+	{"name", cel.StringType, func(p *pod) ref.Val { return types.String(p.view.Metadata.Name) }},
+	{"namespace", cel.StringType, func(p *pod) ref.Val { return types.String(p.view.Metadata.Namespace) }},
+	{"uid", cel.StringType, func(p *pod) ref.Val { return types.String(p.view.Metadata.UID) }},
+	{"static", cel.BoolType, func(p *pod) ref.Val { return types.Bool(p.view.Spec.Static) }},
+	{"source", cel.StringType, func(p *pod) ref.Val { return types.String(p.view.Source) }},
+	{"owner_kind", cel.StringType, func(p *pod) ref.Val { return types.String(p.view.Metadata.OwnerKind) }},
+	{"priority", cel.IntType, func(p *pod) ref.Val { return types.Int(p.view.Spec.Priority) }},
+	{"critical", cel.BoolType, func(p *pod) ref.Val { return types.Bool(p.view.Spec.Priority >= criticalPriority) }},
+	{"host_network", cel.BoolType, func(p *pod) ref.Val { return types.Bool(p.view.Spec.HostNetwork) }},
+	{"phase", cel.StringType, func(p *pod) ref.Val { return types.String(p.view.Local.Status.Phase) }},
+	{"reason", cel.StringType, func(p *pod) ref.Val { return types.String(cut(p.view.Local.Status.Reason)) }},
+	{"ready", cel.BoolType, func(p *pod) ref.Val { return types.Bool(p.view.IsReady()) }},
+	{"ip", cel.StringType, func(p *pod) ref.Val { return types.String(p.view.Local.Status.PodIP) }},
+	{"restarts", cel.IntType, func(p *pod) ref.Val { return types.Int(p.restarts()) }},
+	{"deleting", cel.BoolType, func(p *pod) ref.Val { return types.Bool(p.view.Metadata.DeletionTimestamp != nil) }},
+	{"overdue", cel.BoolType, (*pod).overdue},
+	{"stage", cel.StringType, func(p *pod) ref.Val { return types.String(p.view.Worker.Stage) }},
+	{"trouble", cel.StringType, func(p *pod) ref.Val { return types.String(cut(p.view.Worker.Trouble)) }},
+	{"sync", cel.StringType, func(p *pod) ref.Val { return types.String(p.view.Lag.State) }},
+	{"behind", cel.IntType, func(p *pod) ref.Val { return types.Int(p.view.Lag.Behind) }},
+	{"refused", cel.BoolType, func(p *pod) ref.Val { return types.Bool(p.view.Lag.State == explain.SyncRefused) }},
+	{"ok", cel.BoolType, func(p *pod) ref.Val { return types.Bool(p.view.Why.OK) }},
+	{"why", cel.StringType, func(p *pod) ref.Val { return types.String(p.view.Why.Code) }},
+	{"containers", cel.ListType(containerType), (*pod).containers},
+	{"load", usageType, (*pod).load},
 }
 
 var containerFields = []field[*container]{
-	{"name", cel.StringType, func(c *container) any { return c.spec.Name }},
-	{"kind", cel.StringType, func(c *container) any { return c.spec.Kind }},
-	{"image", cel.StringType, func(c *container) any { return cut(c.spec.Image) }},
-	{"state", cel.StringType, func(c *container) any { return c.state().name }},
-	{"reason", cel.StringType, func(c *container) any { return cut(c.state().reason) }},
-	{"message", cel.StringType, func(c *container) any { return cut(c.state().message) }},
-	{"exit_code", cel.IntType, func(c *container) any { return c.state().exitCode }},
-	{"ready", cel.BoolType, func(c *container) any { return c.status.Ready }},
-	{"started", cel.BoolType, func(c *container) any { return c.status.Started != nil && *c.status.Started }},
-	{"restarts", cel.IntType, func(c *container) any { return int64(c.status.RestartCount) }},
-	{"last_reason", cel.StringType, func(c *container) any { return cut(c.lastState().reason) }},
-	{"last_exit_code", cel.IntType, func(c *container) any { return c.lastState().exitCode }},
-	{"probe_failing", cel.BoolType, func(c *container) any {
-		return c.anyProbe(func(p *view.Probe) bool { return p.Verdict == explain.Failing })
+	{"name", cel.StringType, func(c *container) ref.Val { return types.String(c.spec.Name) }},
+	{"kind", cel.StringType, func(c *container) ref.Val { return types.String(c.spec.Kind) }},
+	{"image", cel.StringType, func(c *container) ref.Val { return types.String(cut(c.spec.Image)) }},
+	{"state", cel.StringType, func(c *container) ref.Val { return types.String(c.state().name) }},
+	{"reason", cel.StringType, func(c *container) ref.Val { return types.String(cut(c.state().reason)) }},
+	{"message", cel.StringType, func(c *container) ref.Val { return types.String(cut(c.state().message)) }},
+	{"exit_code", cel.IntType, func(c *container) ref.Val { return types.Int(c.state().exitCode) }},
+	{"ready", cel.BoolType, func(c *container) ref.Val { return types.Bool(c.status.Ready) }},
+	{"started", cel.BoolType, func(c *container) ref.Val { return types.Bool(c.status.Started != nil && *c.status.Started) }},
+	{"restarts", cel.IntType, func(c *container) ref.Val { return types.Int(c.status.RestartCount) }},
+	{"last_reason", cel.StringType, func(c *container) ref.Val { return types.String(cut(c.lastState().reason)) }},
+	{"last_exit_code", cel.IntType, func(c *container) ref.Val { return types.Int(c.lastState().exitCode) }},
+	{"probe_failing", cel.BoolType, func(c *container) ref.Val {
+		return types.Bool(c.anyProbe(func(p *view.Probe) bool { return p.Verdict == explain.Failing }))
 	}},
-	{"probe_erroring", cel.BoolType, func(c *container) any {
-		return c.anyProbe(func(p *view.Probe) bool { return p.Errors > 0 })
+	{"probe_erroring", cel.BoolType, func(c *container) ref.Val {
+		return types.Bool(c.anyProbe(func(p *view.Probe) bool { return p.Errors > 0 }))
 	}},
-	{"probe_streak", cel.IntType, func(c *container) any { return c.failureStreak() }},
-	{"load", usageType, func(c *container) any { return newContainerUsage(c.pod.Load, c.spec.Name) }},
+	{"probe_streak", cel.IntType, func(c *container) ref.Val { return types.Int(c.failureStreak()) }},
+	{"load", usageType, (*container).load},
 }
 
-var nodeFields = []field[*view.NodeView]{
-	{"name", cel.StringType, func(n *view.NodeView) any { return n.Metadata.Name }},
-	{"ready", cel.BoolType, func(n *view.NodeView) any { return nodeCondition(n, v1.NodeReady) }},
-	{"unschedulable", cel.BoolType, func(n *view.NodeView) any { return n.Spec.Unschedulable }},
-	{"runtime_ready", cel.BoolType, func(n *view.NodeView) any { return n.Runtime.Problem == "" }},
-	{"network_ready", cel.BoolType, func(n *view.NodeView) any { return n.Runtime.Network == "" }},
-	{"pods", cel.IntType, func(n *view.NodeView) any { return int64(n.Pods.Total) }},
-	{"max_pods", cel.IntType, func(n *view.NodeView) any { return n.Pods.Max }},
-	{"api_reachable", cel.BoolType, func(n *view.NodeView) any {
-		return n.Cluster != "" && n.Lag.State != explain.SyncWaiting && n.Lag.State != explain.SyncRefused
+var nodeFields = []field[*node]{
+	{"name", cel.StringType, func(n *node) ref.Val { return types.String(n.view.Metadata.Name) }},
+	{"ready", cel.BoolType, func(n *node) ref.Val { return types.Bool(nodeCondition(n.view, v1.NodeReady)) }},
+	{"unschedulable", cel.BoolType, func(n *node) ref.Val { return types.Bool(n.view.Spec.Unschedulable) }},
+	{"runtime_ready", cel.BoolType, func(n *node) ref.Val { return types.Bool(n.view.Runtime.Problem == "") }},
+	{"network_ready", cel.BoolType, func(n *node) ref.Val { return types.Bool(n.view.Runtime.Network == "") }},
+	{"pods", cel.IntType, func(n *node) ref.Val { return types.Int(n.view.Pods.Total) }},
+	{"max_pods", cel.IntType, func(n *node) ref.Val { return types.Int(n.view.Pods.Max) }},
+	{"cluster", cel.StringType, func(n *node) ref.Val { return types.String(cut(n.view.Cluster)) }},
+	{"api_reachable", cel.BoolType, func(n *node) ref.Val {
+		return types.Bool(n.view.Cluster != "" && n.view.Lag.State != explain.SyncWaiting && n.view.Lag.State != explain.SyncRefused)
 	}},
-	{"history_ok", cel.BoolType, func(n *view.NodeView) any { return n.History.Problem == "" }},
-	{"sources_bad", cel.IntType, func(n *view.NodeView) any {
-		bad := int64(0)
-		for i := range n.Sources {
-			if len(n.Sources[i].Problems) > 0 {
-				bad++
-			}
-		}
-		return bad
-	}},
-	{"load", nodeLoadType, func(n *view.NodeView) any { return newNodeLoad(n) }},
+	{"cert_days", cel.IntType, (*node).certificateDays},
+	{"history_ok", cel.BoolType, func(n *node) ref.Val { return types.Bool(n.view.History.Problem == "") }},
+	{"sources_bad", cel.IntType, (*node).badSources},
+	{"rules_unknown", cel.IntType, func(n *node) ref.Val { return types.Int(n.alerting().RulesUnknown) }},
+	{"rules_broken", cel.IntType, func(n *node) ref.Val { return types.Int(n.alerting().RulesBroken) }},
+	{"rule_files_broken", cel.IntType, func(n *node) ref.Val { return types.Int(n.alerting().FilesBroken) }},
+	{"sinks_failing", cel.IntType, func(n *node) ref.Val { return types.Int(n.alerting().SinksFailing) }},
+	{"alerts_suppressed", cel.IntType, func(n *node) ref.Val { return types.Int(n.alerting().Suppressed) }},
+	{"remedies_exhausted", cel.IntType, func(n *node) ref.Val { return types.Int(n.alerting().RemediesExhausted) }},
+	{"actions_suspended", cel.BoolType, func(n *node) ref.Val { return types.Bool(n.alerting().ActionsSuspended) }},
+	{"load", nodeLoadType, (*node).load},
 }
 
-func (p *pod) containers() []*container {
-	specs := p.view.Spec.Containers[:min(len(p.view.Spec.Containers), maxContainers)]
-	all := make([]*container, len(specs))
-	for i := range specs {
-		all[i] = &container{pod: p.view, spec: &specs[i], status: findStatus(&p.view.Local.Status, specs[i].Name)}
+// overdue reports whether the pod should be gone: its deletion timestamp is when its grace period ends.
+func (p *pod) overdue() ref.Val {
+	deleted := p.view.Metadata.DeletionTimestamp
+	if deleted == nil {
+		return types.False
 	}
-	return all
+	p.at.changesAt(deleted.Time)
+	return types.Bool(!p.at.now.Before(deleted.Time))
+}
+
+const day = 24 * time.Hour
+
+// certificateDays returns the days that are left of the certificate: 0 in the last day and after it, -1 without one.
+func (n *node) certificateDays() ref.Val {
+	if n.view.CertificateExpires == nil {
+		return types.Int(-1)
+	}
+	left := n.view.CertificateExpires.Sub(n.at.now)
+	if left <= 0 {
+		return types.Int(0)
+	}
+	days := (left - 1) / day
+	if days > 0 {
+		n.at.changesAt(n.view.CertificateExpires.Add(-days * day))
+	}
+	return types.Int(days)
+}
+
+func (n *node) badSources() ref.Val {
+	bad := 0
+	for i := range n.view.Sources {
+		if len(n.view.Sources[i].Problems) > 0 {
+			bad++
+		}
+	}
+	return types.Int(bad)
+}
+
+// alerting returns the state of alerting, which is empty if the agent evaluates no rules.
+func (n *node) alerting() *view.Alerting {
+	if n.view.Alerting == nil {
+		return &noAlerting
+	}
+	return n.view.Alerting
+}
+
+var noAlerting view.Alerting // is never modified
+
+func (p *pod) containers() ref.Val {
+	specs := p.view.Spec.Containers[:min(len(p.view.Spec.Containers), maxContainers)]
+	all := make([]container, len(specs))
+	values := make([]ref.Val, len(specs))
+	for i := range specs {
+		all[i].set(p.view, &specs[i], p.at)
+		values[i] = &all[i].object
+	}
+	return types.NewRefValList(adapter{}, values)
 }
 
 func (p *pod) restarts() int64 {
@@ -215,10 +252,22 @@ func Fields() map[string][]string {
 	}
 }
 
-func names[T any](fields []field[T]) []string {
+func names[T target](fields []field[T]) []string {
 	all := make([]string, len(fields))
 	for i := range fields {
 		all[i] = fields[i].Name
 	}
 	return all
+}
+
+// isQueryOnly reports whether rules have no such field: its value changes without a change that evaluates rules again.
+func isQueryOnly(typeName, fieldName string) bool {
+	return typeName == podType.TypeName() && (fieldName == "ok" || fieldName == "why" || fieldName == "trouble")
+}
+
+// RuleFields is like Fields, of rules.
+func RuleFields() map[string][]string {
+	fields := Fields()
+	fields["pod"] = slices.DeleteFunc(fields["pod"], func(name string) bool { return isQueryOnly(podType.TypeName(), name) })
+	return fields
 }

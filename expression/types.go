@@ -2,7 +2,6 @@ package expression
 
 import (
 	"fmt"
-	"reflect"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
@@ -39,12 +38,12 @@ func functions() []cel.EnvOption {
 		text("annotation", func(v *view.PodView, key string) string { return v.Metadata.Annotations[key] }),
 		cel.Function("pressure", cel.MemberOverload("node_pressure", []*cel.Type{nodeType, cel.StringType}, cel.BoolType,
 			cel.BinaryBinding(func(target, kind ref.Val) ref.Val {
-				n, isNode := target.Value().(*view.NodeView)
+				n, isNode := target.Value().(*node)
 				k, isText := kind.Value().(string)
 				if !isNode || !isText {
 					return types.MaybeNoSuchOverloadErr(target)
 				}
-				return types.Bool(nodeCondition(n, v1.NodeConditionType(k+"Pressure")))
+				return types.Bool(nodeCondition(n.view, v1.NodeConditionType(k+"Pressure")))
 			}))),
 		cel.Function("quantity", cel.Overload("quantity_string", []*cel.Type{cel.StringType}, cel.DoubleType, cel.UnaryBinding(parseQuantity))),
 	}
@@ -57,35 +56,42 @@ type provider struct {
 	names          map[string][]string
 }
 
-func newProvider() *provider {
+func newProvider(isRule bool) *provider {
 	p := &provider{
 		Provider: types.NewEmptyRegistry(), fields: map[string]map[string]*types.FieldType{}, names: map[string][]string{},
 	}
-	addType(p, podType, podFields)
-	addType(p, containerType, containerFields)
-	addType(p, nodeType, nodeFields)
-	addType(p, usageType, usageFields)
-	addType(p, nodeLoadType, nodeLoadFields)
+	addType(p, podType, podFields, isRule)
+	addType(p, containerType, containerFields, isRule)
+	addType(p, nodeType, nodeFields, isRule)
+	addType(p, usageType, usageFields, isRule)
+	addType(p, nodeLoadType, nodeLoadFields, isRule)
 	return p
 }
 
-func addType[T any](p *provider, objectType *cel.Type, fields []field[T]) {
+func addType[T target](p *provider, objectType *cel.Type, fields []field[T], isRule bool) {
 	name := objectType.TypeName()
 	p.fields[name] = map[string]*types.FieldType{}
 	for _, f := range fields {
+		if isRule && isQueryOnly(name, f.Name) {
+			continue
+		}
 		p.names[name] = append(p.names[name], f.Name)
 		p.fields[name][f.Name] = &types.FieldType{
 			Type: f.Type,
 			IsSet: func(value any) bool {
 				target, ok := value.(T)
-				return !ok || f.get(target) != any(unknown)
+				return !ok || f.get(target) != ref.Val(unknown)
 			},
 			GetFrom: func(value any) (any, error) {
 				target, ok := value.(T)
 				if !ok {
 					return nil, fmt.Errorf("%T has no field %s", value, f.Name)
 				}
-				return f.get(target), nil
+				result := f.get(target)
+				if result == ref.Val(unknown) && target.moment().missing == "" {
+					target.moment().missing = name + "." + f.Name
+				}
+				return result, nil
 			},
 		}
 	}
@@ -120,52 +126,9 @@ func (p *provider) FindStructFieldType(name, fieldName string) (*types.FieldType
 type adapter struct{}
 
 // NativeToValue implements types.Adapter.
-func (a adapter) NativeToValue(value any) ref.Val {
-	switch v := value.(type) {
-	case *pod:
-		return object{v, podType}
-	case *container:
-		return object{v, containerType}
-	case *view.NodeView:
-		return object{v, nodeType}
-	case usage:
-		return object{v, usageType}
-	case nodeLoad:
-		return object{v, nodeLoadType}
-	case []*container:
-		return types.NewDynamicList(a, v)
-	default:
-		return types.DefaultTypeAdapter.NativeToValue(value)
+func (adapter) NativeToValue(value any) ref.Val {
+	if v, isValue := value.(ref.Val); isValue {
+		return v
 	}
+	return types.DefaultTypeAdapter.NativeToValue(value)
 }
-
-// object is a value of a type of the environment. Fields are read by provider.
-type object struct {
-	value any
-	typ   *cel.Type
-}
-
-// ConvertToNative implements ref.Val.
-func (o object) ConvertToNative(target reflect.Type) (any, error) {
-	if reflect.TypeOf(o.value).AssignableTo(target) {
-		return o.value, nil
-	}
-	return nil, fmt.Errorf("%s cannot be converted to %v", o.typ, target)
-}
-
-// ConvertToType implements ref.Val.
-func (o object) ConvertToType(target ref.Type) ref.Val {
-	if target.TypeName() == o.typ.TypeName() {
-		return o
-	}
-	return types.NewErr("%s cannot be converted to %s", o.typ, target.TypeName())
-}
-
-// Equal implements ref.Val: an object equals only itself.
-func (o object) Equal(other ref.Val) ref.Val { return types.Bool(other.Value() == o.value) }
-
-// Type implements ref.Val.
-func (o object) Type() ref.Type { return o.typ }
-
-// Value implements ref.Val.
-func (o object) Value() any { return o.value }

@@ -45,7 +45,23 @@ type Rule struct {
 	Triggers Trigger
 	// MaxCost is the worst case of its expressions.
 	MaxCost uint64
+	Text    Text
+
+	compiled compiled
 }
+
+// Text is a rule as it is written.
+type Text struct {
+	// Line is that of the rule in its file.
+	Line int
+	// Expr and Value are its expressions. Value may be empty.
+	Expr, Value string
+	// Annotations are templates.
+	Annotations map[string]string
+}
+
+// ID returns what identifies the rule: its name and its labels.
+func (r *Rule) ID() string { return r.Name + r.Labels.Key() }
 
 // Action is an action of a rule.
 type Action struct {
@@ -66,3 +82,15 @@ const (
 	False
 	True
 )
+
+// String returns the answer as a word.
+func (t Truth) String() string {
+	switch t {
+	case False:
+		return "false"
+	case True:
+		return "true"
+	default:
+		return "unknown"
+	}
+}
