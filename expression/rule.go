@@ -3,7 +3,6 @@ package expression
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"cel.dev/cel-go/cel"
@@ -138,15 +137,9 @@ type Outcome struct {
 	Cost    uint64
 }
 
-var evaluations = sync.Pool{New: func() any { return new(evaluation) }}
-
 // Eval evaluates the expression. It does not panic.
 func (x *RuleExpression) Eval(in RuleInput) Outcome {
-	e, _ := evaluations.Get().(*evaluation)
-	defer func() {
-		*e = evaluation{}
-		evaluations.Put(e)
-	}()
+	e := &evaluation{}
 	e.set(in)
 	result, details, err := x.program.Eval(e)
 	out := Outcome{Next: e.at.next, Missing: e.at.missing}

@@ -13,18 +13,11 @@ import (
 // Limits of the functions that count.
 const (
 	// MaxWindow is the longest window.
-	MaxWindow = day
+	MaxWindow = recent.MaxWindow
 	// MaxCount is the largest count.
-	MaxCount = 64
+	MaxCount = recent.MaxCount
 	// maxAge is the longest age that older compares with.
 	maxAge = 365 * day
-)
-
-// Kinds of what is counted, see package recent.
-const (
-	kindRestart = "restart"
-	kindEnded   = "ended/"
-	kindFlip    = "flip/"
 )
 
 // NodeEvents are the kinds that node.count knows.
@@ -38,17 +31,17 @@ func windowFunctions() []cel.EnvOption {
 	}
 	return []cel.EnvOption{
 		counts("ended", "container_ended", containerType, func(args []ref.Val) ref.Val {
-			return countContainer(args[0], kindEnded+text(args[1]), args[2])
+			return countContainer(args[0], recent.Ended(text(args[1])), args[2])
 		}),
 		cel.Function("restarted", cel.MemberOverload("container_restarted", []*cel.Type{containerType, cel.StringType}, cel.IntType,
-			cel.BinaryBinding(func(object, window ref.Val) ref.Val { return countContainer(object, kindRestart, window) }))),
+			cel.BinaryBinding(func(object, window ref.Val) ref.Val { return countContainer(object, recent.Restart, window) }))),
 		counts("flipped", "pod_flipped", podType, func(args []ref.Val) ref.Val {
 			p, isPod := args[0].Value().(*pod)
 			if !isPod {
 				return types.MaybeNoSuchOverloadErr(args[0])
 			}
 			object := recent.Object{Namespace: p.view.Metadata.Namespace, Pod: p.view.Metadata.Name}
-			return p.at.count(object, kindFlip+text(args[1]), args[2])
+			return p.at.count(object, recent.Flip(text(args[1])), args[2])
 		}),
 		counts("count", "node_count", nodeType, func(args []ref.Val) ref.Val {
 			n, isNode := args[0].Value().(*node)

@@ -42,14 +42,14 @@ func (p *parser) parseActions(fields map[string]value, r *Rule) {
 func (p *parser) parseAction(v value, scope Scope) (Action, *expression.RuleExpression) {
 	fields := p.mapping(v, "type", "mode", "only_if", "max", "cool_down", "expect", "pods", "target")
 	action := Action{Policy: remedy.Policy{
-		Type: p.parseType(v, fields, scope), Enforce: p.parseMode(fields), CoolDown: p.duration(fields, "cool_down", maxDuration),
+		Type: p.parseType(v, fields, scope), Enforce: p.parseMode(fields), CoolDown: p.duration(fields, "cool_down"),
 	}}
 	if at, found := fields["max"]; found {
 		action.Max, action.Per = p.parseMax(at)
 	}
 	if at, found := fields["expect"]; found {
 		expect := p.mapping(at, "resolved_within")
-		if action.ResolvedWithin = p.duration(expect, "resolved_within", maxDuration); len(expect) == 0 {
+		if action.ResolvedWithin = p.duration(expect, "resolved_within"); len(expect) == 0 {
 			p.required(at, "resolved_within", "write a duration like 5m")
 		}
 	}

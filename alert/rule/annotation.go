@@ -3,17 +3,12 @@ package rule
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"text/template"
 	"text/template/parse"
-	"time"
-
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/alert"
 	"github.com/heraldnode/herald/expression"
-	"github.com/heraldnode/herald/view"
 )
 
 // maxAnnotation is the maximum length of an annotation in bytes.
@@ -219,54 +214,4 @@ func checkPipe(pipe *parse.PipeNode, hasValue bool) error {
 		}
 	}
 	return nil
-}
-
-// sampleLabels returns labels as an alert of the rule has them.
-func sampleLabels(r *Rule) alert.Labels {
-	labels := alert.Labels{
-		alert.LabelName: r.Name, alert.LabelJob: "herald", alert.LabelInstance: "sample", alert.LabelNode: "sample", alert.LabelScope: string(r.Scope),
-	}
-	if r.Scope != Node {
-		labels[alert.LabelNamespace], labels[alert.LabelPod] = "sample", "sample"
-	}
-	if r.Scope == Container {
-		labels[alert.LabelContainer] = "sample"
-	}
-	maps.Copy(labels, r.Labels)
-	return labels
-}
-
-// sampleInput returns an input for templates. Loads are either known or not.
-func sampleInput(scope Scope, isKnown bool) Input {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	node := &view.NodeView{Metadata: view.Metadata{Name: "sample"}}
-	in := Input{Now: now, Node: node}
-	if scope != Node {
-		in.Pod = &view.PodView{
-			Metadata: view.Metadata{Namespace: "sample", Name: "sample", Labels: map[string]string{}, Annotations: map[string]string{}},
-			Spec:     view.Spec{Containers: []view.Container{{Name: "sample", Kind: "regular"}}},
-			Local: view.Status{Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{
-				Name: "sample", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
-			}}}},
-		}
-	}
-	if scope == Container {
-		in.Container = "sample"
-	}
-	if isKnown {
-		one := &view.Windows{Last1m: view.Window{Mean: 1, Max: 1}}
-		node.Load = &view.NodeLoad{Level: "normal", Saturation: new(.5), CPU: view.NodeCPULoad{Use: one}, Memory: view.NodeMemoryLoad{Use: one}, PIDs: one}
-		node.Load.FileSystems = []view.FileSystemLoad{{Name: "data", Use: new(.5), InodeUse: new(.5), HoursToFull: new(5.)}}
-		node.Agent.Latencies = view.Latencies{
-			StatusLagP99Ms: new(int64(1)), OldestUnsentMs: new(int64(1)), APIP99Ms: new(int64(1)), RuntimeP99Ms: new(int64(1)), RelistP99Ms: new(int64(1)),
-		}
-		if in.Pod != nil {
-			usage := view.UsageLoad{
-				CPU:    view.CPULoad{Cores: one, LimitCores: new(1.), OfLimit: new(1.), Throttled: one},
-				Memory: view.MemoryLoad{WorkingSetBytes: one, LimitBytes: new(int64(1)), OfLimit: new(1.)},
-			}
-			in.Pod.Load = &view.PodLoad{UsageLoad: usage, PIDs: new(int64(1)), Containers: []view.ContainerLoad{{Name: "sample", UsageLoad: usage}}}
-		}
-	}
-	return in
 }

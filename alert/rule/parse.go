@@ -68,7 +68,7 @@ func (p *parser) parseFile(root value) {
 	seen := map[string]*Rule{}
 	for _, r := range p.file.Rules {
 		if other := seen[r.ID()]; other != nil {
-			p.add(r.Text.Line, 1, "", fmt.Sprintf("alert %s has the same name and labels as the rule on line %d; rename one of them or change a label",
+			p.add(r.Text.Line, 1, "", fmt.Sprintf("alert %s has the name and labels of the rule on line %d; rename one of them or change a label",
 				r.Name, other.Text.Line))
 			continue
 		}
@@ -160,7 +160,7 @@ func (p *parser) parseRule(v value, group string) *Rule {
 	r := &Rule{Group: group, File: p.file.Path, Text: Text{Line: v.node.Line}}
 	r.Name = p.parseName(v, fields)
 	r.Scope = p.parseScope(v, fields)
-	r.For, r.KeepFiring = p.duration(fields, "for", maxDuration), p.duration(fields, "keep_firing_for", maxDuration)
+	r.For, r.KeepFiring = p.duration(fields, "for"), p.duration(fields, "keep_firing_for")
 	r.Labels = p.parseLabels(fields)
 	if r.Scope != "" {
 		p.parseExpressions(v, fields, r)
@@ -212,7 +212,7 @@ func (p *parser) parseScope(v value, fields map[string]value) Scope {
 	return ""
 }
 
-func (p *parser) duration(fields map[string]value, name string, longest time.Duration) time.Duration {
+func (p *parser) duration(fields map[string]value, name string) time.Duration {
 	at, found := fields[name]
 	if !found {
 		return 0
@@ -225,8 +225,8 @@ func (p *parser) duration(fields map[string]value, name string, longest time.Dur
 	switch {
 	case err != nil:
 		p.addf(at, "%v", err)
-	case duration > longest:
-		p.addf(at, "%s is too long; at most %s", text, formatDuration(longest))
+	case duration > maxDuration:
+		p.addf(at, "%s is too long; at most %s", text, formatDuration(maxDuration))
 	}
 	return duration
 }

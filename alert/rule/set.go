@@ -1,10 +1,9 @@
 package rule
 
 import (
+	"errors"
 	"fmt"
 	"slices"
-
-	"errors"
 )
 
 // File has the rules of a file. It is immutable.
@@ -42,7 +41,7 @@ func Merge(disable []string, files ...*File) (*Set, error) {
 				continue
 			}
 			if other := seen[r.ID()]; other != nil {
-				errs = append(errs, fmt.Errorf("%s:%d: alert %s has the same name and labels as the rule at %s:%d; rename one of them or change a label",
+				errs = append(errs, fmt.Errorf("%s:%d: alert %s has the name and labels of the rule at %s:%d; rename one of them or change a label",
 					r.File, r.Text.Line, r.Name, other.File, other.Text.Line))
 				continue
 			}

@@ -96,7 +96,7 @@ var Layout = []Package{
 		Purpose:   "selects pods and pages of the query API: selectors, expressions, cursors, times",
 	},
 	{
-		Path: "expression", Layer: Decisions, Modules: []string{"cel.dev/cel-go"}, MayImport: []string{"explain", "view"},
+		Path: "expression", Layer: Decisions, Modules: []string{"cel.dev/cel-go"}, MayImport: []string{"alert/recent", "explain", "view"},
 		Purpose: "CEL expressions over pods, containers and the node, with limits of cost",
 	},
 	{Path: "alert", Layer: Decisions, Purpose: "alerts, their states, matchers and silences"},
@@ -105,7 +105,8 @@ var Layout = []Package{
 		Purpose: "counts what happened to pods, containers and the node in windows of time",
 	},
 	{
-		Path: "alert/rule", Layer: Decisions, MayImport: []string{"alert", "alert/recent", "expression", "remedy", "view"},
+		Path: "alert/rule", Layer: Decisions, MayImport: []string{"alert", "expression", "remedy", "view"},
+		Modules: []string{"sync"}, // the environments and the default rules are created once
 		Purpose: "reads alert rules: strict files, compiled expressions with limits of cost, the default rules",
 	},
 	{Path: "alert/state", Layer: Decisions, MayImport: []string{"alert"}, Purpose: "the state machine of one alert"},
