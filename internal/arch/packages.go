@@ -183,6 +183,10 @@ var Layout = []Package{
 		Path: "action", Layer: Components, MayImport: []string{"checkpoint"},
 		Purpose: "carries out the actions of alert rules that remedy allows, and writes them down first",
 	},
+	{
+		Path: "notify", Layer: Components, MayImport: []string{"checkpoint"},
+		Purpose: "delivers alerts to Alertmanager, webhooks, Kubernetes Events and the log: at least once, firing before resolved",
+	},
 	{Path: "checkpoint", Layer: Components, Purpose: "atomic, checksummed, versioned state files"},
 	{
 		Path: "kubeapi", Layer: Components, MayImport: []string{"internal/latency"},
