@@ -187,7 +187,7 @@ func goldenObjects(t *testing.T) map[string]any {
 			Verdict: goldenVerdict(),
 		},
 		"LoadHistory": view.NewPodLoadHistory(goldenPoints(), pod.Metadata),
-		"SourceList":  view.SourceList{APIVersion: view.APIVersion, Kind: "SourceList", Items: goldenSources()},
+		"SourceList":  view.SourceList{APIVersion: view.APIVersion, Kind: "SourceList", Items: goldenSources(), RuleFiles: goldenRules().Files},
 		"HistoryList": server.HistoryList{APIVersion: view.APIVersion, Kind: "HistoryList", Continue: "48211", Items: []history.Record{record}},
 		"WatchEvent":  view.WatchEvent{ID: 48211, Topic: "pods", Type: view.Modified, Object: encoded},
 		"AlertList":   view.AlertList{APIVersion: view.APIVersion, Kind: "AlertList", ID: 48211, Items: goldenAlerts()},

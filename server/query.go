@@ -183,6 +183,9 @@ func (s *Server) serveSources(w http.ResponseWriter, _ *http.Request) {
 	if list.Items == nil {
 		list.Items = []view.Source{}
 	}
+	if s.config.Alerting != nil {
+		list.RuleFiles = s.config.Alerting.Rules().Files
+	}
 	s.writeJSON(w, list)
 }
 

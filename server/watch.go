@@ -26,9 +26,6 @@ const (
 	topicAlerts  = "alerts"
 )
 
-// kindAlert is the kind of records about alerts.
-const kindAlert = history.Kind("alert")
-
 const (
 	// maxBatch bounds the records that are read ahead. The changes of a pod within a batch are sent as one.
 	maxBatch = 256
@@ -208,7 +205,7 @@ func (w *watchStream) query() (q history.Query) {
 		q.Kinds = append(q.Kinds, history.KindNode)
 	}
 	if w.has(topicAlerts) {
-		q.Kinds = append(q.Kinds, kindAlert)
+		q.Kinds = append(q.Kinds, history.KindAlert)
 	}
 	return q
 }
@@ -289,7 +286,7 @@ func (w *watchStream) sendBatch(ctx context.Context, batch []history.Record) err
 		switch batch[i].Kind {
 		case history.KindNode:
 			lastNode = i
-		case kindAlert:
+		case history.KindAlert:
 			lastAlert = i
 		}
 	}

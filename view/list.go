@@ -22,6 +22,8 @@ type SourceList struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"` // SourceList
 	Items      []Source `json:"items"`
+	// RuleFiles are the files with rules of alerts. Absent if there are none.
+	RuleFiles []RuleFile `json:"ruleFiles,omitempty"`
 }
 
 // Explanation is the answer of /herald/v1/explain/NAMESPACE/NAME.

@@ -129,7 +129,8 @@ It does not need a cluster.`,
 		&cobra.Group{ID: groupCheck, Title: "Check and configure:"},
 	)
 	root.AddCommand(newStatusCommand(), newGetCommand(), newDescribeCommand(), newExplainCommand(), newHistoryCommand(),
-		newEventsCommand(), newTopCommand(), newSourcesCommand(), newWaitCommand(), newRestartCommand(), newProbeCommand(),
+		newEventsCommand(), newTopCommand(), newAlertsCommand(), newActionsCommand(), newSourcesCommand(), newWaitCommand(),
+		newRestartCommand(), newProbeCommand(),
 		newRunCommand(), newDemoCommand(),
 		newCheckCommand(), newConfigCommand(), newKubeconfigCommand(), newVersionCommand(), newExitTopic())
 	root.SetCompletionCommandGroupID(groupCheck)

@@ -18,8 +18,9 @@ var documentedCommands = []struct {
 	title    string
 	commands []string
 }{
-	{"Ask a running agent", []string{"status", "get", "describe", "explain", "history", "events", "top", "top node", "top pods", "sources", "wait", "probe"}},
-	{"Run pods", []string{"run", "restart", "demo"}},
+	{"Ask a running agent", []string{"status", "get", "describe", "explain", "history", "events", "top", "top node", "top pods",
+		"alerts", "alerts rules", "alerts silence", "alerts silence list", "alerts silence expire", "actions", "sources", "wait", "probe"}},
+	{"Run pods", []string{"run", "restart", "actions resume", "demo"}},
 	{"Check and configure", []string{"check", "config", "kubeconfig", "version", "completion"}},
 }
 

@@ -16,7 +16,9 @@ func newSourcesCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "sources", Short: "Display where the pods come from, and manifests that cannot be used", GroupID: groupAsk, Args: noArguments,
 		Long: `Display the sources of pods: the manifest directory, the URL and the API server, how many pods each has, and the manifests that
-cannot be used, with file, line and field. While a manifest cannot be used, the pod of its last good version keeps running.`,
+cannot be used, with file, line and field. While a manifest cannot be used, the pod of its last good version keeps running.
+
+Files with rules of alerts are listed too. While one cannot be used, the rules of its last good version are in force.`,
 		Example: `  herald sources
 
   # Is any manifest broken?
@@ -31,15 +33,18 @@ cannot be used, with file, line and field. While a manifest cannot be used, the 
 		if err != nil {
 			return err
 		}
-		return o.print(cmd.OutOrStdout(), list, func() error { return printSources(cmd.OutOrStdout(), list.Items, time.Now()) })
+		return o.print(cmd.OutOrStdout(), list, func() error { return printSources(cmd.OutOrStdout(), &list, time.Now()) })
 	}
 	return command
 }
 
-func printSources(out io.Writer, sources []view.Source, now time.Time) error {
+func printSources(out io.Writer, list *view.SourceList, now time.Time) error {
 	lines := [][]string{{"SOURCE", "STATE", "PODS", "LAST CHANGE", "ORIGIN", "PROBLEM"}}
-	for i := range sources {
-		lines = append(lines, sourceLines(&sources[i], now)...)
+	for i := range list.Items {
+		lines = append(lines, sourceLines(&list.Items[i], now)...)
+	}
+	for i := range list.RuleFiles {
+		lines = append(lines, ruleFileLine(&list.RuleFiles[i], now))
 	}
 	return table.NewGrid(out).Print(lines...)
 }
@@ -69,6 +74,19 @@ func sourceLines(s *view.Source, now time.Time) [][]string {
 		lines = append(lines, []string{"", "ignored", "", "", "", table.Printable(file)})
 	}
 	return lines
+}
+
+// ruleFileLine returns the line of a file with rules of alerts.
+func ruleFileLine(file *view.RuleFile, now time.Time) []string {
+	state, problem := file.State, ""
+	if file.Problem != "" {
+		state, problem = "1 error", formatFileProblem(file, now)
+	}
+	changed := "-"
+	if file.LastChange != nil {
+		changed = formatClock(file.LastChange.Time, now)
+	}
+	return []string{"rules", state, "-", changed, table.Printable(file.Path), table.Printable(problem)}
 }
 
 func formatProblem(p *view.Problem, now time.Time) string {

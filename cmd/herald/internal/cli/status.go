@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/heraldnode/herald/alert"
 	"github.com/heraldnode/herald/explain"
 	"github.com/heraldnode/herald/internal/table"
 	"github.com/heraldnode/herald/view"
@@ -23,7 +24,7 @@ func newStatusCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "status", Short: "Display how this node and its pods are, on one screen", GroupID: groupAsk, Args: noArguments,
 		Long: `Display how the node, the agent, the container runtime, the sources of pods and the connection to the API server are, how
-loaded the node is and by what, how many pods are ready, and the pods that are not well, each with the reason.
+loaded the node is and by what, how many pods are ready, the alerts that fire, and the pods that are not well, each with the reason.
 
 The load is the largest of CPU, memory, disk and processes, from 0 to 1, with the level that it has had for a while: idle, normal (from
 0.05), busy (0.50) or saturated (0.80). File systems are named if they are 80% full, will be full within a day, or are read-only.
@@ -49,9 +50,16 @@ The exit status is 0 if the agent answers, whatever it says; use 'herald wait' a
 		}
 		return o.print(cmd.OutOrStdout(), node, func() error {
 			pods, err := agent.PodViews(cmd.Context(), url.Values{})
-			if err == nil {
-				_, err = io.WriteString(cmd.OutOrStdout(), formatStatus(&node, pods.Items, time.Now()))
+			if err != nil {
+				return err
 			}
+			var alerts view.AlertList
+			if node.Alerting != nil && node.Alerting.Firing > 0 {
+				if alerts, err = agent.Alerts(cmd.Context(), url.Values{"state": {"firing,recovering"}}); err != nil {
+					return err
+				}
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), formatStatus(&node, pods.Items, alerts.Items, time.Now()))
 			return err
 		})
 	}
@@ -59,7 +67,7 @@ The exit status is 0 if the agent answers, whatever it says; use 'herald wait' a
 }
 
 // formatStatus returns the screen of 'herald status'.
-func formatStatus(node *view.NodeView, pods []view.PodView, now time.Time) string {
+func formatStatus(node *view.NodeView, pods []view.PodView, alerts []view.Alert, now time.Time) string {
 	var text strings.Builder
 	line := func(label string, parts ...string) {
 		parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
@@ -78,15 +86,60 @@ func formatStatus(node *view.NodeView, pods []view.PodView, now time.Time) strin
 	line("pods", formatCounts(node.Pods), formatRuntime(&node.Runtime, &node.Agent.Latencies), formatNetwork(&node.Runtime))
 	line("cluster", formatCluster(node, pods), formatHistory(&node.History, now))
 	line("sources", formatSources(node.Sources))
-	label := "not well"
-	lines := notWellLines(pods, now)
+	if node.Alerting != nil {
+		line("alerts", formatAlerting(node.Alerting))
+		writeRows(&text, "firing", alertLines(alerts, now))
+	}
+	writeRows(&text, "not well", notWellLines(pods, now))
+	return text.String()
+}
+
+// writeRows writes lines of cells, the first with a label.
+func writeRows(text *strings.Builder, label string, lines [][]string) {
 	var grid strings.Builder
 	_ = table.NewGrid(&grid).Print(lines...) // a strings.Builder never fails
 	for row := range strings.Lines(grid.String()) {
-		fmt.Fprintf(&text, "%-11s %s", label, row)
+		fmt.Fprintf(text, "%-11s %s", label, row)
 		label = ""
 	}
-	return text.String()
+}
+
+// formatAlerting counts alerts and says what is wrong with the rules.
+func formatAlerting(a *view.Alerting) string {
+	parts := []string{fmt.Sprintf("%d firing", a.Firing)}
+	for _, count := range []struct {
+		n    int
+		what string
+	}{
+		{a.Pending, "%d pending"}, {a.Suppressed, "%d suppressed"}, {a.RulesBroken, "%d rules fail"}, {a.RulesUnknown, "%d rules without facts"},
+		{a.SinksFailing, "%d receivers fail"}, {a.FilesBroken, "%d rule files cannot be used"}, {a.RemediesExhausted, "%d actions do not help"},
+	} {
+		if count.n > 0 {
+			parts = append(parts, fmt.Sprintf(count.what, count.n))
+		}
+	}
+	if a.ActionsSuspended {
+		parts = append(parts, "actions are suspended")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// maxStatusAlerts is how many alerts are shown.
+const maxStatusAlerts = 10
+
+// alertLines returns a line for each alert that fires, worst first.
+func alertLines(alerts []view.Alert, now time.Time) (lines [][]string) {
+	for i := range alerts[:min(len(alerts), maxStatusAlerts)] {
+		a := &alerts[i]
+		lines = append(lines, []string{
+			table.Printable(a.Labels[alert.LabelName]), table.Printable(alertObject(a.Labels)), table.Printable(formatAlertSummary(a, now)),
+			"since " + formatClock(a.StartsAt, now),
+		})
+	}
+	if more := len(alerts) - maxStatusAlerts; more > 0 {
+		lines = append(lines, []string{fmt.Sprintf("and %d more: herald alerts", more)})
+	}
+	return lines
 }
 
 func formatNodeReady(node *view.NodeView, now time.Time) string {
