@@ -101,6 +101,11 @@ var Layout = []Package{
 	},
 	{Path: "alert", Layer: Decisions, Purpose: "alerts, their states, matchers and silences"},
 	{
+		Path: "alert/engine", Layer: Decisions,
+		MayImport: []string{"alert", "alert/recent", "alert/rule", "alert/state", "transition", "view"},
+		Purpose:   "evaluates rules for the node, its pods and containers at changes and timers, and keeps the alerts",
+	},
+	{
 		Path: "alert/recent", Layer: Decisions, MayImport: []string{"transition"},
 		Purpose: "counts what happened to pods, containers and the node in windows of time",
 	},
