@@ -114,6 +114,11 @@ var Layout = []Package{
 		Modules: []string{"sync"}, // the environments and the default rules are created once
 		Purpose: "reads alert rules: strict files, compiled expressions with limits of cost, the default rules",
 	},
+	{
+		Path: "alert/ruletest", Layer: Decisions,
+		MayImport: []string{"alert", "alert/engine", "alert/rule", "derive", "explain", "transition", "view"},
+		Purpose:   "runs rules over timelines in virtual time and compares the alerts with expectations",
+	},
 	{Path: "alert/state", Layer: Decisions, MayImport: []string{"alert"}, Purpose: "the state machine of one alert"},
 	{Path: "remedy", Layer: Decisions, Purpose: "decides whether an action that a rule asks for is carried out: limits, protection, breaker"},
 	{
