@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/explain"
+	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/view"
 )
 
@@ -84,9 +85,7 @@ var nodeFields = []field[*node]{
 	{"pods", cel.IntType, func(n *node) ref.Val { return types.Int(n.view.Pods.Total) }},
 	{"max_pods", cel.IntType, func(n *node) ref.Val { return types.Int(n.view.Pods.Max) }},
 	{"cluster", cel.StringType, func(n *node) ref.Val { return types.String(cut(n.view.Cluster)) }},
-	{"api_reachable", cel.BoolType, func(n *node) ref.Val {
-		return types.Bool(n.view.Cluster != "" && n.view.Lag.State != explain.SyncWaiting && n.view.Lag.State != explain.SyncRefused)
-	}},
+	{"api_reachable", cel.BoolType, func(n *node) ref.Val { return types.Bool(n.isAPIReachable()) }},
 	{"cert_days", cel.IntType, (*node).certificateDays},
 	{"history_ok", cel.BoolType, func(n *node) ref.Val { return types.Bool(n.view.History.Problem == "") }},
 	{"sources_bad", cel.IntType, (*node).badSources},
@@ -110,6 +109,13 @@ func (p *pod) overdue() ref.Val {
 	return types.Bool(!p.at.now.Before(deleted.Time))
 }
 
+// isAPIReachable reports whether the last status and the last renewal of the lease were accepted. Without an API server it is false.
+func (n *node) isAPIReachable() bool {
+	v := n.view
+	return v.Cluster != "" && v.Lag.State != explain.SyncWaiting && v.Lag.State != explain.SyncRefused &&
+		(v.Lease == nil || v.Lease.Problem == "")
+}
+
 const day = 24 * time.Hour
 
 // certificateDays returns the days that are left of the certificate: 0 in the last day and after it, -1 without one.
@@ -128,10 +134,11 @@ func (n *node) certificateDays() ref.Val {
 	return types.Int(days)
 }
 
+// badSources counts the sources with problems. Rules ask for that of the API server with api_reachable.
 func (n *node) badSources() ref.Val {
 	bad := 0
 	for i := range n.view.Sources {
-		if len(n.view.Sources[i].Problems) > 0 {
+		if source := &n.view.Sources[i]; len(source.Problems) > 0 && (!n.at.isRule || source.Name != string(podid.API)) {
 			bad++
 		}
 	}

@@ -98,21 +98,20 @@ func (e *evaluation) setNode(v *view.NodeView) {
 // pod is the variable pod.
 type pod struct {
 	object
-	view  *view.PodView
-	at    *moment
-	usage usage
+	view *view.PodView
+	at   *moment
 }
 
 func (p *pod) moment() *moment { return p.at }
 
 // load returns the load of the pod. For rules, that of a pod in which nothing runs is 0.
 func (p *pod) load() ref.Val {
-	p.usage = usage{at: p.at, isIdle: p.at.isRule && !isAnyRunning(&p.view.Local.Status)}
+	u := &usage{at: p.at, isIdle: p.at.isRule && !isAnyRunning(&p.view.Local.Status)}
 	if p.view.Load != nil {
-		p.usage.load, p.usage.pids = &p.view.Load.UsageLoad, p.view.Load.PIDs
+		u.load, u.pids = &p.view.Load.UsageLoad, p.view.Load.PIDs
 	}
-	p.usage.object = object{&p.usage, usageType}
-	return &p.usage.object
+	u.object = object{u, usageType}
+	return &u.object
 }
 
 func isAnyRunning(status *v1.PodStatus) bool {
@@ -135,7 +134,6 @@ type container struct {
 	spec   *view.Container
 	status *v1.ContainerStatus
 	at     *moment
-	usage  usage
 }
 
 func (c *container) set(pod *view.PodView, spec *view.Container, at *moment) {
@@ -147,32 +145,31 @@ func (c *container) moment() *moment { return c.at }
 
 // load returns the load of the container. For rules, that of a container that does not run is 0.
 func (c *container) load() ref.Val {
-	c.usage = usage{at: c.at, isIdle: c.at.isRule && c.status.State.Running == nil}
+	u := &usage{at: c.at, isIdle: c.at.isRule && c.status.State.Running == nil}
 	if load := c.pod.Load; load != nil {
 		for i := range load.Containers {
 			if load.Containers[i].Name == c.spec.Name {
-				c.usage.load = &load.Containers[i].UsageLoad
+				u.load = &load.Containers[i].UsageLoad
 			}
 		}
 	}
-	c.usage.object = object{&c.usage, usageType}
-	return &c.usage.object
+	u.object = object{u, usageType}
+	return &u.object
 }
 
 // node is the variable node.
 type node struct {
 	object
-	view  *view.NodeView
-	at    *moment
-	usage nodeLoad
+	view *view.NodeView
+	at   *moment
 }
 
 func (n *node) moment() *moment { return n.at }
 
 func (n *node) load() ref.Val {
-	n.usage = nodeLoad{load: n.view.Load, agent: &n.view.Agent, at: n.at}
-	n.usage.object = object{&n.usage, nodeLoadType}
-	return &n.usage.object
+	l := &nodeLoad{load: n.view.Load, agent: &n.view.Agent, at: n.at}
+	l.object = object{l, nodeLoadType}
+	return &l.object
 }
 
 // object is a value of a type of the environment. Fields are read by provider.

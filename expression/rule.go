@@ -162,28 +162,34 @@ func (e *evaluation) set(in RuleInput) {
 }
 
 func (o *Outcome) setResult(result ref.Val, err error) {
-	var cancelled interpreter.EvalCancelledError
-	switch {
-	case errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded:
-		o.Err = fmt.Errorf("%w: the limit is %d units", ErrCost, MaxCost)
-	case err != nil:
-		o.Err = err
+	if err != nil {
+		o.Err = ruleError(err)
+		return
+	}
+	o.IsKnown = true
+	switch v := result.(type) {
+	case types.Bool:
+		o.IsTrue = bool(v)
+	case types.Int:
+		o.Number = float64(v)
+	case types.Uint:
+		o.Number = float64(v)
+	case types.Double:
+		o.Number = float64(v)
+	case *types.Unknown:
+		o.IsKnown = false
 	default:
-		switch v := result.(type) {
-		case types.Bool:
-			o.IsKnown, o.IsTrue = true, bool(v)
-		case types.Int:
-			o.IsKnown, o.Number = true, float64(v)
-		case types.Uint:
-			o.IsKnown, o.Number = true, float64(v)
-		case types.Double:
-			o.IsKnown, o.Number = true, float64(v)
-		case *types.Unknown:
-		default:
-			o.Err = fmt.Errorf("the result is of type %T", result)
-		}
+		o.IsKnown, o.Err = false, fmt.Errorf("the result is of type %T", result)
 	}
 	if o.IsKnown {
 		o.Missing = ""
 	}
+}
+
+func ruleError(err error) error {
+	var cancelled interpreter.EvalCancelledError
+	if errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded {
+		return fmt.Errorf("%w: the limit is %d units", ErrCost, MaxCost)
+	}
+	return err
 }

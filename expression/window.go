@@ -55,8 +55,8 @@ func windowFunctions() []cel.EnvOption {
 }
 
 func text(value ref.Val) string {
-	s, _ := value.Value().(string)
-	return s
+	s, _ := value.(types.String)
+	return string(s)
 }
 
 func countContainer(object ref.Val, kind string, window ref.Val) ref.Val {
@@ -71,6 +71,9 @@ func countContainer(object ref.Val, kind string, window ref.Val) ref.Val {
 // count counts what happened in a window, which was checked when the expression was compiled.
 func (m *moment) count(object recent.Object, kind string, window ref.Val) ref.Val {
 	if m.recent == nil {
+		if m.missing == "" {
+			m.missing = "what happened recently"
+		}
 		return unknown
 	}
 	duration, err := ParseDuration(text(window))

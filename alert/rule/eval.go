@@ -2,6 +2,7 @@ package rule
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/heraldnode/herald/expression"
@@ -23,7 +24,7 @@ type Input struct {
 // Result is the answer of a rule.
 type Result struct {
 	Truth Truth
-	// Value is that of the value expression if the answer is True; nil if there is none or it is unknown.
+	// Value is that of the value expression if the answer is True; nil if there is none, or it is unknown or not finite.
 	Value *float64
 	// Next is the earliest instant at which the answer can change although the input stays the same. Zero for never.
 	Next time.Time
@@ -62,7 +63,7 @@ func (r *Rule) Eval(in Input) Result {
 		if r.compiled.value != nil {
 			value := r.compiled.value.Eval(expression.RuleInput(in))
 			result.Cost += value.Cost
-			if value.IsKnown {
+			if value.IsKnown && !math.IsNaN(value.Number) && !math.IsInf(value.Number, 0) { // JSON has no others
 				result.Value = &value.Number
 			}
 		}
