@@ -65,7 +65,7 @@ func (d *decoder) addSyntax(err error) {
 		d.add(max(1, line), 1, "", "invalid YAML: "+match[2])
 		return
 	}
-	d.add(0, 0, "", "invalid YAML: "+strings.TrimPrefix(err.Error(), "yaml: "))
+	d.add(1, 1, "", "invalid YAML: "+strings.TrimPrefix(err.Error(), "yaml: "))
 }
 
 // resolve returns the node that an alias refers to.
