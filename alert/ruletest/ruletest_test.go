@@ -161,7 +161,7 @@ tests:
 		"10: wrong: at 10s ContainerOOMKilled: it is firing, want pending",
 		`11: wrong: at 10s ContainerOOMKilled{container="other"}: it is inactive, want firing`,
 		`12: wrong: at 10s ContainerOOMKilled: its value is 1, want 7; that its answer is unknown is false, want true; muted is false, want true; ` +
-			`annotation summary is "shop/web: container web was killed because it reached its memory limit, 1 times in 24 hours; ` +
+			`annotation summary is "shop/web: container web was killed because it reached its memory limit (times in 24 hours: 1); ` +
 			`raise the limit or reduce what it uses", want "x"`,
 		"13: wrong: at 10s ContainerOOMKilled: 1 alerts are firing, want 2",
 		"14: wrong: at 11m0s ContainerOOMKilled: 2 messages were sent, want 3",
