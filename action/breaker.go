@@ -20,12 +20,12 @@ func (a *Actor) stepBreaker(pods int, now remedy.Instant) (next time.Time) {
 	var firings []remedy.PodFiring
 	for key, f := range a.alerts {
 		if !f.endedAt.IsZero() {
-			if forget := f.endedAt.Add(breakerPeriod); !now.At.Before(forget) {
+			forget := f.endedAt.Add(breakerPeriod)
+			if !now.At.Before(forget) {
 				delete(a.alerts, key)
 				continue
-			} else {
-				next = earliest(next, forget)
 			}
+			next = earliest(next, forget)
 		}
 		if f.object.Pod != "" {
 			firings = append(firings, remedy.PodFiring{

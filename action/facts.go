@@ -21,8 +21,7 @@ func objectOf(labels alert.Labels) remedy.Object {
 
 // nodeFacts returns what is known about the node.
 func nodeFacts(node *view.NodeView) remedy.Node {
-	facts := remedy.Node{Pods: node.Pods.Total, RuntimeUnknown: node.Runtime.Stale || node.Runtime.Problem != ""}
-	return facts
+	return remedy.Node{Pods: node.Pods.Total, RuntimeUnknown: node.Runtime.Stale || node.Runtime.Problem != ""}
 }
 
 // podFacts returns what is known about the pod and the container of an object. It returns nil if the node does not have the pod.
@@ -63,11 +62,9 @@ func containerFacts(pod *view.PodView, name string) *remedy.Container {
 	}
 	facts := &remedy.Container{Kind: pod.Spec.Containers[i].Kind}
 	status := &pod.Local.Status
-	for _, statuses := range [][]v1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses, status.EphemeralContainerStatuses} {
-		for i := range statuses {
-			if running := statuses[i].State.Running; statuses[i].Name == name && running != nil {
-				facts.Running, facts.StartedAt = true, running.StartedAt.Time
-			}
+	for _, s := range slices.Concat(status.ContainerStatuses, status.InitContainerStatuses, status.EphemeralContainerStatuses) {
+		if s.Name == name && s.State.Running != nil {
+			facts.Running, facts.StartedAt = true, s.State.Running.StartedAt.Time
 		}
 	}
 	return facts

@@ -125,7 +125,7 @@ func (a *Actor) decide(ctx context.Context, f *firing, i int, node remedy.Node) 
 
 // policy returns the policy of an action as the configuration allows it.
 func (a *Actor) policy(action *rule.Action) remedy.Policy {
-	policy := action.Policy.WithDefaults()
+	policy := action.WithDefaults()
 	if a.config.NeverEnforce && policy.Type.IsDisruptive() {
 		policy.Enforce = false
 	}

@@ -127,17 +127,25 @@ func (l *Ledger) Prune(now time.Time) {
 	})
 }
 
-// Restore adapts a ledger of earlier runs to this one. Actions that were running become unknown. The times of entries become instants of
-// this run, so that a clock that is set does not change their age: of the same boot by its own clock, of another one by the wall clock,
-// where a time in the future counts as now. It returns the actions that became unknown.
+// Restore adapts a ledger of earlier runs to this one: actions that were running become unknown, and Rebase is called. It returns the
+// actions that became unknown.
 func (l *Ledger) Restore(now Instant) (unknown []Entry) {
+	l.Rebase(now)
 	for i := range l.Entries {
-		entry := &l.Entries[i]
-		entry.Instant = entry.rebase(now)
-		if entry.Outcome == Running {
+		if entry := &l.Entries[i]; entry.Outcome == Running {
 			entry.Outcome, entry.Message = Unknown, "the agent ended before the outcome was written"
 			unknown = append(unknown, *entry)
 		}
+	}
+	l.Prune(now.At)
+	return unknown
+}
+
+// Rebase expresses all times relative to now, so that a clock that was set does not change how long ago they are: those of the same boot
+// by its own clock, those of another one by the wall clock, where a time in the future counts as now.
+func (l *Ledger) Rebase(now Instant) {
+	for i := range l.Entries {
+		l.Entries[i].Instant = l.Entries[i].rebase(now)
 	}
 	if l.Breaker != nil {
 		restored := *l.Breaker
@@ -147,8 +155,6 @@ func (l *Ledger) Restore(now Instant) (unknown []Entry) {
 		}
 		l.Breaker = &restored
 	}
-	l.Prune(now.At)
-	return unknown
 }
 
 // rebase returns the instant relative to another one, which is now.
@@ -219,10 +225,13 @@ func (l *Ledger) exhausted(t Type, target string, object Object, now time.Time) 
 	inRow := 0
 	for i := range slices.Backward(l.Entries) {
 		e := &l.Entries[i]
-		if e.DryRun || e.Type != t || e.Target != target || e.Object != object || e.Outcome == Unknown || e.Outcome == Running || e.Outcome == Refused {
+		if e.DryRun || e.Type != t || e.Target != target || e.Object != object {
 			continue
 		}
-		if e.Outcome != NotHelped && e.Outcome != Failed {
+		switch e.Outcome {
+		case Unknown, Running, Refused: // says nothing about whether it helps
+			continue
+		case Done, Helped:
 			return time.Time{}
 		}
 		if inRow++; inRow == 1 {
