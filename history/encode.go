@@ -48,6 +48,9 @@ func appendJSON(buf []byte, r *Record) []byte {
 	if r.Alert != nil {
 		e.value("alert", r.Alert)
 	}
+	if r.Action != nil {
+		e.value("action", r.Action)
+	}
 	if r.Agent != nil {
 		e.value("agent", r.Agent)
 	}

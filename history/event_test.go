@@ -165,6 +165,27 @@ func TestLog_Alerts(t *testing.T) {
 	}
 }
 
+func TestLog_Actions(t *testing.T) {
+	n, _ := newTestNode(t, nil)
+	record := history.ActionRecord{ID: 7, Type: "restart-container", Rule: "Stuck", Alert: "{}", Container: "web", Decision: "do", Outcome: "running"}
+	n.log.ActionRecorded("shop", "web", record, n.now)
+	n.step(time.Second)
+	record.Outcome, record.Message = "done", strings.Repeat("x", 300)
+	n.log.ActionRecorded("shop", "web", record, n.now)
+	n.log.ActionRecorded("", "", history.ActionRecord{Type: "cordon", Decision: "dry-run"}, n.now)
+	n.step(time.Second)
+	page, err := n.log.Query(t.Context(), history.Query{Namespace: "shop", Name: "web", Limit: 10})
+	if err != nil || len(page.Records) != 2 {
+		t.Fatalf("got %+v, %v, want two records of the pod", page.Records, err)
+	}
+	if got := page.Records[0].Action; got.Outcome != "done" || len(got.Message) != transition.MaxMessage || got.ID != 7 {
+		t.Errorf("got %+v, want the outcome", got)
+	}
+	if records := ofKind(all(t, n.log), history.KindAction); len(records) != 3 {
+		t.Errorf("got %d records of actions, want 3", len(records))
+	}
+}
+
 func TestLog_Reboot(t *testing.T) {
 	var noticed []string
 	onChange := func(change transition.Change, _ time.Time) {

@@ -56,6 +56,7 @@ type pending struct {
 	events      []occurrence
 	sources     []sourceChange
 	alerts      []alertRecord
+	actions     []actionRecord
 	// known has the pods of the node, once: others were removed while the agent did not run.
 	known map[types.UID]bool
 	// stops has the reasons by container ID, until the end of the instance is recorded.

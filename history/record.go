@@ -21,6 +21,7 @@ const (
 	KindEvent  Kind = "event"  // a Kubernetes event that the agent emitted
 	KindSource Kind = "source" // a problem of a pod source appeared or was resolved
 	KindAlert  Kind = "alert"  // an alert fired or was resolved
+	KindAction Kind = "action" // an action of a rule was decided about, or ended
 	KindAgent  Kind = "agent"  // the agent started, stopped, or lost something
 )
 
@@ -50,6 +51,8 @@ type Record struct {
 	Source *SourceProblem `json:"source,omitempty"`
 	// Alert is the content of an alert record.
 	Alert *AlertChange `json:"alert,omitempty"`
+	// Action is the content of an action record.
+	Action *ActionRecord `json:"action,omitempty"`
 	// Agent is the content of an agent record.
 	Agent *AgentEvent `json:"agent,omitempty"`
 	// SyncedMs is how long after the record the API server acknowledged the version or a newer one. It is not stored: Query
@@ -57,7 +60,7 @@ type Record struct {
 	SyncedMs *int64 `json:"syncedMs,omitempty"`
 }
 
-// PodRef identifies the pod of a pod, log, event or alert record. Alerts have no UID: a pod that is replaced continues them.
+// PodRef identifies the pod of a pod, log, event, alert or action record. Alerts and actions have no UID: a pod that is replaced continues them.
 type PodRef struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"pod,omitempty"`

@@ -225,6 +225,9 @@ func (w *writer) addOthers(taken *pending, now time.Time) {
 	for i := range taken.alerts {
 		w.addAlert(&taken.alerts[i])
 	}
+	for i := range taken.actions {
+		w.addAction(&taken.actions[i])
+	}
 	for i := range taken.events {
 		w.addEvent(&taken.events[i])
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -154,6 +155,8 @@ func describeRecord(record *history.Record, allLines bool) []string {
 		return []string{describeProblem(record.Source)}
 	case record.Alert != nil:
 		return []string{describeAlert(record)}
+	case record.Action != nil:
+		return []string{describeAction(record.Action)}
 	}
 	var lines []string
 	if record.Gap {
@@ -228,6 +231,36 @@ func describeAlert(record *history.Record) string {
 	}
 	if change.Muted {
 		text += " (muted)"
+	}
+	return text
+}
+
+// describeAction describes an action: "action 17 restart-container done (alert PodStuck): ...".
+func describeAction(action *history.ActionRecord) string {
+	text := "action "
+	if action.ID != 0 {
+		text += strconv.FormatUint(action.ID, 10) + " "
+	}
+	text += action.Type
+	if action.Target != "" {
+		text += " " + action.Target
+	}
+	switch {
+	case action.Decision == "refuse":
+		text += " refused"
+	case action.Decision == "dry-run":
+		text += " (dry-run)"
+	default:
+		text += " " + action.Outcome
+	}
+	if action.Container != "" {
+		text = action.Container + ": " + text
+	}
+	if action.Rule != "" {
+		text += ", alert " + action.Rule
+	}
+	if action.Message != "" {
+		text += ": " + action.Message
 	}
 	return text
 }

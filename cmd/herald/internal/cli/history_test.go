@@ -45,6 +45,12 @@ func TestHistory_Table(t *testing.T) {
 	crash := alert.Labels{"alertname": "PodCrashLooping", "namespace": "shop", "pod": "cart-n1", "container": "web"}
 	cartName := history.PodRef{Namespace: "shop", Name: "cart-n1"}
 	records := fixedHistory{
+		{Seq: 13, Time: at(131600), Kind: history.KindAction, PodRef: cartName, Action: &history.ActionRecord{
+			Type: "restart-pod", Rule: "PodCrashLooping", Alert: crash.Key(), Decision: "refuse", Reason: "Young", Message: "started a moment ago",
+		}},
+		{Seq: 12, Time: at(131500), Kind: history.KindAction, PodRef: cartName, Action: &history.ActionRecord{
+			ID: 17, Type: "restart-container", Container: "web", Rule: "PodCrashLooping", Alert: crash.Key(), Decision: "do", Outcome: "done", Message: "exit 0",
+		}},
 		{Seq: 11, Time: at(131400), Kind: history.KindAlert, PodRef: cartName, Alert: &history.AlertChange{
 			State: alert.Resolved, Labels: crash, StartsAt: at(71400), Reason: "object gone",
 		}},
@@ -103,6 +109,8 @@ func TestHistory_Table(t *testing.T) {
 			"| open /data: no such file (2 lines: --logs)",
 			"event BackOff: web: Back-off restarting failed container (14 times)", "Earlier pods of this name: 1 (--all).",
 			"web: alert PodCrashLooping firing: exit 3 (muted)", "web: alert PodCrashLooping resolved after 1m: object gone",
+			"web: action 17 restart-container done, alert PodCrashLooping: exit 0",
+			"action restart-pod refused, alert PodCrashLooping: started a moment ago",
 		},
 		"history pod cart-n1 -n shop --logs --all": {"left the node (last: Running 1/1)", "| starting\n", "| open /data: no such file\n"},
 		"history -A": {
