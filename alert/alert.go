@@ -71,7 +71,9 @@ type Alert struct {
 	ActiveAt time.Time `json:"activeAt,omitzero"`
 	StartsAt time.Time `json:"startsAt,omitzero"`
 	EndsAt   time.Time `json:"endsAt,omitzero"`
-	// Episode counts how often the alert fired anew. Flaps counts how often it fired again within the same episode.
+	// Episode identifies the time from firing to resolved: it is when the alert fired in milliseconds since 1970, or the number after that
+	// of the last episode. A pending alert has the episode that was resolved last, and its times; 0 if there is none. Flaps counts how
+	// often it fired again within the same episode.
 	Episode uint64 `json:"episode,omitempty"`
 	Flaps   int    `json:"flaps,omitempty"`
 	// Reason says why it was resolved, if not because its expression is false: the object is gone, the rule was removed.
@@ -90,7 +92,7 @@ type Freeze struct {
 
 // Mute says why a firing alert is neither told nor acted upon.
 type Mute struct {
-	// SilencedBy has the IDs of silences, InhibitedBy the keys of firing alerts.
+	// SilencedBy has the IDs of silences, InhibitedBy the keys of firing alerts, at most 16.
 	SilencedBy  []string `json:"silencedBy,omitempty"`
 	InhibitedBy []string `json:"inhibitedBy,omitempty"`
 }

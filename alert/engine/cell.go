@@ -160,6 +160,9 @@ func (e *Engine) applyAnswer(c *cell, out *outcome, at time.Time) {
 		}
 	}
 	i, timing := c.alert, c.rule.timing
+	if out.Truth != rule.True && i.isPartlySeen() {
+		return
+	}
 	switch out.Truth {
 	case rule.True:
 		if i.state.State == alert.Pending {

@@ -2,11 +2,13 @@ package engine
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/heraldnode/herald/alert"
 	"github.com/heraldnode/herald/alert/rule"
 	"github.com/heraldnode/herald/alert/state"
+	"github.com/heraldnode/herald/podid"
 )
 
 // instance is an alert. Its maps and slices are replaced, never modified: alerts that were handed out share them.
@@ -21,8 +23,9 @@ type instance struct {
 	mute        alert.Mute
 	// sources and targets are the inhibitions whose source or target the labels match.
 	sources, targets []int
-	// isWaiting is set for a restored alert until its object is seen.
+	// isWaiting is set for a restored alert until its object is seen. uids are the pods that it was about.
 	isWaiting bool
+	uids      []podid.UID
 }
 
 func (i *instance) isFiring() bool {
@@ -94,12 +97,17 @@ func (e *Engine) change(i *instance, after state.Instance, out *outcome, at time
 	if after.State == "" {
 		e.removeAlert(i)
 		i.state = before
-		i.state.State = "" // the edge shows what is forgotten
+		i.state.State, i.state.Freeze = "", nil // the edge shows what is forgotten
 	}
 	if hasNewState || (before.Freeze == nil) != (after.Freeze == nil) {
 		e.addEdge(i, before.State, at)
 	}
 	e.noteFiring(i, at)
+}
+
+// isPartlySeen reports whether a restored alert was about several pods of a name, some of which have not been seen.
+func (i *instance) isPartlySeen() bool {
+	return i.isWaiting && slices.ContainsFunc(i.uids, func(uid podid.UID) bool { return i.cell.object.find(uid) < 0 })
 }
 
 func (e *Engine) removeAlert(i *instance) {

@@ -65,11 +65,16 @@ func (e *Engine) restartTimers(at time.Time) {
 func (e *Engine) EndStartup(now time.Time) {
 	e.Advance(now)
 	for _, o := range e.sortedObjects() {
-		if o.isSeen || o.isNode() {
+		if o.isNode() {
 			continue
 		}
 		for _, c := range o.sortedCells() {
-			e.dropCell(c, now)
+			if !o.isSeen {
+				e.dropCell(c, now)
+			} else if i := c.alert; i != nil && i.isPartlySeen() {
+				i.uids = nil
+				e.evaluate(c.rule, o, c.name, later(o.last, now))
+			}
 		}
 		e.forgetObject(o)
 	}

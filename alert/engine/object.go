@@ -109,15 +109,25 @@ func (e *Engine) PodChanged(change PodChange) {
 	o.isSeen = true
 	e.recent.Observe(name.Namespace, name.Name, change.Changes, at)
 	if haveContainersChanged {
-		e.dropContainers(o, at)
-		e.evaluateObject(o, allTriggers, at)
+		e.evaluateAnew(o, at)
 		return
 	}
 	e.evaluateObject(o, change.Trigger, at)
 }
 
-// PodRemoved says that a pod is gone. If no other pod has its name, its alerts are resolved, after KeepFiring if the rule has it; a pod that
-// gets the name until then continues them.
+// evaluateAnew evaluates all rules after pods of the name, or containers, came or went.
+func (e *Engine) evaluateAnew(o *object, at time.Time) {
+	for c := range o.cells {
+		if c.alert != nil {
+			e.saving.note(c.alert.key) // the UIDs are saved with it
+		}
+	}
+	e.dropContainers(o, at)
+	e.evaluateObject(o, allTriggers, at)
+}
+
+// PodRemoved says that a pod is gone. If no other pod has its name, its alerts are resolved, after KeepFiring if the rule has it. A pod
+// that gets the name until then continues them.
 func (e *Engine) PodRemoved(uid podid.UID, at time.Time) {
 	name, found := e.names[uid]
 	if !found {
@@ -129,8 +139,7 @@ func (e *Engine) PodRemoved(uid podid.UID, at time.Time) {
 	index := o.find(uid)
 	o.versions = slices.Delete(o.versions, index, index+1)
 	if len(o.versions) > 0 {
-		e.dropContainers(o, at)
-		e.evaluateObject(o, allTriggers, at)
+		e.evaluateAnew(o, at)
 		return
 	}
 	for _, c := range o.sortedCells() {

@@ -33,6 +33,8 @@ type SavedAlert struct {
 	Rule   string        `json:"rule"` // rule.Rule.ID
 	Object recent.Object `json:"object"`
 	Alert  alert.Alert   `json:"alert"`
+	// UIDs are the pods of that name if there are several.
+	UIDs []podid.UID `json:"uids,omitempty"`
 	// Since and Held are those of state.Instance, For is that of the rule.
 	Since time.Time     `json:"since,omitzero"`
 	Held  time.Duration `json:"held,omitempty"`
@@ -129,10 +131,16 @@ func (e *Engine) SaveChanged() Saved {
 }
 
 func (e *Engine) saveAlert(i *instance) SavedAlert {
-	return SavedAlert{
+	saved := SavedAlert{
 		Rule: i.cell.rule.id.id, Object: i.cell.name, Alert: i.alert(),
 		Since: onClock(i.state.Since, e.clock), Held: i.state.Held, For: i.cell.rule.timing.For,
 	}
+	if versions := i.cell.object.versions; len(versions) > 1 {
+		for k := range versions {
+			saved.UIDs = append(saved.UIDs, versions[k].uid)
+		}
+	}
+	return saved
 }
 
 // Restore continues what an earlier run has saved. It must be called before any object is known, before or after SetRules. Alerts come back
@@ -178,7 +186,7 @@ func (e *Engine) restoreAlert(saved *SavedAlert, now time.Time) {
 	}
 	i := &instance{
 		cell: c, key: a.Key(), labels: a.Labels, annotations: a.Annotations, value: a.Value, condition: a.Condition, mute: a.Mute,
-		isWaiting: true,
+		isWaiting: true, uids: saved.UIDs,
 		state: state.Instance{
 			State: a.State, ActiveAt: a.ActiveAt, StartsAt: a.StartsAt, EndsAt: a.EndsAt, Episode: a.Episode, Flaps: a.Flaps,
 			Reason: a.Reason, Freeze: a.Freeze, Since: saved.Since, Held: saved.Held,

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -72,12 +71,17 @@ type simulatedPod struct {
 
 func newSimulation(t fataler, set *rule.Set, config engine.Config) *simulation {
 	t.Helper()
+	return newSimulationAt(t, set, config, start)
+}
+
+func newSimulationAt(t fataler, set *rule.Set, config engine.Config, at time.Time) *simulation {
+	t.Helper()
 	if config.NodeName == "" {
 		config.NodeName, config.Instance = "n1", "n1:1"
 	}
 	s := &simulation{t: t, engine: engine.New(config), set: set, pods: map[string]*simulatedPod{}}
-	s.engine.SetRules(set, start)
-	s.changeNode(start, rule.OnNode, func(*view.NodeView) {})
+	s.engine.SetRules(set, at)
+	s.changeNode(at, rule.OnNode, func(*view.NodeView) {})
 	return s
 }
 
@@ -290,5 +294,3 @@ func (s *simulation) find(name, pod string) alert.Alert {
 }
 
 func after(d time.Duration) time.Time { return start.Add(d) }
-
-var _ testing.TB // the package has tests
