@@ -74,6 +74,21 @@ func TestRun_HistoryCases(t *testing.T) {
 	}
 }
 
+func TestRun_AlertCases(t *testing.T) {
+	results, err := bench.Run(t.Context(), newTinyEnvironment(t), bench.AlertCases())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"alert_eval_rule_us", "alert_eval_pack_us", "alert_idle_evaluations"}; !slices.Equal(resultNames(results), want) {
+		t.Errorf("got results %v, want %v", resultNames(results), want)
+	}
+	for _, result := range results {
+		if result.Name == "alert_idle_evaluations" && result.Value != 0 {
+			t.Errorf("got %v evaluations of rules although nothing happened", result.Value)
+		}
+	}
+}
+
 func TestRun_ClusterCases(t *testing.T) {
 	env := newTinyEnvironment(t)
 	env.ControlPlane = controlplane.ForTest(t)

@@ -38,21 +38,11 @@ type crashLoop struct {
 
 // openCrashLoop opens a history in dir and runs it. The times of the transitions begin at now.
 func openCrashLoop(dir string, pods int, now time.Time) (*crashLoop, error) {
-	c := &crashLoop{
-		dir: dir, registry: prometheus.NewRegistry(), now: now,
-		statuses: make([]*v1.PodStatus, pods), versions: make([]uint64, pods),
-	}
+	c := newCrashLoop(pods, now)
+	c.dir = dir
 	var err error
 	if c.log, err = history.Open(history.Config{Dir: dir, Metrics: c.registry, LogLines: -1}); err != nil {
 		return nil, fmt.Errorf("open history: %w", err)
-	}
-	for i := range pods {
-		c.pods = append(c.pods, &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "default", Name: crashLoopName(i), UID: types.UID(fmt.Sprintf("0b1e5c4a-5d0c-4c0e-9d1f-%012x", i*7919)),
-			},
-			Spec: v1.PodSpec{Containers: []v1.Container{{Name: "web"}}},
-		})
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -62,6 +52,20 @@ func openCrashLoop(dir string, pods int, now time.Time) (*crashLoop, error) {
 		return <-done
 	}
 	return c, nil
+}
+
+// newCrashLoop returns a crash loop without a history.
+func newCrashLoop(pods int, now time.Time) *crashLoop {
+	c := &crashLoop{registry: prometheus.NewRegistry(), now: now, statuses: make([]*v1.PodStatus, pods), versions: make([]uint64, pods)}
+	for i := range pods {
+		c.pods = append(c.pods, &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", Name: crashLoopName(i), UID: types.UID(fmt.Sprintf("0b1e5c4a-5d0c-4c0e-9d1f-%012x", i*7919)),
+			},
+			Spec: v1.PodSpec{Containers: []v1.Container{{Name: "web"}}},
+		})
+	}
+	return c
 }
 
 func crashLoopName(i int) string { return fmt.Sprintf("cart-%d-7d9f8b6c5-x2x%d", i, i) }

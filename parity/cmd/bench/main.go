@@ -32,6 +32,7 @@ const (
 	starts     = "starts"
 	tokens     = "tokens"
 	histories  = "history"
+	alerts     = "alerts"
 )
 
 // tokenRounds is the number of rounds with -only=tokens.
@@ -41,7 +42,7 @@ func main() {
 	flags := flag.NewFlagSet("bench", flag.ExitOnError) // the kubelet's code registers its own flags in the default set
 	mode := flags.String("mode", "full", "how much to measure: short (under four minutes) or full")
 	write := flags.Bool("write", false, "write "+docs+"/benchmarks.md and benchmarks.svg in short mode too; full mode always writes them")
-	only := flags.String("only", "", "measure one part: calls, history, statuses (needs an API server), agents, lives or starts "+
+	only := flags.String("only", "", "measure one part: calls, history, alerts, statuses (needs an API server), agents, lives or starts "+
 		"(need containers), "+
 		"or tokens (needs containers, writes "+docs+"/benchmarks-tokens.md); the others write no files")
 	flags.Usage = func() {
@@ -60,7 +61,8 @@ Absolute times depend on the machine.
 		fmt.Fprintf(os.Stderr, "bench: -mode=%s: want short or full\n", *mode)
 		os.Exit(2)
 	}
-	if parts := []string{calls, histories, statuses, agents, lives, starts, tokens}; *only != everything && !slices.Contains(parts, *only) {
+	parts := []string{calls, histories, alerts, statuses, agents, lives, starts, tokens}
+	if *only != everything && !slices.Contains(parts, *only) {
 		fmt.Fprintf(os.Stderr, "bench: -only=%s: want one of %s\n", *only, strings.Join(parts, ", "))
 		os.Exit(2)
 	}
@@ -100,6 +102,9 @@ func (b *bencher) measure(ctx context.Context) (err error) {
 		return err
 	}
 	if err := b.add(ctx, histories, bench.HistoryCases()); err != nil || b.only == histories {
+		return err
+	}
+	if err := b.add(ctx, alerts, bench.AlertCases()); err != nil || b.only == alerts {
 		return err
 	}
 	binaries, err := controlplane.Build(ctx, os.Stderr)
