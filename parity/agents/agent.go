@@ -54,6 +54,10 @@ type Config struct {
 	// ServeHTTP lets the agent serve plain HTTP on a loopback port, see Agent.HTTPAddress: the kubelet on its read-only port, Herald
 	// instead of its socket.
 	ServeHTTP bool
+	// Kubeconfig is the path of the agent's kubeconfig. Defaults to one for the ControlPlane.
+	Kubeconfig string
+	// HeraldConfig is YAML that is added to Herald's configuration, without Handover.
+	HeraldConfig string
 }
 
 // BuildKubelet builds the kubelet at the version that parity's go.mod pins. The first build takes minutes.
@@ -129,6 +133,9 @@ func (a *Agent) ManifestDir() string { return a.settings.ManifestDir }
 
 // HTTPAddress returns the address of the agent with Config.ServeHTTP, such as 127.0.0.1:4194.
 func (a *Agent) HTTPAddress() string { return fmt.Sprintf("127.0.0.1:%d", a.settings.HTTPPort) }
+
+// Dir returns the directory of the agent's configuration and data.
+func (a *Agent) Dir() string { return a.settings.Dir }
 
 // RootDir returns the directory of the pods' files.
 func (a *Agent) RootDir() string { return a.settings.Dir + "/root" }

@@ -29,6 +29,7 @@ type settings struct {
 	Handover    bool
 	NodeIP      string
 	HTTPPort    int // plain HTTP on loopback; 0 without Config.ServeHTTP
+	Extra       string
 }
 
 var (
@@ -46,9 +47,12 @@ func (c Config) newSettings() (*settings, error) {
 	if err := os.MkdirAll(manifestDir, 0o700); err != nil {
 		return nil, err
 	}
-	kubeconfig, err := c.ControlPlane.NodeKubeconfig(c.NodeName)
-	if err != nil {
-		return nil, err
+	kubeconfig := c.Kubeconfig
+	if kubeconfig == "" {
+		var err error
+		if kubeconfig, err = c.ControlPlane.NodeKubeconfig(c.NodeName); err != nil {
+			return nil, err
+		}
 	}
 	port, err := freePort()
 	httpPort := 0
@@ -56,7 +60,7 @@ func (c Config) newSettings() (*settings, error) {
 		httpPort, err = freePort()
 	}
 	return &settings{
-		HTTPPort: httpPort,
+		HTTPPort: httpPort, Extra: c.HeraldConfig,
 		Handover: c.Handover, NodeIP: c.NodeIP, NodeName: c.NodeName, Kubeconfig: kubeconfig, Dir: dir, Endpoint: c.Containerd.Endpoint(),
 		ManifestDir: manifestDir, CgroupRoot: "/" + filepath.Base(c.Containerd.Dir()), Port: port,
 	}, err

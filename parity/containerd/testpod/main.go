@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -34,6 +35,8 @@ const usage = `usage: testpod COMMAND
   work FILE NAME [--exit CODE] [--after D] [--on-term D] [--ignore-term]
                                            append "NAME started" and "NAME ended" to FILE; exit after D, or D after SIGTERM
   note FILE TEXT                           append TEXT to FILE
+  obey FILE                                wait until FILE has a line, and run the command in its first; the line is removed
+                                           unless it begins with "always"; append times to FILE.started and FILE.ended
   flip FILE                                fail and create FILE; succeed if it exists
   serve [--port N] [--tls N] [--tcp N] [--grpc N]
                                            HTTP and TLS: /healthz and /readyz return 200, or the code of the last POST
@@ -65,6 +68,7 @@ func run(args []string) (int, error) {
 		"env":     env,
 		"work":    work,
 		"note":    note,
+		"obey":    obey,
 		"flip":    flip,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
@@ -293,6 +297,38 @@ func note(args []string) (int, error) {
 		return 1, err
 	}
 	return 0, nil
+}
+
+// obey lets a test decide when and how a container ends, and tells it when that was: times are nanoseconds since 1970.
+func obey(args []string) (int, error) {
+	if len(args) != 1 {
+		return 2, fmt.Errorf("obey takes a file")
+	}
+	now := func() string { return strconv.FormatInt(time.Now().UnixNano(), 10) }
+	if err := appendLine(args[0]+".started", now()); err != nil {
+		return 1, err
+	}
+	fmt.Println("obeying")
+	order := nextOrder(args[0])
+	code, err := run(order)
+	return code, errors.Join(err, appendLine(args[0]+".ended", now()))
+}
+
+// nextOrder returns the command in the first line of the file.
+func nextOrder(file string) []string {
+	for ; ; time.Sleep(20 * time.Millisecond) {
+		content, err := os.ReadFile(file)
+		line, rest, complete := strings.Cut(string(content), "\n")
+		if err != nil || !complete {
+			continue
+		}
+		if command, always := strings.CutPrefix(line, "always "); always {
+			return strings.Fields(command)
+		}
+		if os.WriteFile(file, []byte(rest), 0o644) == nil {
+			return strings.Fields(line)
+		}
+	}
 }
 
 // appendLine uses one write, so that lines of several containers are not interleaved.
