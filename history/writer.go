@@ -499,7 +499,8 @@ func (w *writer) attributeStops(changes []transition.Change) map[int]string {
 				messages = map[int]string{}
 			}
 			messages[i] = stopped.message
-			if stopped.reason == transition.StopUser && changes[i].Message == "" { // says who asked for it and why
+			isRequested := stopped.reason == transition.StopUser || stopped.reason == transition.StopAction
+			if isRequested && changes[i].Message == "" { // says who asked for it and why
 				changes[i].Message = strings.ToValidUTF8(stopped.message[:min(len(stopped.message), transition.MaxMessage)], "")
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/heraldnode/herald/probe/judge"
 	"github.com/heraldnode/herald/stats"
 	"github.com/heraldnode/herald/view"
+	"github.com/heraldnode/herald/worker"
 )
 
 // Config configures an Inspector. Agent is required.
@@ -135,6 +136,18 @@ func (i *Inspector) Facts(ctx context.Context, name podid.FullName) (explain.Fac
 
 // Restart restarts a container of a pod. An empty container means the only one.
 func (i *Inspector) Restart(ctx context.Context, name podid.FullName, container, reason string) (view.Restart, error) {
+	return i.restart(ctx, name, container, reason, i.config.Agent.Workers.RestartContainer)
+}
+
+// RestartByAction restarts a container of a pod as an action of an alert rule, see worker.Workers.RestartContainerByAction.
+func (i *Inspector) RestartByAction(ctx context.Context, name podid.FullName, container, reason string) (view.Restart, error) {
+	return i.restart(ctx, name, container, reason, i.config.Agent.Workers.RestartContainerByAction)
+}
+
+func (i *Inspector) restart(
+	ctx context.Context, name podid.FullName, container, reason string,
+	restart func(ctx context.Context, uid podid.UID, container, reason string) (worker.Restarted, error),
+) (view.Restart, error) {
 	pod, found := i.find(name)
 	if !found {
 		return view.Restart{}, fmt.Errorf("restart pod %s: %w", name, ErrNotFound)
@@ -142,7 +155,7 @@ func (i *Inspector) Restart(ctx context.Context, name podid.FullName, container,
 	if container == "" && len(pod.Spec.Containers) == 1 {
 		container = pod.Spec.Containers[0].Name
 	}
-	restarted, err := i.config.Agent.Workers.RestartContainer(ctx, podid.UID(pod.UID), container, reason)
+	restarted, err := restart(ctx, podid.UID(pod.UID), container, reason)
 	if err != nil {
 		return view.Restart{}, err
 	}

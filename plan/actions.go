@@ -29,9 +29,9 @@ type Input struct {
 	Backoff Backoff
 	// RestartAll is the RestartAll of the last Actions, or the zero value.
 	RestartAll RestartAll
-	// Restart holds the containers that a user wants to be restarted now, with the reason. A restart that was requested once
-	// is remembered in the Backoff of the Actions until it is done.
-	Restart map[string]string
+	// Restart holds the containers that somebody wants to be restarted now. A restart that was requested once is remembered in
+	// the Backoff of the Actions until it is done.
+	Restart map[string]RestartRequest
 	// StartTime is when the pod started; activeDeadlineSeconds counts from it. Zero if the pod has not started.
 	StartTime time.Time
 	Now       time.Time
@@ -209,9 +209,10 @@ func (p *planner) start(container *v1.Container, kind derive.ContainerKind, stop
 	if slices.ContainsFunc(p.actions.Start, func(start Start) bool { return start.Container.Name == container.Name }) {
 		return
 	}
-	_, isRequested := p.Restart[container.Name]
+	request, isRequested := p.Restart[container.Name]
 	p.actions.Start = append(p.actions.Start, Start{
-		Container: container, Kind: kind, RestartCount: p.nextRestartCount(container.Name), IgnoreBackoff: isRequested,
+		Container: container, Kind: kind, RestartCount: p.nextRestartCount(container.Name),
+		IgnoreBackoff: isRequested && !request.ByAction,
 	})
 }
 

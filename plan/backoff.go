@@ -48,15 +48,22 @@ type CrashLoop struct {
 	LastExit time.Time
 	// PendingRestart is the instance that was last stopped in order to restart, whatever its exit code.
 	PendingRestart observed.ContainerID
-	// Requested is the restart that a user requested last.
+	// Requested is the restart that was requested last.
 	Requested RequestedRestart
 }
 
-// RequestedRestart is the request of a user to replace an instance of a container.
-type RequestedRestart struct {
-	ID observed.ContainerID
+// RestartRequest is a request to replace the instance of a container.
+type RestartRequest struct {
 	// Message says who wants it and why.
 	Message string
+	// ByAction is set if an alert rule wants it, not a user: the back-off applies to the next start.
+	ByAction bool
+}
+
+// RequestedRestart is a request with the instance that it replaces.
+type RequestedRestart struct {
+	ID observed.ContainerID
+	RestartRequest
 }
 
 // Delay returns how long a start waits after LastExit: not at all after the first run, then 10s, doubling up to 5 minutes.
@@ -158,7 +165,7 @@ func runDuration(instance *observed.Container, end time.Time) time.Duration {
 // is replaced at once.
 func (p *planner) backoffOf(container *v1.Container, stopped *observed.Container) (waiting derive.Waiting, isWaiting bool) {
 	loop := p.actions.Backoff[newBackoffKey(container)]
-	if newest := p.runtimePod.Newest(container.Name); newest != nil && newest.ID == loop.Requested.ID {
+	if newest := p.runtimePod.Newest(container.Name); newest != nil && newest.ID == loop.Requested.ID && !loop.Requested.ByAction {
 		return derive.Waiting{}, false
 	}
 	if stopped != nil {
@@ -187,9 +194,9 @@ func (p *planner) isPendingRestart(container *v1.Container, instance *observed.C
 	return p.actions.Backoff[newBackoffKey(container)].PendingRestart == instance.ID
 }
 
-// requestRestarts remembers which instances a user wants to be replaced.
+// requestRestarts remembers which instances are to be replaced.
 func (p *planner) requestRestarts() {
-	for name, message := range p.Restart {
+	for name, request := range p.Restart {
 		container, _ := FindContainer(p.Pod, name)
 		instance := p.runtimePod.Newest(name)
 		if container == nil || instance == nil {
@@ -197,12 +204,12 @@ func (p *planner) requestRestarts() {
 		}
 		key := newBackoffKey(container)
 		loop := p.actions.Backoff[key]
-		loop.Requested = RequestedRestart{ID: instance.ID, Message: message}
+		loop.Requested = RequestedRestart{ID: instance.ID, RestartRequest: request}
 		p.actions.Backoff[key] = loop
 	}
 }
 
-// requestedRestart returns the user's request to replace the instance, or the zero value.
+// requestedRestart returns the request to replace the instance, or the zero value.
 func (p *planner) requestedRestart(instance *observed.Container) RequestedRestart {
 	for key, loop := range p.actions.Backoff {
 		if key.Name == instance.Name && loop.Requested.ID == instance.ID {

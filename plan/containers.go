@@ -191,6 +191,8 @@ func (p *planner) stopReason(
 		return "" // terminates by itself
 	case instance.SpecHash != 0 && instance.SpecHash != HashContainer(container):
 		return StopDefinitionChanged
+	case p.requestedRestart(instance).ByAction:
+		return StopAction
 	case p.requestedRestart(instance) != RequestedRestart{}:
 		return StopUser
 	case !unhealthy:

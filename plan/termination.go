@@ -57,6 +57,7 @@ const (
 	StopStale             StopReason = "Stale"
 	StopRestartAll        StopReason = "RestartAllContainers"
 	StopUser              StopReason = "User"
+	StopAction            StopReason = "Action" // of an alert rule
 )
 
 // message returns the end of a sentence that starts with the container's name: the kubelet's text if it has one.
@@ -76,6 +77,8 @@ func (r StopReason) message() string {
 		return "is stopped by a rule that restarts all containers"
 	case StopUser:
 		return "is stopped by a user"
+	case StopAction:
+		return "is stopped by an action"
 	default:
 		return "is stopped"
 	}
@@ -108,7 +111,7 @@ func (p *planner) stopMessage(instance *observed.Container, reason StopReason) s
 		noun = "Init container"
 	}
 	message = fmt.Sprintf("%s %s %s", noun, instance.Name, reason.message())
-	if requested := p.requestedRestart(instance); reason == StopUser && requested.Message != "" {
+	if requested := p.requestedRestart(instance); (reason == StopUser || reason == StopAction) && requested.Message != "" {
 		message += " (" + requested.Message + ")"
 	}
 	return message

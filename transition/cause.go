@@ -32,6 +32,7 @@ const (
 	CauseRestart Cause = "restart" // the agent was restarted and found this
 	CauseNode    Cause = "node"    // pressure, shutdown or the clock of the node
 	CauseUser    Cause = "user"    // somebody asked the agent for it
+	CauseAction  Cause = "action"  // an action of an alert rule
 )
 
 // PodFacts are the facts that the cause of a transition depends on.
@@ -52,6 +53,8 @@ const (
 	stopStartupProbe      = "StartupProbe"
 	// StopUser is the reason of a stop that somebody asked for.
 	StopUser = "User"
+	// StopAction is the reason of a stop that an alert rule asked for.
+	StopAction = "Action"
 )
 
 // PodCause returns the cause of a transition: the first row that applies.
@@ -64,6 +67,7 @@ const (
 //	a container was stopped because its definition changed        spec
 //	a container was stopped because the pod ends                  as for the end of the pod
 //	a container was stopped because somebody asked for it         user
+//	a container was stopped because an alert rule asked for it    action
 //	a container was stopped for another reason                    agent
 //	a container ended by itself                                   runtime
 //	a probe result was reported                                   probe
@@ -141,6 +145,8 @@ func (f *PodFacts) exitCause() (Cause, bool) {
 			return CauseSpec, true
 		case StopUser:
 			return CauseUser, true
+		case StopAction:
+			return CauseAction, true
 		case stopPodTerminating:
 			return f.endCause(), true
 		default:

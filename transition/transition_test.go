@@ -284,6 +284,7 @@ func TestPodCause(t *testing.T) {
 		"stopped with a deleted pod": {transition.PodFacts{Via: "worker", Pod: deleted, Changes: exit(plan.StopPodTerminating)}, "api"},
 		"stopped with a static pod":  {transition.PodFacts{Via: "worker", Pod: static, Changes: exit(plan.StopPodTerminating)}, "spec"},
 		"stopped by a deadline":      {transition.PodFacts{Via: "worker", Pod: api, Changes: exit(plan.StopPodTerminating)}, "agent"},
+		"stopped by an action":       {transition.PodFacts{Via: "worker", Pod: api, Changes: exit(plan.StopAction)}, "action"},
 		"stopped by a user":          {transition.PodFacts{Via: "worker", Pod: api, Changes: exit(plan.StopUser)}, "user"},
 		"restart of all containers":  {transition.PodFacts{Via: "worker", Pod: api, Changes: exit(plan.StopRestartAll)}, "agent"},
 		"ended by itself":            {transition.PodFacts{Via: "worker", Pod: api, Changes: exit("")}, "runtime"},

@@ -42,9 +42,10 @@ type Restarted struct {
 
 // restartRequest is one call of RestartContainer. The pod's goroutine answers it exactly once.
 type restartRequest struct {
-	container, message string
-	requestedAt        time.Time
-	answer             chan restartAnswer // has room for the answer
+	container   string
+	request     plan.RestartRequest
+	requestedAt time.Time
+	answer      chan restartAnswer // has room for the answer
 
 	// The fields below belong to the pod's goroutine.
 
@@ -66,9 +67,19 @@ type restartAnswer struct {
 // reason says who wants it and why. The container of a pod that terminates, an init container that runs to completion, an
 // ephemeral container and a container that its policy does not restart are left alone.
 func (w *Workers) RestartContainer(ctx context.Context, uid podid.UID, container, reason string) (Restarted, error) {
-	request := &restartRequest{
-		container: container, message: restartMessage(reason), requestedAt: time.Now(), answer: make(chan restartAnswer, 1),
-	}
+	return w.restartContainer(ctx, uid, container, plan.RestartRequest{Message: restartMessage(reason)})
+}
+
+// RestartContainerByAction is RestartContainer for an action of an alert rule: the crash-loop backoff applies to the next start, so that a
+// container that waits for its next start is left alone.
+func (w *Workers) RestartContainerByAction(ctx context.Context, uid podid.UID, container, reason string) (Restarted, error) {
+	return w.restartContainer(ctx, uid, container, plan.RestartRequest{Message: restartMessage(reason), ByAction: true})
+}
+
+func (w *Workers) restartContainer(
+	ctx context.Context, uid podid.UID, container string, restart plan.RestartRequest,
+) (Restarted, error) {
+	request := &restartRequest{container: container, request: restart, requestedAt: time.Now(), answer: make(chan restartAnswer, 1)}
 	if err := w.requestRestart(uid, request); err != nil {
 		return Restarted{}, fmt.Errorf("restart container %q of pod %s: %w", container, uid, err)
 	}
@@ -155,14 +166,14 @@ func (iter *iteration) takeRestartsLocked() {
 }
 
 // requestedRestarts returns the restarts that begin in this iteration, for plan.
-func (iter *iteration) requestedRestarts() map[string]string {
+func (iter *iteration) requestedRestarts() map[string]plan.RestartRequest {
 	if len(iter.begun) == 0 {
 		return nil
 	}
-	restarts := make(map[string]string, len(iter.begun))
+	restarts := make(map[string]plan.RestartRequest, len(iter.begun))
 	for _, request := range iter.begun {
-		if _, found := restarts[request.container]; !found {
-			restarts[request.container] = request.message
+		if first, found := restarts[request.container]; !found || first.ByAction { // a user's request is the stronger one
+			restarts[request.container] = request.request
 		}
 	}
 	return restarts

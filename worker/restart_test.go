@@ -292,3 +292,36 @@ func TestRestartContainer_Reason(t *testing.T) {
 		}
 	})
 }
+
+// An action of an alert rule stops a container like a user, but does not shorten its crash loop.
+func TestRestartContainerByAction_Backoff(t *testing.T) {
+	var stops recordStops
+	runWith(t, func(config *worker.Config) { config.OnContainerStop = stops.add }, func(h *harness) {
+		h.runtime.SetScript("app", fakeruntime.Script{RunDuration: time.Second, ExitCode: 3})
+		pod := newAPIPod("web")
+		h.create(pod)
+		h.advance(90 * time.Second)
+		before := h.countStarts(pod)
+		if _, err := h.RestartContainerByAction(h.Context(), podid.UID(pod.UID), "app", "alert Stuck"); !errors.Is(err, worker.ErrNotRestartable) {
+			t.Fatalf("got %v, want a refusal: the container waits for its next start", err)
+		}
+		if got := h.countStarts(pod); got != before {
+			t.Fatalf("got %d starts, want %d", got, before)
+		}
+		for h.countStarts(pod) == before {
+			h.advance(100 * time.Millisecond)
+		}
+		restarted, err := h.RestartContainerByAction(h.Context(), podid.UID(pod.UID), "app", "alert Stuck")
+		if err != nil || !restarted.WasRunning {
+			t.Fatalf("got %+v, %v, want the end of the instance", restarted, err)
+		}
+		h.advance(5 * time.Second)
+		if next := h.podState(pod).Starts["app"]; h.countStarts(pod) != before+1 || next.At.IsZero() {
+			t.Fatalf("got %d starts and %+v, want the crash loop to continue", h.countStarts(pod), next)
+		}
+		if got := stops.taken(); len(got) != 1 || got[0].Reason != plan.StopAction ||
+			got[0].Message != "Container app is stopped by an action (alert Stuck), will be restarted" {
+			t.Fatalf("got stops %+v, want one by an action", got)
+		}
+	})
+}
