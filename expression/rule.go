@@ -45,6 +45,7 @@ type RuleEnvironment struct {
 func NewRuleEnvironment(scope Scope) (*RuleEnvironment, error) {
 	options := []cel.EnvOption{
 		cel.CustomTypeProvider(newProvider(true)), cel.CustomTypeAdapter(adapter{}), cel.Variable("node", nodeType),
+		cel.EnableMacroCallTracking(), // for Part.Text
 		cel.ParserExpressionSizeLimit(MaxLength), cel.ParserRecursionLimit(50), cel.CrossTypeNumericComparisons(true),
 	}
 	if scope >= PodScope {
@@ -63,9 +64,10 @@ func NewRuleEnvironment(scope Scope) (*RuleEnvironment, error) {
 
 // RuleExpression is a compiled expression of a rule. It is safe for concurrent use.
 type RuleExpression struct {
-	program cel.Program
-	reads   Reads
-	maxCost uint64
+	program   cel.Program
+	reads     Reads
+	maxCost   uint64
+	costliest Part
 }
 
 // Reads returns what the expression reads.
@@ -73,6 +75,9 @@ func (x *RuleExpression) Reads() Reads { return x.reads }
 
 // MaxCost returns the cost of the worst case.
 func (x *RuleExpression) MaxCost() uint64 { return x.maxCost }
+
+// Costliest returns the operand of && or || with the largest part in MaxCost.
+func (x *RuleExpression) Costliest() Part { return x.costliest }
 
 // Compile compiles an expression. It returns all errors that it finds.
 func (e *RuleEnvironment) Compile(text string, result Result) (*RuleExpression, []*Error) {
@@ -95,15 +100,17 @@ func (e *RuleEnvironment) Compile(text string, result Result) (*RuleExpression, 
 	if err != nil {
 		return nil, []*Error{{Line: 1, Column: 1, Message: "estimate cost: " + err.Error()}}
 	}
+	costliest := costliest(checked.NativeRep())
 	if estimate.Max > MaxRuleCost {
-		return nil, []*Error{{Line: 1, Column: 1, Message: fmt.Sprintf(
-			"the expression costs up to %d units, the limit is %d; nested loops and regular expressions cost most", estimate.Max, MaxRuleCost)}}
+		return nil, []*Error{{Line: costliest.Line, Column: costliest.Column, Message: fmt.Sprintf(
+			"the expression costs up to %d units, the limit is %d, and this part %d: %s; nested loops and regular expressions cost most",
+			estimate.Max, MaxRuleCost, costliest.MaxCost, cut(costliest.Text))}}
 	}
 	program, err := e.env.Program(checked, cel.CostLimit(MaxCost), cel.EvalOptions(cel.OptOptimize))
 	if err != nil {
 		return nil, []*Error{{Line: 1, Column: 1, Message: err.Error()}} // a regular expression that does not compile
 	}
-	return &RuleExpression{program, reads, estimate.Max}, nil
+	return &RuleExpression{program, reads, estimate.Max, costliest}, nil
 }
 
 func isResult(output *cel.Type, want Result) bool {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
@@ -169,33 +168,5 @@ func isCount(expr ast.Expr) bool {
 		return len(call.Args()) == 1 && isCount(call.Args()[0])
 	default:
 		return false
-	}
-}
-
-// allErrors returns the errors of the parser and the type checker.
-func (e *RuleEnvironment) allErrors(issues *cel.Issues) []*Error {
-	all := make([]*Error, 0, len(issues.Errors()))
-	for _, issue := range issues.Errors() {
-		message, _, _ := strings.Cut(issue.Message, "\n")
-		all = append(all, &Error{
-			Line: max(1, issue.Location.Line()), Column: max(0, issue.Location.Column()) + 1, Message: message + e.remedy(message),
-		})
-	}
-	return all
-}
-
-// remedy says what to write instead of what is not declared.
-func (e *RuleEnvironment) remedy(message string) string {
-	switch {
-	case strings.HasPrefix(message, "undeclared reference to 'container'"):
-		return "; only a rule with on: container has it"
-	case strings.HasPrefix(message, "undeclared reference to 'pod'"):
-		return "; only a rule with on: pod or on: container has it"
-	case strings.HasPrefix(message, "undeclared reference to 'now'"):
-		return "; write for:, older(pod, '1h') or a window like container.restarted('10m')"
-	case strings.HasPrefix(message, "undeclared reference"):
-		return "; the variables are " + [...]string{"node", "node and pod", "node, pod and container"}[e.scope]
-	default:
-		return ""
 	}
 }

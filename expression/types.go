@@ -89,13 +89,16 @@ func addType[T target](p *provider, objectType *cel.Type, fields []field[T], isR
 				}
 				result := f.get(target)
 				if result == ref.Val(unknown) && target.moment().missing == "" {
-					target.moment().missing = name + "." + f.Name
+					target.moment().missing = variableOf[name] + "." + f.Name
 				}
 				return result, nil
 			},
 		}
 	}
 }
+
+// variableOf has what the fields that can be unknown belong to.
+var variableOf = map[string]string{usageType.TypeName(): "load", nodeLoadType.TypeName(): "node.load"}
 
 // FindStructType implements types.Provider.
 func (p *provider) FindStructType(name string) (*types.Type, bool) {

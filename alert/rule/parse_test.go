@@ -50,6 +50,13 @@ actions:
 	}
 }
 
+func TestCostliest(t *testing.T) {
+	r := parse(t, "alert: X\non: pod\nexpr: pod.ready && (pod.containers.exists(c, c.ready) || pod.name == 'x')")
+	if text, cost := r.Costliest(); text != "pod.containers.exists(c, c.ready)" || cost >= r.MaxCost || cost < r.MaxCost/2 {
+		t.Errorf("got %s, %d of %d", text, cost, r.MaxCost)
+	}
+}
+
 func TestParse_NodeRule(t *testing.T) {
 	r := parse(t, `
 alert: X
@@ -112,35 +119,39 @@ func TestParse_Errors(t *testing.T) {
 		valid + "for: [5m]":                   {`9:10: groups[0].rules[0].for: must be a text, not a list`},
 		"- x":                                 {`6:5: groups[0].rules[0]: must be a mapping, not a list`},
 		// Expressions.
-		"alert: X\non: container\nexpr: container.redy":                                                   {`8:20: groups[0].rules[0].expr: undefined field 'redy'`},
-		"alert: X\non: pod\nexpr: container.ready":                                                        {`8:11: groups[0].rules[0].expr: undeclared reference to 'container'`, "; only a rule with on: container has it"},
-		"alert: X\non: node\nexpr: pod.ready":                                                             {`8:11: groups[0].rules[0].expr: undeclared reference to 'pod'`, "; only a rule with on: pod or on: container has it"},
-		"alert: X\non: pod\nexpr: pod.why == 'x'":                                                         {`8:14: groups[0].rules[0].expr: undefined field 'why'`},
-		"alert: X\non: pod\nexpr: now > now":                                                              {`8:11: `, `undeclared reference to 'now'`, `; write for:, older(pod, '1h')`},
-		"alert: X\non: pod\nexpr: \"pod.redy\"":                                                           {`8:15: groups[0].rules[0].expr: undefined field`},
-		"alert: X\non: pod\nexpr: 'pod.name == ''x'' && pod.redy'":                                        {`8:36: groups[0].rules[0].expr: undefined field`},
-		"alert: X\non: pod\nexpr: \"pod.name == \\\"x\\\" && pod.redy\"":                                  {`8:36: groups[0].rules[0].expr: undefined field`},
-		"alert: X\non: pod\nexpr: |\n  pod.ready &&\n\n    pod.redy\n":                                    {`11:12: groups[0].rules[0].expr: undefined field`},
-		"alert: X\non: pod\nexpr: >-\n  pod.ready &&\n  pod.redy\n":                                       {`10:10: groups[0].rules[0].expr: undefined field`},
-		"alert: X\non: pod\nexpr: pod.ready &&\n  pod.redy ||\n  pod.stat":                                {`9:10: groups[0].rules[0].expr: undefined field 'redy'`, `10:10: groups[0].rules[0].expr: undefined field 'stat'`},
-		"alert: X\non: pod\nexpr: 'pod.ready &&\n  pod.redy'":                                             {`9:10: groups[0].rules[0].expr: undefined field`},
-		"alert: X\non: pod\nexpr: pod.name == 3":                                                          {`8:20: groups[0].rules[0].expr: found no matching overload`},
-		"alert: X\non: pod\nexpr: pod.restarts":                                                           {`8:11: groups[0].rules[0].expr: the expression is of type int, it must be bool`},
-		"alert: X\non: pod\nexpr: pod.ready\nvalue: pod.name":                                             {`9:12: groups[0].rules[0].value: the expression is of type string, it must be a number`},
-		"alert: X\non: pod\nexpr: pod.name.matches('(')":                                                  {`groups[0].rules[0].expr: error parsing regexp`},
-		"alert: X\non: pod\nexpr: pod.ready && (":                                                         {`8:25: groups[0].rules[0].expr: Syntax error`},
-		"alert: X\non: pod\nexpr: pod.containers.all(a, pod.containers.all(b, a.image.matches(b.image)))": {`8:11: groups[0].rules[0].expr: the expression costs up to`},
-		"alert: X\non: container\nexpr: container.restarted('25h') > 1":                                   {`8:31: groups[0].rules[0].expr: 25h is too long; at most 24h`},
-		"alert: X\non: container\nexpr: container.restarted('0s') > 1":                                    {`8:31: groups[0].rules[0].expr: the duration must be positive`},
-		"alert: X\non: container\nexpr: container.restarted('soon') > 1":                                  {`8:31: groups[0].rules[0].expr: "soon" is not a duration`},
-		"alert: X\non: container\nexpr: container.restarted(pod.name) > 1":                                {`groups[0].rules[0].expr: the duration must be a literal like '10m'`},
-		"alert: X\non: container\nexpr: container.restarted('1h') >= 65":                                  {`8:40: groups[0].rules[0].expr: counts end at 64`},
-		"alert: X\non: container\nexpr: container.restarted('1h') > 64":                                   {`8:39: groups[0].rules[0].expr: counts end at 64`},
-		"alert: X\non: container\nexpr: 100 < container.ended('Error', '1h')":                             {`8:11: groups[0].rules[0].expr: counts end at 64`},
-		"alert: X\non: pod\nexpr: pod.flipped('Ready', '1h') > 64.5":                                      {`8:40: groups[0].rules[0].expr: counts end at 64`},
-		"alert: X\non: pod\nexpr: double(pod.flipped('Ready', '1h')) > 99.0":                              {`groups[0].rules[0].expr: counts end at 64`},
-		"alert: X\non: node\nexpr: node.count('reboot', '1h') > 1":                                        {`8:22: groups[0].rules[0].expr: node.count counts one of boot, clock, lease, load, runtime`},
-		"alert: X\non: pod\nexpr: older(pod, '366d')":                                                     {`8:22: groups[0].rules[0].expr: 366d is too long; at most 365d`},
+		"alert: X\non: container\nexpr: container.redy":                                                                {`8:20: groups[0].rules[0].expr: undefined field 'redy'; did you mean ready?`},
+		"alert: X\non: pod\nexpr: container.ready":                                                                     {`8:11: groups[0].rules[0].expr: undeclared reference to 'container'`, "; only a rule with on: container has it"},
+		"alert: X\non: node\nexpr: pod.ready":                                                                          {`8:11: groups[0].rules[0].expr: undeclared reference to 'pod'`, "; only a rule with on: pod or on: container has it"},
+		"alert: X\non: pod\nexpr: pod.why == 'x'":                                                                      {`8:14: groups[0].rules[0].expr: undefined field 'why'; only queries have it, because it can change`},
+		"alert: X\non: pod\nexpr: now > now":                                                                           {`8:11: `, `undeclared reference to 'now'`, `; write for:, older(pod, '1h')`},
+		"alert: X\non: pod\nexpr: \"pod.redy\"":                                                                        {`8:15: groups[0].rules[0].expr: undefined field`},
+		"alert: X\non: pod\nexpr: 'pod.name == ''x'' && pod.redy'":                                                     {`8:36: groups[0].rules[0].expr: undefined field`},
+		"alert: X\non: pod\nexpr: \"pod.name == \\\"x\\\" && pod.redy\"":                                               {`8:36: groups[0].rules[0].expr: undefined field`},
+		"alert: X\non: pod\nexpr: |\n  pod.ready &&\n\n    pod.redy\n":                                                 {`11:12: groups[0].rules[0].expr: undefined field`},
+		"alert: X\non: pod\nexpr: >-\n  pod.ready &&\n  pod.redy\n":                                                    {`10:10: groups[0].rules[0].expr: undefined field`},
+		"alert: X\non: pod\nexpr: pod.ready &&\n  pod.redy ||\n  pod.stat":                                             {`9:10: groups[0].rules[0].expr: undefined field 'redy'`, `10:10: groups[0].rules[0].expr: undefined field 'stat'`},
+		"alert: X\non: pod\nexpr: 'pod.ready &&\n  pod.redy'":                                                          {`9:10: groups[0].rules[0].expr: undefined field`},
+		"alert: X\non: pod\nexpr: pod.name == 3":                                                                       {`8:20: groups[0].rules[0].expr: found no matching overload`},
+		"alert: X\non: pod\nexpr: pod.restarts":                                                                        {`8:11: groups[0].rules[0].expr: the expression is of type int, it must be bool`},
+		"alert: X\non: pod\nexpr: pod.ready\nvalue: pod.name":                                                          {`9:12: groups[0].rules[0].value: the expression is of type string, it must be a number`},
+		"alert: X\non: pod\nexpr: pod.name.matches('(')":                                                               {`groups[0].rules[0].expr: error parsing regexp`},
+		"alert: X\non: pod\nexpr: pod.ready && (":                                                                      {`8:25: groups[0].rules[0].expr: Syntax error`},
+		"alert: X\non: pod\nexpr: pod.containers.all(a, pod.containers.all(b, a.image.matches(b.image)))":              {`8:11: groups[0].rules[0].expr: the expression costs up to`},
+		"alert: X\non: container\nexpr: container.restarted('25h') > 1":                                                {`8:31: groups[0].rules[0].expr: 25h is too long; at most 24h`},
+		"alert: X\non: container\nexpr: container.restarted('0s') > 1":                                                 {`8:31: groups[0].rules[0].expr: the duration must be positive`},
+		"alert: X\non: container\nexpr: container.restarted('soon') > 1":                                               {`8:31: groups[0].rules[0].expr: "soon" is not a duration`},
+		"alert: X\non: container\nexpr: container.restarted(pod.name) > 1":                                             {`groups[0].rules[0].expr: the duration must be a literal like '10m'`},
+		"alert: X\non: container\nexpr: container.restarted('1h') >= 65":                                               {`8:40: groups[0].rules[0].expr: counts end at 64`},
+		"alert: X\non: container\nexpr: container.restarted('1h') > 64":                                                {`8:39: groups[0].rules[0].expr: counts end at 64`},
+		"alert: X\non: container\nexpr: 100 < container.ended('Error', '1h')":                                          {`8:11: groups[0].rules[0].expr: counts end at 64`},
+		"alert: X\non: pod\nexpr: pod.flipped('Ready', '1h') > 64.5":                                                   {`8:40: groups[0].rules[0].expr: counts end at 64`},
+		"alert: X\non: pod\nexpr: double(pod.flipped('Ready', '1h')) > 99.0":                                           {`groups[0].rules[0].expr: counts end at 64`},
+		"alert: X\non: node\nexpr: node.count('reboot', '1h') > 1":                                                     {`8:22: groups[0].rules[0].expr: node.count counts one of boot, clock, lease, load, runtime`},
+		"alert: X\non: pod\nexpr: older(pod, '366d')":                                                                  {`8:22: groups[0].rules[0].expr: 366d is too long; at most 365d`},
+		"alert: X\non: container\nexpr: container.restartd('1h') > 1":                                                  {`8:29: groups[0].rules[0].expr: undeclared reference to 'restartd'; did you mean restarted?`},
+		"alert: X\non: container\nexpr: foo > 1":                                                                       {`8:11: groups[0].rules[0].expr: undeclared reference to 'foo'; the variables are node, pod, container`},
+		"alert: X\non: pod\nexpr: container.ready && x":                                                                {`8:11: groups[0].rules[0].expr: undeclared reference to 'container'; only a rule with on: container has it`, `8:30: `},
+		"alert: X\non: pod\nexpr: pod.ready && pod.containers.all(a, pod.containers.all(b, a.image.matches(b.image)))": {`8:24: `, `and this part 1691843`, `: pod.containers.all(a, pod.containers`},
 		// Labels.
 		valid + "labels: {pod: x}":            {`9:19: groups[0].rules[0].labels.pod: the agent sets this label; use another name`},
 		valid + "labels: {alertname: x}":      {`groups[0].rules[0].labels.alertname: the agent sets this label`},

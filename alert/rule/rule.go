@@ -63,6 +63,12 @@ type Text struct {
 // ID returns what identifies the rule: its name and its labels.
 func (r *Rule) ID() string { return r.Name + r.Labels.Key() }
 
+// Costliest returns the operand of && or || of the expression that costs most, and its worst case.
+func (r *Rule) Costliest() (text string, maxCost uint64) {
+	part := r.compiled.expr.Costliest()
+	return part.Text, part.MaxCost
+}
+
 // Action is an action of a rule.
 type Action struct {
 	remedy.Policy

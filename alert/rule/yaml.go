@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/heraldnode/herald/expression"
 )
 
 // maxBytes is the maximum size of a rule file.
@@ -165,34 +167,8 @@ func describe(node *yaml.Node) string {
 
 // suggest returns the known name that was probably meant, or all names.
 func suggest(name string, known []string) string {
-	for _, candidate := range known {
-		if distance(strings.ToLower(name), strings.ReplaceAll(candidate, "_", "")) <= 2 || distance(name, candidate) <= 2 {
-			return fmt.Sprintf("; did you mean %s?", candidate)
-		}
+	if found := expression.Closest(name, known); found != "" {
+		return fmt.Sprintf("; did you mean %s?", found)
 	}
 	return "; the fields are " + strings.Join(known, ", ")
-}
-
-// distance returns how many characters must be changed, added or removed to make one text the other (Levenshtein).
-func distance(a, b string) int {
-	if len(a) > 32 || len(b) > 32 {
-		return 32
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
