@@ -95,7 +95,7 @@ func (a *Agent) initAllocations() (err error) {
 func (a *Agent) initStatuses() (err error) {
 	config := status.Config{
 		Pods: a.Pods, Deletion: deletionSafety{a}, Allocations: a.Allocations, Journal: a.config.Journal,
-		OnSync: a.config.OnSync, CoalesceDelay: a.config.StatusCoalesceDelay, State: a.config.State,
+		OnSync: a.config.OnSync, Delays: a.config.StatusDelays, State: a.config.State,
 		Logger: a.config.Logger, Metrics: a.config.Metrics,
 	}
 	if a.config.API != nil {

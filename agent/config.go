@@ -104,8 +104,8 @@ type Config struct {
 	AllowNodeAddresses bool
 	// Resync is the interval between syncs of an unchanged pod; see worker.Config. Defaults to 1m.
 	Resync time.Duration
-	// StatusCoalesceDelay is how long a change of a status waits for the next one; see status.Config. Defaults to 0: none waits.
-	StatusCoalesceDelay time.Duration
+	// StatusDelays is how long changes of a status wait for the next one; see status.Config. Defaults to none: no change waits.
+	StatusDelays status.Delays
 	// HousekeepingInterval is the time between two housekeeping passes. Defaults to 2s.
 	HousekeepingInterval time.Duration
 	// Logger receives log messages. Defaults to slog.DiscardHandler.

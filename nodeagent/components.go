@@ -30,6 +30,7 @@ import (
 	"github.com/heraldnode/herald/process"
 	"github.com/heraldnode/herald/provision"
 	"github.com/heraldnode/herald/source"
+	"github.com/heraldnode/herald/status"
 )
 
 func (n *NodeAgent) path(parts ...string) string {
@@ -213,9 +214,9 @@ func (n *NodeAgent) newRuntime() (err error) {
 	return err
 }
 
-// statusCoalesceDelay lets a container that starts and is ready at once, or a pod that is deleted and stops at once, take one request
-// less.
-const statusCoalesceDelay = 50 * time.Millisecond
+// statusDelays lets a container that starts and is ready at once, a pod that starts soon, and one that stops soon after its deletion take
+// fewer requests (ADR 19).
+var statusDelays = status.Delays{Change: 50 * time.Millisecond, Start: time.Second, Deletion: 5 * time.Second}
 
 func (n *NodeAgent) newAgent() error {
 	sources, err := n.sources()
@@ -228,8 +229,8 @@ func (n *NodeAgent) newAgent() error {
 		Journal: historyJournal{n.History, tally}, OnSourceProblem: n.recordProblem,
 		OnKnownPods: n.History.KnownPods, State: n.state, Admit: n.admit, NodeInfo: n.nodeInfo,
 		BootTime: n.host.BootTime(), AllowNodeAddresses: n.config.AllowProbesToNodeAddresses, Resync: n.config.SyncFrequency,
-		StatusCoalesceDelay: statusCoalesceDelay,
-		Logger:              n.config.Logger, Metrics: n.config.Metrics, ProbeMetrics: n.config.ProbeMetrics,
+		StatusDelays: statusDelays,
+		Logger:       n.config.Logger, Metrics: n.config.Metrics, ProbeMetrics: n.config.ProbeMetrics,
 		OnContainerStop: func(stop plan.Stop) {
 			tally.Stopping(stop.ID.String(), string(stop.Reason))
 			n.recordStop(stop)

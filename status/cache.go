@@ -53,8 +53,8 @@ type ackState struct {
 	// unacked is the number of versions that are not acknowledged, unackedSince is when the oldest of them was cached.
 	unacked      int
 	unackedSince time.Time
-	// onlyMinor is set if all of them are minor, see isMinorChange.
-	onlyMinor bool
+	// unackedContent is what all of them say.
+	unackedContent content
 }
 
 // objectState is what the manager's own requests revealed about a pod's API object.
@@ -205,11 +205,11 @@ func (m *Manager) updateCacheLocked(update statusUpdate, published *v1.PodStatus
 	case !update.isPrivate:
 		status = copyOnWrite(&status, cached)
 	}
-	isMinor := found && (entry.onlyMinor || !entry.isUnacked()) && isMinorChange(update.pod, cached, &status)
+	content := entry.contentOf(update.pod, cached, &status)
 	m.storeLocked(entry, update, &status, now)
-	entry.onlyMinor = isMinor
+	entry.unackedContent = content
 	m.publishLocked(entry, !found)
-	return entry.status, change{entry.priority, isMinor}, nil
+	return entry.status, change{entry.priority, content}, nil
 }
 
 // resolve returns the status that the update asks for, before history is applied to it. It sets update.finished.

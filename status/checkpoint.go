@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -34,8 +35,9 @@ type checkpointer struct {
 	saveMu sync.Mutex                        // serializes writes of the file; taken before Manager.mu, held across I/O
 	failed bool                              // whether the last write failed; guarded by saveMu
 
-	mu       sync.Mutex           // guards versions; taken after Manager.mu
-	versions map[podid.UID]uint64 // the versions in the file, including one that is being written
+	mu       sync.Mutex           // guards the fields below; taken after Manager.mu
+	versions map[podid.UID]uint64 // the versions in the file
+	writing  map[podid.UID]uint64 // the versions in the file that is about to replace it; nil if none is
 }
 
 type checkpointFile struct {
@@ -62,12 +64,25 @@ func newCheckpointer(dir *checkpoint.Dir) (*checkpointer, error) {
 	return c, nil
 }
 
-// version returns the pod's version in the file.
-func (c *checkpointer) version(uid podid.UID) (version uint64, found bool) {
+// hasOther reports whether the file has another version of the pod, or is about to.
+func (c *checkpointer) hasOther(uid podid.UID, version uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	version, found = c.versions[uid]
-	return version, found
+	saved, isSaved := c.versions[uid]
+	written, isWritten := c.writing[uid]
+	return isSaved && saved != version || isWritten && written != version
+}
+
+// finishWriting updates the versions after an attempt to write the file. After a failure it may have the old or the new content.
+func (c *checkpointer) finishWriting(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.versions = c.writing
+	} else {
+		maps.Copy(c.versions, c.writing)
+	}
+	c.writing = nil
 }
 
 // restore loads the statuses that an earlier process left. They are sent only if the pod has ended, or after this process has
@@ -125,21 +140,33 @@ func (m *Manager) runCheckpoints(ctx context.Context) {
 // checkpointBeforeSend writes the file if it has another version of the pod than the one that is about to be sent. A failing
 // disk does not keep a status from being sent.
 func (m *Manager) checkpointBeforeSend(uid podid.UID, version uint64) {
-	if saved, found := m.checkpoint.version(uid); found && saved != version {
-		_ = m.saveCheckpoint(checkpointDelay) // it logs the error
+	c := m.checkpoint
+	if !c.hasOther(uid, version) {
+		return
+	}
+	c.saveMu.Lock()
+	defer c.saveMu.Unlock()
+	if c.hasOther(uid, version) { // otherwise another sync has written this version too while this one waited
+		_ = m.saveCheckpointLocked(checkpointDelay) // it logs the error
 	}
 }
 
 // saveCheckpoint writes all pods that have been pending for at least minAge to the file.
 func (m *Manager) saveCheckpoint(minAge time.Duration) error {
+	m.checkpoint.saveMu.Lock()
+	defer m.checkpoint.saveMu.Unlock()
+	return m.saveCheckpointLocked(minAge)
+}
+
+// saveCheckpointLocked is saveCheckpoint with checkpointer.saveMu held.
+func (m *Manager) saveCheckpointLocked(minAge time.Duration) error {
 	c := m.checkpoint
 	if c.store == nil {
 		return nil
 	}
-	c.saveMu.Lock()
-	defer c.saveMu.Unlock()
-	file, versions := m.checkpointContent(minAge)
-	if err := c.store.Save(file); err != nil {
+	err := c.store.Save(m.checkpointContent(minAge))
+	c.finishWriting(err)
+	if err != nil {
 		if !c.failed {
 			m.config.Logger.Error("Failed to save pod status checkpoint, will retry", "err", err)
 		}
@@ -147,31 +174,30 @@ func (m *Manager) saveCheckpoint(minAge time.Duration) error {
 		return fmt.Errorf("save pod status checkpoint: %w", err)
 	}
 	c.failed = false
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.versions = versions
 	return nil
 }
 
-// checkpointContent returns the content of the file and its versions. From now on checkpointer.versions includes them, so
-// that a newer version is not sent before the file has it.
-func (m *Manager) checkpointContent(minAge time.Duration) (checkpointFile, map[podid.UID]uint64) {
+// checkpointContent returns the new content of the file. From now on checkpointer.writing has its versions, so that a newer version
+// is not sent before the file has it. A pod that has started nothing is left out: its status claims nothing that could get lost.
+func (m *Manager) checkpointContent(minAge time.Duration) checkpointFile {
 	now := time.Now()
 	file, versions := checkpointFile{Pods: []checkpointedPod{}}, map[podid.UID]uint64{}
 	m.mu.RLock()
 	m.checkpoint.mu.Lock()
 	for uid, entry := range m.entries {
-		if m.config.API == nil || (entry.isPending() && !entry.isUnsendable() && now.Sub(entry.unackedSince) >= minAge) {
+		isDue := entry.isPending() && !entry.isUnsendable() && now.Sub(entry.unackedSince) >= minAge
+		if m.config.API == nil || isDue && entry.unackedContent != contentStart {
 			file.Pods = append(file.Pods, checkpointedPod{
 				Pod: identityOf(entry.pod), Status: *entry.status, Finished: entry.finished,
 			})
-			versions[uid], m.checkpoint.versions[uid] = entry.version, entry.version
+			versions[uid] = entry.version
 		}
 	}
+	m.checkpoint.writing = versions
 	m.checkpoint.mu.Unlock()
 	m.mu.RUnlock()
 	slices.SortFunc(file.Pods, func(a, b checkpointedPod) int { return strings.Compare(string(a.Pod.UID), string(b.Pod.UID)) })
-	return file, versions
+	return file
 }
 
 // identityOf returns the metadata that identifies the API object of the pod's status.

@@ -85,10 +85,8 @@ type Config struct {
 	// to 16, by measurement (docs/benchmarks.md): 32 shorten bursts by a third and delay a readiness change under load by a
 	// fifth.
 	Workers int
-	// CoalesceDelay is how long a change waits for the next one of the same pod, so that both take one request. A change of
-	// readiness, a terminal phase and the deletion of an object never wait, and take what waits along. A status that only confirms
-	// that a pod is to be deleted waits 100 times as long. Defaults to 0: no change waits.
-	CoalesceDelay time.Duration
+	// Delays is how long changes wait for the next one of the same pod. Defaults to none: no change waits.
+	Delays Delays
 	// SyncPeriod is how often every pod is compared with the API server. Defaults to 10s.
 	SyncPeriod time.Duration
 	// RequestTimeout bounds each request. Defaults to 10s.
@@ -106,6 +104,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, err
 	}
 	c.Workers = cmp.Or(c.Workers, 16)
+	c.Delays = c.Delays.withDefaults()
 	c.SyncPeriod = cmp.Or(c.SyncPeriod, 10*time.Second)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 10*time.Second)
 	c.FlushTimeout = cmp.Or(c.FlushTimeout, 5*time.Second)
@@ -133,9 +132,7 @@ func (c Config) validate() error {
 	if c.Workers < 0 {
 		errs = append(errs, errors.New("status.Config: Workers must not be negative"))
 	}
-	if c.CoalesceDelay < 0 {
-		errs = append(errs, errors.New("status.Config: CoalesceDelay must not be negative"))
-	}
+	errs = append(errs, c.Delays.validate())
 	if c.SyncPeriod < 0 {
 		errs = append(errs, errors.New("status.Config: SyncPeriod must not be negative"))
 	}

@@ -18,7 +18,7 @@ type SyncState string
 // The states.
 const (
 	SyncSynced   SyncState = "synced"   // the API object has the cached status
-	SyncSending  SyncState = "sending"  // a request is under way, or will be at once or after Config.CoalesceDelay
+	SyncSending  SyncState = "sending"  // a request is under way, or will be at once or after its delay (Config.Delays)
 	SyncWaiting  SyncState = "waiting"  // a request failed or is limited, and is retried
 	SyncWithheld SyncState = "withheld" // the phase is not sent, see Sync.Reason (SM-67, SM-68)
 	SyncRefused  SyncState = "refused"  // the API server rejects the status; it is retried slowly

@@ -3,7 +3,6 @@ package status
 import (
 	"container/heap"
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -57,46 +56,6 @@ func (p priority) mayWait() bool { return p > priorityReadiness }
 func (m *Manager) enqueue(uid podid.UID, priority priority) {
 	if m.config.API != nil {
 		m.queue.add(uid, priority)
-	}
-}
-
-// change is how the sync of a new version is scheduled.
-type change struct {
-	priority priority
-	isMinor  bool
-}
-
-// minorDelays is how many times longer than others a minor change waits: usually until the pod has ended.
-const minorDelays = 100
-
-// isMinorChange reports whether a status only confirms that the node has seen the deletion of the pod. How the pod ends follows soon.
-// Nothing else may be pending: a minor change postpones a sync that only compares.
-func isMinorChange(pod *v1.Pod, cached, status *v1.PodStatus) bool {
-	if pod.DeletionTimestamp == nil {
-		return false
-	}
-	same := *status
-	same.ObservedGeneration = cached.ObservedGeneration
-	same.Conditions = slices.Clone(status.Conditions)
-	for i := range same.Conditions {
-		if before := conditionOf(cached.Conditions, same.Conditions[i].Type); before != nil {
-			same.Conditions[i].ObservedGeneration = before.ObservedGeneration
-		}
-	}
-	return derive.Equal(cached, &same)
-}
-
-// enqueueChange schedules a sync of a pod whose status has changed. It may wait for the next change (Config.CoalesceDelay).
-func (m *Manager) enqueueChange(uid podid.UID, change change) {
-	switch delay := m.config.CoalesceDelay; {
-	case m.config.API == nil:
-	case delay == 0 || !change.priority.mayWait():
-		m.queue.add(uid, change.priority)
-	case change.isMinor:
-		m.queue.postpone(uid)
-		m.queue.addLater(uid, change.priority, minorDelays*delay)
-	default:
-		m.queue.addLater(uid, change.priority, delay)
 	}
 }
 
