@@ -262,7 +262,7 @@ func (m *podModel) tell(now time.Time, hasAPI, knowsLoad bool) (seen *view.PodVi
 	for _, key := range sortedKeys(m.states) {
 		facts.Probes = append(facts.Probes, m.states[key])
 	}
-	v := view.NewPod(facts)
+	v := view.NewRulePod(facts)
 	if knowsLoad {
 		v.Load = &view.PodLoad{}
 		for _, name := range sortedKeys(m.loads) {

@@ -70,7 +70,7 @@ that an alert is silenced or inhibited, or that the facts for it are not known a
 	flags.BoolVar(&o.noHeaders, "no-headers", false, "do not print headers")
 	flags.StringVarP(&o.output, "output", "o", "", "output format: "+oneOf(alertFormats))
 	completeFlag(command, "output", alertFormats...)
-	command.AddCommand(newAlertsRulesCommand(), newAlertsSilenceCommand())
+	command.AddCommand(newAlertsRulesCommand(), newAlertsCheckCommand(), newAlertsTestCommand(), newAlertsSilenceCommand())
 	return command
 }
 
