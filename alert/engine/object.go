@@ -17,7 +17,9 @@ type object struct {
 	name podid.FullName
 	// versions are the pods of that name, ordered by UID: more than one while a static pod is replaced.
 	versions []version
-	cells    map[*cell]bool
+	// pod and containers are the names of what rules are about.
+	pod, containers []recent.Object
+	cells           map[*cell]bool
 	// last is the time of the last change.
 	last time.Time
 	// isSeen is set if it was seen in this run.
@@ -30,7 +32,11 @@ type version struct {
 	view *view.PodView
 }
 
-func newObject(name podid.FullName) *object { return &object{name: name, cells: map[*cell]bool{}} }
+func newObject(name podid.FullName) *object {
+	o := &object{name: name, cells: map[*cell]bool{}}
+	o.setNames()
+	return o
+}
 
 func (o *object) isNode() bool { return o.name == podid.FullName{} }
 
@@ -46,23 +52,28 @@ func (v *version) hasContainer(name string) bool {
 // names returns the objects that rules of a scope are about.
 func (o *object) names(scope rule.Scope) []recent.Object {
 	switch {
-	case scope == rule.Node && o.isNode():
-		return []recent.Object{{}}
-	case scope == rule.Pod && len(o.versions) > 0:
-		return []recent.Object{{Namespace: o.name.Namespace, Pod: o.name.Name}}
 	case scope == rule.Container:
-		var names []recent.Object
-		for i := range o.versions {
-			for _, container := range o.versions[i].view.Spec.Containers {
-				name := recent.Object{Namespace: o.name.Namespace, Pod: o.name.Name, Container: container.Name}
-				if i == 0 || !slices.Contains(names, name) {
-					names = append(names, name)
-				}
-			}
-		}
-		return names
+		return o.containers
+	case (scope == rule.Node) == o.isNode():
+		return o.pod
 	default:
 		return nil
+	}
+}
+
+// setNames computes the names from the versions.
+func (o *object) setNames() {
+	o.pod, o.containers = nil, nil
+	if len(o.versions) > 0 || o.isNode() {
+		o.pod = []recent.Object{{Namespace: o.name.Namespace, Pod: o.name.Name}}
+	}
+	for i := range o.versions {
+		for _, container := range o.versions[i].view.Spec.Containers {
+			name := recent.Object{Namespace: o.name.Namespace, Pod: o.name.Name, Container: container.Name}
+			if !slices.Contains(o.containers, name) {
+				o.containers = append(o.containers, name)
+			}
+		}
 	}
 }
 
@@ -117,6 +128,7 @@ func (e *Engine) PodChanged(change PodChange) {
 
 // evaluateAnew evaluates all rules after pods of the name, or containers, came or went.
 func (e *Engine) evaluateAnew(o *object, at time.Time) {
+	o.setNames()
 	for c := range o.cells {
 		if c.alert != nil {
 			e.saving.note(c.alert.key) // the UIDs are saved with it
@@ -142,6 +154,7 @@ func (e *Engine) PodRemoved(uid podid.UID, at time.Time) {
 		e.evaluateAnew(o, at)
 		return
 	}
+	o.setNames()
 	for _, c := range o.sortedCells() {
 		e.dropCell(c, at)
 	}

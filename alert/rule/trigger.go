@@ -7,7 +7,8 @@ import (
 )
 
 // triggersOf returns the changes after which an expression that reads something can have another answer. A rule about a pod is also
-// evaluated when the pod appears. Answers about containers change when the runtime falls silent, which is a change of the node.
+// evaluated when the pod appears. Answers about containers change also when the runtime falls silent, or answers again: the engine
+// evaluates all rules about pods and containers then, so that OnNode stands only for rules that read the node.
 func triggersOf(reads expression.Reads, scope Scope) Trigger {
 	var triggers Trigger
 	add := func(read expression.Reads, trigger Trigger) {
@@ -16,7 +17,7 @@ func triggersOf(reads expression.Reads, scope Scope) Trigger {
 		}
 	}
 	add(expression.ReadsPod, OnStatus)
-	add(expression.ReadsContainer, OnStatus|OnNode)
+	add(expression.ReadsContainer, OnStatus)
 	add(expression.ReadsProbe, OnProbe)
 	add(expression.ReadsSync, OnSync)
 	add(expression.ReadsLoad, OnLoad)
@@ -24,10 +25,8 @@ func triggersOf(reads expression.Reads, scope Scope) Trigger {
 	add(expression.ReadsSource, OnSource)
 	add(expression.ReadsTime, OnTime)
 	switch scope {
-	case Pod:
+	case Pod, Container:
 		triggers |= OnStatus
-	case Container:
-		triggers |= OnStatus | OnNode
 	case Node:
 		triggers |= OnNode
 	}
