@@ -64,6 +64,27 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// TestDocs runs the example of docs/alerts.md.
+func TestDocs(t *testing.T) {
+	text, err := os.ReadFile("../../docs/alerts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, found := strings.Cut(string(text), "```yaml\nrule_files:")
+	example, _, _ = strings.Cut(example, "```")
+	rules, err := os.ReadFile("../../deploy/alerts/shop.yaml")
+	if !found || err != nil {
+		t.Fatalf("no example, or no rules: %v", err)
+	}
+	dir := t.TempDir()
+	for name, content := range map[string]string{"shop_test.yaml": "rule_files:" + example, "shop.yaml": string(rules)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runFile(t, filepath.Join(dir, "shop_test.yaml"))
+}
+
 const defaultTests = "testdata/default_test.yaml"
 
 // TestA10_DefaultRules runs timelines of the default rules.

@@ -91,6 +91,7 @@ var unavailable = []struct {
 }{
 	{regexp.MustCompile(`\bpod\.(overdue|stage|trouble|ok|why)\b`), "the state of the pod's worker"},
 	{regexp.MustCompile(`\bnode\.(runtime_|network_|api_|cluster|history_|cert_|pods|max_pods)`), "the state of the node"},
+	{regexp.MustCompile(`\bnode\.count\(.runtime`), "failures of the runtime"},
 	{regexp.MustCompile(`\bnode\.(rules_|rule_|sinks_|alerts_|remedies_)`), "the state of the agent"},
 }
 
@@ -213,7 +214,6 @@ func (p *player) applyPod(record *history.Record) {
 // nodeEvents are the kinds for node.count by the fields of the changes.
 var nodeEvents = map[transition.Field]string{
 	transition.FieldClock: "clock", transition.FieldBootID: "boot", transition.FieldLease: "lease", transition.FieldLoad: "load",
-	transition.FieldRuntimeVersion: "runtime",
 }
 
 func (p *player) applyNode(record *history.Record) {
