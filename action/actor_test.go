@@ -309,7 +309,7 @@ func TestActor_OnlyIf(t *testing.T) {
 		actions[0].OnlyIf = "container.restarts < 20"
 		var mu sync.Mutex
 		isAllowed, problem := false, error(nil)
-		h.actor.Fired(newAlert("Stuck", "web", 1), actions, func(i int) (bool, error) {
+		h.actor.Fired(newAlert("Stuck", "web", 1), actions, func(int) (bool, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			return isAllowed, problem

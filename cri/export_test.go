@@ -29,3 +29,6 @@ func (p *PullTimes) Forget(uid podid.UID) { p.forget(uid) }
 
 // CgroupMount makes tests read cgroups from files of their own.
 func (c *Config) CgroupMount(dir string) { c.cgroupMount = dir }
+
+// WithoutEnvironment is withoutEnvironment.
+var WithoutEnvironment = withoutEnvironment

@@ -60,7 +60,8 @@ type Record struct {
 	SyncedMs *int64 `json:"syncedMs,omitempty"`
 }
 
-// PodRef identifies the pod of a pod, log, event, alert or action record. Alerts and actions have no UID: a pod that is replaced continues them.
+// PodRef identifies the pod of a pod, log, event, alert or action record. The last two have no UID: a pod that is replaced continues its
+// alerts.
 type PodRef struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"pod,omitempty"`

@@ -252,7 +252,11 @@ var Layout = []Package{
 		Purpose: "collects what the components know about pods and the node: views, verdicts, restarts",
 	},
 	{
-		Path: "nodeagent", Layer: Composition, MayImport: []string{"agent", "inspect"},
+		Path: "deed", Layer: Composition, MayImport: []string{"internal/permission"},
+		Purpose: "carries out actions: snapshots, probes, restarts, evictions, cordon, webhooks, programs",
+	},
+	{
+		Path: "nodeagent", Layer: Composition, MayImport: []string{"agent", "deed", "inspect"},
 		Purpose: "builds a complete node agent from one flat configuration",
 	},
 	{Path: "server", Layer: Composition, Purpose: "local HTTP API: pods, health, metrics, queries"},
