@@ -32,7 +32,7 @@ func newAlertmanager(config Config, replica Alertmanager) (*sink, error) {
 	}
 	return &sink{
 		name: alertmanagerName(replica.URL), kind: KindAlertmanager, sender: &alertmanager{client: client, externalURL: config.ExternalURL},
-		rhythm: rhythm{refresh: alertmanagerRefresh, resolvedFor: alertmanagerResolvedFor}, isLimited: true,
+		rhythm: rhythm{refresh: alertmanagerRefresh, resolvedFor: alertmanagerResolvedFor},
 	}, nil
 }
 

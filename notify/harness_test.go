@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -103,7 +104,7 @@ func (r *receiver) serve(request *http.Request) (*http.Response, error) {
 		<-request.Context().Done()
 		return nil, request.Context().Err()
 	case dead:
-		return nil, errors.New("connection refused")
+		return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 	case refusing:
 		return response(http.StatusBadRequest, "", nil), nil
 	case unknown:

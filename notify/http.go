@@ -55,6 +55,13 @@ func (e *responseError) isAboutContent() bool {
 	return e.code == http.StatusBadRequest || e.code == http.StatusRequestEntityTooLarge || e.code == http.StatusUnprocessableEntity
 }
 
+// isUnheard reports whether the receiver has certainly not accepted a message.
+func isUnheard(err error) bool {
+	var response *responseError
+	var network *net.OpError
+	return errors.As(err, &response) && response.isRefusal() || errors.As(err, &network) && network.Op == "dial"
+}
+
 // client sends JSON to one URL.
 type client struct {
 	config HTTP

@@ -96,7 +96,7 @@ func (n *Notifier) restore() error {
 func (n *Notifier) restoreItem(key string, saved *savedItem, now time.Time) *item {
 	i := &item{
 		key: key, group: groupOf(saved.Alert.Labels), alert: saved.Alert, muted: saved.Muted,
-		endedAt: clamp(saved.EndedAt, now), told: make([]told, len(n.sinks)),
+		endedAt: clamp(saved.EndedAt, now), told: make([]told, len(n.sinks)), isRestored: true,
 	}
 	for _, s := range n.sinks {
 		acknowledged := saved.Told[s.name]
@@ -140,11 +140,14 @@ func (n *Notifier) keep(ctx context.Context) {
 	}
 }
 
-// expire forgets what can be forgotten, logs what was lost, and reports whether there are any alerts left.
+// expire forgets what can be forgotten, logs what was lost, and reports whether there is anything left.
 func (n *Notifier) expire() bool {
 	n.mu.Lock()
 	n.expireLocked(time.Now())
 	count, lost := len(n.items), n.lost
+	for _, s := range n.sinks {
+		count += len(s.units)
+	}
 	n.lost = nil
 	n.mu.Unlock()
 	for _, l := range lost {
@@ -202,8 +205,8 @@ func (n *Notifier) savedLocked(i *item) *savedItem {
 	}
 	saved := &savedItem{Alert: i.alert, Muted: i.muted, EndedAt: i.endedAt, Told: map[string]acknowledgement{}}
 	for _, s := range n.sinks {
-		if t := i.told[s.index]; t.Status != nothing || t.Missed > 0 {
-			saved.Told[s.name] = t.acknowledgement
+		if t := i.told[s.index].acknowledgement; t != (acknowledgement{}) {
+			saved.Told[s.name] = t
 		}
 	}
 	return saved

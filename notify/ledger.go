@@ -25,18 +25,19 @@ const (
 	forgetAfter = 30 * time.Minute
 )
 
-// episode identifies one firing of an alert. Flapping continues an episode.
+// episode identifies one firing of an alert.
 type episode struct {
 	Number   uint64    `json:"episode"`
+	Flaps    int       `json:"flaps,omitempty"`
 	StartsAt time.Time `json:"startsAt"`
 }
 
 func episodeOf(a *alert.Alert) episode {
-	return episode{Number: a.Episode, StartsAt: a.StartsAt.Round(0)}
+	return episode{Number: a.Episode, Flaps: a.Flaps, StartsAt: a.StartsAt.Round(0)}
 }
 
 func (e episode) is(other episode) bool {
-	return e.Number == other.Number && e.StartsAt.Equal(other.StartsAt)
+	return e.Number == other.Number && e.Flaps == other.Flaps && e.StartsAt.Equal(other.StartsAt)
 }
 
 // acknowledgement is what a sink has acknowledged last about an alert.
@@ -46,6 +47,9 @@ type acknowledgement struct {
 	At      time.Time `json:"at,omitzero"`
 	// Missed counts the episodes before the present one that began and ended unheard.
 	Missed int `json:"missed,omitempty"`
+	// IsDoubtful says that the sink may have been told since that the alert fires: a request was not answered, or a crash may have lost the
+	// acknowledgement.
+	IsDoubtful bool `json:"doubtful,omitempty"`
 }
 
 // told is what a sink knows about an alert.
@@ -62,16 +66,21 @@ type item struct {
 	changedAt  time.Time // when its status changed in this run
 	endedAt    time.Time // when it was described as resolved first; zero if it fires
 	told       []told    // by sink
+	isRestored bool      // until it is described for the first time in this run
 }
 
-// describe takes over what the engine says about the alert and reports whether sinks have to be told about it.
-func (i *item) describe(a *alert.Alert, now time.Time) (changed bool) {
-	isNew := i.told == nil || !episodeOf(&i.alert).is(episodeOf(a))
+// describe takes over what the engine says about the alert and reports whether sinks have to be told about it. The run began at begin.
+func (i *item) describe(a *alert.Alert, now, begin time.Time) (changed bool) {
+	isNew := !episodeOf(&i.alert).is(episodeOf(a))
 	wasFiring, wasMuted := i.alert.IsFiring(), i.muted
 	if isNew {
 		i.countMissed()
 		i.muted = false
 	}
+	if i.isRestored && !i.muted && !a.StartsAt.After(begin) {
+		i.doubt(episodeOf(a)) // the run before this one may have told it, and not have saved that any more
+	}
+	i.isRestored = false
 	i.alert = *a
 	if a.IsFiring() {
 		i.endedAt = time.Time{}
@@ -89,6 +98,27 @@ func (i *item) describe(a *alert.Alert, now time.Time) (changed bool) {
 	return changed
 }
 
+// doubt notes that any sink may have been told of this episode.
+func (i *item) doubt(e episode) {
+	for s := range i.told {
+		if t := &i.told[s]; t.Status == nothing || !t.Episode.is(e) {
+			t.IsDoubtful = true
+		}
+	}
+}
+
+// attempt notes that a sink may be told by a message that is being sent, and reports whether that is news.
+func (i *item) attempt(sink int, m *message) (changed bool) {
+	t := &i.told[sink]
+	isKnown := t.Status == m.status && t.Episode.is(m.episode)
+	m.wasDoubtful = t.IsDoubtful
+	t.IsDoubtful = t.IsDoubtful || m.status == firing && !isKnown
+	return t.IsDoubtful != m.wasDoubtful
+}
+
+// fail notes that a message was certainly not accepted.
+func (i *item) fail(sink int, m *message) { i.told[sink].IsDoubtful = m.wasDoubtful }
+
 // countMissed is called when another episode begins.
 func (i *item) countMissed() {
 	for s := range i.told {
@@ -105,12 +135,14 @@ func (i *item) acknowledge(sink int, m *message, now time.Time) (changed bool) {
 	t := &i.told[sink]
 	t.sentAt = now
 	if t.Status == m.status && t.Episode.is(m.episode) {
-		return false
+		changed = t.IsDoubtful && !m.isRefresh
+		t.IsDoubtful = t.IsDoubtful && m.isRefresh // a repetition says nothing about what is in doubt
+		return changed
 	}
 	if !m.episode.is(episodeOf(&i.alert)) {
 		t.Missed = max(0, t.Missed-m.missed-1) // another episode has begun meanwhile, when this one was counted as missed
 	}
-	t.Status, t.Episode, t.At = m.status, m.episode, now
+	t.Status, t.Episode, t.At, t.IsDoubtful = m.status, m.episode, now, false
 	return true
 }
 
@@ -124,14 +156,14 @@ type rhythm struct {
 // about failures: firing is due before resolved, because an episode can only be resolved for a sink that has acknowledged its firing.
 func (r rhythm) due(i *item, sink int) (next status, at time.Time, isRefresh bool) {
 	t := &i.told[sink]
-	isHeard := t.Status != nothing && t.Episode.is(episodeOf(&i.alert))
+	isHeard := t.Status != nothing && t.Episode.is(episodeOf(&i.alert)) && !t.IsDoubtful
 	switch {
 	case i.alert.IsFiring():
 		if t.Status == firing && (isHeard || i.muted) {
 			return r.repeat(firing, t.sentAt)
 		}
 		if i.muted {
-			return nothing, time.Time{}, false
+			return nothing, time.Time{}, false // also in doubt: that it fires is true
 		}
 		return firing, i.changedAt, false
 	case isHeard && t.Status == resolved:
@@ -139,9 +171,9 @@ func (r rhythm) due(i *item, sink int) (next status, at time.Time, isRefresh boo
 			return nothing, time.Time{}, false
 		}
 		return r.repeat(resolved, t.sentAt)
-	case t.Status == firing && (isHeard || i.muted):
+	case t.Status == firing && (isHeard || i.muted && !t.IsDoubtful):
 		return resolved, later(t.At.Add(resolveDelay), i.changedAt), false
-	case i.muted:
+	case i.muted && !t.IsDoubtful:
 		return nothing, time.Time{}, false
 	default: // it began and ended unheard
 		return firing, i.changedAt, false

@@ -18,7 +18,7 @@ const maxEventMessage = 1024
 type eventSink struct{ config Config }
 
 func newEventSink(config Config) *sink {
-	return &sink{name: KindEvent, kind: KindEvent, sender: eventSink{config}, isLimited: true}
+	return &sink{name: KindEvent, kind: KindEvent, sender: eventSink{config}}
 }
 
 func (e eventSink) send(_ context.Context, batch []message, _ int) error {

@@ -20,6 +20,8 @@ type message struct {
 	missed  int
 	// isRefresh says that the sink has acknowledged the same before.
 	isRefresh bool
+	// wasDoubtful is acknowledgement.IsDoubtful before the message was sent.
+	wasDoubtful bool
 }
 
 // Annotations that are added to those of the alert.

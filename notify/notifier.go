@@ -22,6 +22,7 @@ type Notifier struct {
 	sinks   []*sink
 	metrics *metrics
 	journal journal
+	begin   time.Time // of this run
 
 	mu    sync.Mutex // guards all below and the state of sinks; never held during I/O
 	items map[string]*item
@@ -37,7 +38,7 @@ func New(config Config) (*Notifier, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Notifier{config: config, items: map[string]*item{}}
+	n := &Notifier{config: config, begin: time.Now(), items: map[string]*item{}}
 	if n.sinks, err = newSinks(config); err != nil {
 		return nil, err
 	}
@@ -103,14 +104,11 @@ func (n *Notifier) updateLocked(alerts []alert.Alert, now time.Time) (isChanged 
 		}
 		isNew := known == nil
 		if isNew {
-			known = &item{key: key, group: groupOf(a.Labels)}
+			known = &item{key: key, group: groupOf(a.Labels), told: make([]told, len(n.sinks)), isRestored: true}
 			n.items[key] = known
 		}
-		if known.describe(a, now) {
+		if known.describe(a, now, n.begin) || isNew {
 			isChanged = true
-		}
-		if isNew {
-			known.told = make([]told, len(n.sinks))
 		}
 		n.journal.mark(key)
 	}
@@ -232,6 +230,11 @@ func (n *Notifier) deliverOnce(ctx context.Context, s *sink) (next time.Time, is
 	batch, truncated, found := s.pick(n.items, time.Now())
 	isChanged := found.failing != s.health.isFailing
 	s.health.isFailing = found.failing
+	for i := range batch {
+		if n.items[batch[i].key].attempt(s.index, &batch[i]) {
+			n.journal.mark(batch[i].key)
+		}
+	}
 	n.mu.Unlock()
 	if isChanged {
 		n.config.FailingChanged()
@@ -272,6 +275,10 @@ func (n *Notifier) note(s *sink, batch []message, err error, now time.Time) (fai
 			units = append(units, u)
 		}
 		if err != nil {
+			if isUnheard(err) {
+				known.fail(s.index, m)
+				n.journal.mark(m.key)
+			}
 			continue
 		}
 		if known.acknowledge(s.index, m, now) {

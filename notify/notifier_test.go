@@ -223,6 +223,7 @@ func TestWebhook_Batching(t *testing.T) {
 
 func TestMute(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *run, network receivers) {
+		pass(time.Second)
 		silent := firingAlert("PodFailed", "silent", 1)
 		silent.Mute.SilencedBy = []string{"s1"}
 		told := firingAlert("PodFailed", "told", 1)
@@ -337,7 +338,7 @@ func TestSinks(t *testing.T) {
 		for _, state := range n.Sinks() {
 			switch state.Kind {
 			case notify.KindWebhook:
-				if !state.IsFailing || state.Waiting != 1 || state.LastError != "connection refused" || state.FailingSince.Unix() != epoch ||
+				if !state.IsFailing || state.Waiting != 1 || state.LastError != "dial: connection refused" || state.FailingSince.Unix() != epoch ||
 					!state.NextAttempt.After(time.Now()) || !state.LastSuccess.IsZero() || state.Name != "webhook/hook" {
 					t.Errorf("got %+v", state)
 				}

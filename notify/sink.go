@@ -24,7 +24,6 @@ type sink struct {
 	rhythm     rhythm
 	isGrouped  bool          // messages are about one group
 	spacing    time.Duration // between messages about the same unit
-	isLimited  bool          // by requestRate
 	wake       wakeup.Signal
 
 	units  map[string]*unit
@@ -115,11 +114,7 @@ func (s *sink) pick(items map[string]*item, now time.Time) (batch []message, tru
 	if len(found.ready) == 0 {
 		return nil, 0, found
 	}
-	wait := s.health.gate
-	if s.isLimited {
-		wait = later(wait, s.bucket.ready(now))
-	}
-	if wait.After(now) {
+	if wait := later(s.health.gate, s.bucket.ready(now)); wait.After(now) {
 		found.next = earlier(found.next, wait)
 		return nil, 0, found
 	}
@@ -168,10 +163,15 @@ func (s *sink) addContext(batch []message, items map[string]*item, group string)
 	return batch, truncated
 }
 
+// newMessage describes the alert to the sink. What the sink knows about a former episode, while the present one is muted, is continued as
+// that episode.
 func (s *sink) newMessage(i *item, next status, isRefresh bool) message {
-	return message{
-		key: i.key, alert: i.alert, status: next, episode: episodeOf(&i.alert), missed: i.told[s.index].Missed, isRefresh: isRefresh,
+	t := &i.told[s.index]
+	m := message{key: i.key, alert: i.alert, status: next, episode: episodeOf(&i.alert), missed: t.Missed, isRefresh: isRefresh}
+	if i.muted && t.Status == firing && !t.Episode.is(m.episode) && (isRefresh || next == resolved) {
+		m.episode, m.alert.StartsAt = t.Episode, t.Episode.StartsAt
 	}
+	return m
 }
 
 // attempt notes that the messages are being sent.

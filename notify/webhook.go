@@ -37,7 +37,7 @@ func newWebhook(config Config, receiver Webhook) (*sink, error) {
 		return nil, fmt.Errorf("notify.Config: webhook %s: %w", receiver.Name, err)
 	}
 	return &sink{
-		name: KindWebhook + "/" + receiver.Name, kind: KindWebhook, isGrouped: true, spacing: webhookSpacing, isLimited: true,
+		name: KindWebhook + "/" + receiver.Name, kind: KindWebhook, isGrouped: true, spacing: webhookSpacing,
 		sender: &webhook{client: client, name: receiver.Name, secretFile: receiver.SecretFile, externalURL: config.ExternalURL},
 	}, nil
 }

@@ -41,6 +41,12 @@ func Prometheus(t TB) {
 	require(t, "Prometheus", prometheus)
 }
 
+// Alertmanager skips the test unless prometheus-alertmanager and amtool are in PATH.
+func Alertmanager(t TB) {
+	t.Helper()
+	require(t, "Alertmanager", alertmanager)
+}
+
 // Containers skips the test unless a private containerd can run pods on a bridge network.
 func Containers(t TB) {
 	t.Helper()
@@ -104,10 +110,17 @@ func kubectl() *problem {
 	return nil
 }
 
-func prometheus() *problem {
-	for _, name := range []string{"prometheus", "promtool"} {
+func prometheus() *problem { return unpacked("hack/install-prometheus", "prometheus", "promtool") }
+
+func alertmanager() *problem {
+	return unpacked("hack/install-alertmanager", "prometheus-alertmanager", "amtool")
+}
+
+// unpacked checks for programs that a script unpacks.
+func unpacked(script string, programs ...string) *problem {
+	for _, name := range programs {
 		if _, err := exec.LookPath(name); err != nil {
-			return &problem{"no " + name + " in PATH", "add what hack/install-prometheus prints to PATH"}
+			return &problem{"no " + name + " in PATH", "add what " + script + " prints to PATH"}
 		}
 	}
 	return nil

@@ -35,6 +35,10 @@ func TestNeeds_Missing(t *testing.T) {
 			need: needs.Prometheus,
 			line: []string{"needs Prometheus: ", "no prometheus in PATH", "hack/install-prometheus"},
 		},
+		"alertmanager": {
+			need: needs.Alertmanager,
+			line: []string{"needs Alertmanager: ", "no prometheus-alertmanager in PATH", "hack/install-alertmanager"},
+		},
 		"containers": {
 			need: needs.Containers,
 			line: []string{"needs containers: ", "no containerd in PATH", "no runc in PATH", "; run hack/install-containers"},
