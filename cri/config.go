@@ -28,6 +28,8 @@ import (
 type Provisioner interface {
 	// Path returns the directory or file on the host behind a volume of the pod.
 	Path(pod *v1.Pod, volume string) (string, error)
+	// PrepareEnvironment is called before a sandbox is started. It may request what Environment needs, but must not block.
+	PrepareEnvironment(pod *v1.Pod)
 	// Environment returns the container's variables, resolved and in order. The last value of a name wins.
 	Environment(ctx context.Context, pod *v1.Pod, container *v1.Container, ips []netip.Addr) ([]v1.EnvVar, error)
 }

@@ -81,10 +81,11 @@ func (s *containerStart) run(ctx context.Context, sandboxID string) error {
 	if err != nil {
 		return newStartError(reasonContainerConfig, err)
 	}
-	if s.sandbox, err = s.sandboxInfo(ctx, s.pod, sandboxID); err != nil {
-		return err
-	}
-	containers, err := s.listContainers(ctx, podid.UID(s.pod.UID))
+	var containers []*runtimeapi.Container
+	err = concurrently(
+		func() (err error) { s.sandbox, err = s.sandboxInfo(ctx, s.pod, sandboxID); return err },
+		func() (err error) { containers, err = s.listContainers(ctx, podid.UID(s.pod.UID)); return err },
+	)
 	if err != nil {
 		return err
 	}

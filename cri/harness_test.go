@@ -132,6 +132,8 @@ func (p fakeProvisioner) Path(_ *v1.Pod, volume string) (string, error) {
 	return p.root + "/" + volume, nil
 }
 
+func (fakeProvisioner) PrepareEnvironment(*v1.Pod) {}
+
 func (fakeProvisioner) Environment(_ context.Context, _ *v1.Pod, container *v1.Container, ips []netip.Addr) ([]v1.EnvVar, error) {
 	if len(container.EnvFrom) > 0 {
 		return nil, errors.New(`configmap "absent" not found`)

@@ -50,25 +50,14 @@ func (r *Runtime) InspectPod(ctx context.Context, uid podid.UID) (*observed.Pod,
 	if err != nil {
 		return nil, err
 	}
-	sandboxes, err := r.listSandboxes(ctx, uid)
-	if err != nil {
-		return nil, err
-	}
-	containers, err := r.listContainers(ctx, uid)
+	sandboxes, containers, err := r.listPod(ctx, uid)
 	if err != nil {
 		return nil, err
 	}
 	for _, listed := range groupByPod(runtimeName, sandboxes, containers) {
 		pod.Name, pod.Source, pod.SeenAt = listed.Name, listed.Source, listed.SeenAt
-		for _, sandbox := range listed.Sandboxes {
-			if err := r.inspectSandbox(ctx, pod, sandbox); err != nil {
-				return nil, err
-			}
-		}
-		for _, container := range listed.Containers {
-			if err := r.inspectContainer(ctx, pod, container); err != nil {
-				return nil, err
-			}
+		if err := r.inspectListed(ctx, pod, listed); err != nil {
+			return nil, err
 		}
 	}
 	pod.Sort()
@@ -76,6 +65,28 @@ func (r *Runtime) InspectPod(ctx context.Context, uid podid.UID) (*observed.Pod,
 		pod.IPs = newest.Network.IPs
 	}
 	return pod, nil
+}
+
+// inspectListed adds the sandboxes and containers of a list to the pod, in full detail.
+func (r *Runtime) inspectListed(ctx context.Context, pod, listed *observed.Pod) error {
+	return concurrently(
+		func() error {
+			for _, sandbox := range listed.Sandboxes {
+				if err := r.inspectSandbox(ctx, pod, sandbox); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		func() error {
+			for _, container := range listed.Containers {
+				if err := r.inspectContainer(ctx, pod, container); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	)
 }
 
 // WatchPods calls changed with the UID of the pod of each event until ctx or the stream ends, and returns why it ended.

@@ -64,6 +64,7 @@ func (r *Runtime) startSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 	if err := r.ensureCgroup(ctx, pod); err != nil {
 		return "", err
 	}
+	r.config.Provisioner.PrepareEnvironment(pod)
 	request := &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler}
 	id, err = r.runSandbox(ctx, request)
 	if err == nil {

@@ -131,6 +131,9 @@ func (Provisioner) Path(pod *v1.Pod, volumeName string) (string, error) {
 	return "", fmt.Errorf("volume %s of pod %s has no hostPath", volumeName, pod.Name)
 }
 
+// PrepareEnvironment does nothing.
+func (Provisioner) PrepareEnvironment(*v1.Pod) {}
+
 // Environment returns the container's variables unchanged.
 func (Provisioner) Environment(_ context.Context, _ *v1.Pod, container *v1.Container, _ []netip.Addr) ([]v1.EnvVar, error) {
 	return container.Env, nil
