@@ -300,6 +300,14 @@ func TestActor_Refusals(t *testing.T) {
 		if got := h.actor.List(1)[0]; got.Decision != remedy.Refuse || got.Reason != remedy.ReasonCoolDown {
 			t.Errorf("got %+v, want a refusal by the cool-down", got)
 		}
+		list, err := h.actor.Actions(t.Context(), 0)
+		if err != nil || len(list.Items) < 3 || list.Items[0].Decision != "refuse" || list.Items[0].Reason != "CoolDown" ||
+			list.Items[0].Message == "" || list.Items[0].ID != "" || list.Items[0].Object != "shop/web" || list.Items[0].Rule != "Stuck" {
+			t.Errorf("got %+v, %v", list, err)
+		}
+		if last := list.Items[len(list.Items)-1]; last.ID != "1" || last.Outcome != "refused" || last.Decision != "do" {
+			t.Errorf("got %+v, want the first action", last)
+		}
 	})
 }
 

@@ -33,8 +33,8 @@ type Alerting interface {
 type Actions interface {
 	// Actions returns the newest actions, newest first. APIVersion and Kind need not be set.
 	Actions(ctx context.Context, limit int) (view.ActionList, error)
-	// ResumeActions ends the suspension of actions and returns whether there was one. by is who asked for it.
-	ResumeActions(ctx context.Context, by string) (bool, error)
+	// Resume ends the suspension of actions and returns whether there was one. by is who asked for it.
+	Resume(ctx context.Context, by string) (bool, error)
 }
 
 const (
@@ -217,7 +217,7 @@ func (s *Server) writeActions(w http.ResponseWriter, r *http.Request, limit int)
 
 // serveResume ends the suspension of actions. It answers with the actions, and with status 409 if they were not suspended.
 func (s *Server) serveResume(w http.ResponseWriter, r *http.Request) {
-	switch wasSuspended, err := s.config.Actions.ResumeActions(r.Context(), clientName(r, "")); {
+	switch wasSuspended, err := s.config.Actions.Resume(r.Context(), clientName(r, "")); {
 	case err != nil:
 		writeError(w, http.StatusInternalServerError, err.Error())
 	case !wasSuspended:

@@ -71,7 +71,7 @@ func goldenActions() view.ActionList {
 	return view.ActionList{
 		APIVersion: view.APIVersion, Kind: "ActionList", Suspended: "9 of 27 pods fire PodCrashLooping", SuspendedUntil: view.NewTime(goldenNow),
 		Items: []view.Action{{
-			ID: "48213", At: view.NewTime(goldenNow), Type: "restart-container", Alert: alert.Labels{alert.LabelName: "PodCrashLooping"},
+			ID: "48213", At: view.NewTime(goldenNow), Type: "restart-container", Rule: "PodCrashLooping", Alert: `{alertname="PodCrashLooping"}`,
 			Object: "shop/cart-n1 web", Decision: "refuse", Reason: "young", Outcome: "unknown", Message: "interrupted", TookMs: 12,
 		}},
 	}
@@ -116,7 +116,7 @@ func (n *node) Actions(_ context.Context, limit int) (view.ActionList, error) {
 	return view.ActionList{Items: goldenActions().Items[:min(limit, 1)]}, nil
 }
 
-func (n *node) ResumeActions(_ context.Context, by string) (bool, error) {
+func (n *node) Resume(_ context.Context, by string) (bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.resumed = append(n.resumed, by)

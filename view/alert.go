@@ -104,16 +104,19 @@ type ActionList struct {
 
 // Action is an action that a rule asked for.
 type Action struct {
-	ID   string `json:"id"`
+	// ID is the number of the action. Empty if it was refused.
+	ID   string `json:"id,omitempty"`
 	At   *Time  `json:"at"`
 	Type string `json:"type"`
-	// Alert has the labels of the alert, Object is what is acted upon: namespace/pod, namespace/pod container, or the node.
-	Alert  alert.Labels `json:"alert"`
-	Object string       `json:"object"`
-	// Decision is do, dry-run or refuse. Reason says why it was refused.
+	// Rule is the name of the rule, Alert the key of the alert, Object what is acted upon: namespace/pod, namespace/pod container, or the
+	// node.
+	Rule   string `json:"rule"`
+	Alert  string `json:"alert"`
+	Object string `json:"object"`
+	// Decision is do, dry-run or refuse. Reason is a word for why it was refused, and Message says more.
 	Decision string `json:"decision"`
 	Reason   string `json:"reason,omitempty"`
-	// Outcome is running, done, failed, unknown, helped or did not help. Empty if nothing was done.
+	// Outcome is running, done, refused, failed, unknown, helped or not-helped. Empty if it was refused before it began.
 	Outcome string `json:"outcome,omitempty"`
 	Message string `json:"message,omitempty"`
 	TookMs  int64  `json:"tookMs,omitempty"`

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/heraldnode/herald/alert"
 	"github.com/heraldnode/herald/history"
 	"github.com/heraldnode/herald/internal/table"
 	"github.com/heraldnode/herald/view"
@@ -98,8 +97,8 @@ func printActions(out, notes io.Writer, list *view.ActionList, now time.Time) er
 			at = age(action.At.Time, now)
 		}
 		lines = append(lines, []string{
-			at, action.Type, table.Printable(action.Object), table.Printable(action.Alert[alert.LabelName]), action.Decision,
-			cmp.Or(action.Outcome, "-"), table.Printable(cmp.Or(action.Reason, action.Message)),
+			at, action.Type, table.Printable(action.Object), table.Printable(action.Rule), action.Decision,
+			cmp.Or(action.Outcome, "-"), table.Printable(cmp.Or(action.Message, action.Reason, "-")),
 		})
 	}
 	return table.NewGrid(out).Print(lines...)

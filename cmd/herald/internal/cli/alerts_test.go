@@ -40,7 +40,7 @@ func TestAlertsCheck(t *testing.T) {
 	}{
 		"good": {[]string{"good.yaml"}, 0, []string{
 			"good.yaml: 2 rules are valid", "PodFailed   pod", "replaces the default rule", `of the cost is pod.phase == "Failed"`,
-			"Hangs       container", "a liveness probe could decide this", "status, node",
+			"Hangs       container", "a liveness probe could decide this", "EVALUATED AFTER", "status ",
 		}},
 		"bad":       {[]string{"bad.yaml", "good.yaml"}, 1, []string{"bad.yaml:6:", "fro", "redy", "1 of 2 rule files failed the check", "2 rules are valid"}},
 		"duplicate": {[]string{"good.yaml", "duplicate.yaml"}, 1, []string{"alert Hangs has the name and labels of the rule at"}},
