@@ -78,8 +78,7 @@ func (e *Engine) evaluate(r *ruleState, o *object, name recent.Object, at time.T
 func (e *Engine) ask(r *ruleState, o *object, name recent.Object, at time.Time) (outcome, bool) {
 	in := rule.Input{Now: at, Container: name.Container, Node: e.node, Recent: &e.recent}
 	if r.rule.Scope == rule.Node {
-		e.evaluations++
-		return outcome{Result: r.rule.Eval(in), in: in}, true
+		return e.eval(r.rule, in), true
 	}
 	var all outcome
 	found := false
@@ -89,8 +88,7 @@ func (e *Engine) ask(r *ruleState, o *object, name recent.Object, at time.Time) 
 			continue
 		}
 		in.Pod = v.view
-		e.evaluations++
-		out := outcome{Result: r.rule.Eval(in), in: in}
+		out := e.eval(r.rule, in)
 		if !found {
 			all, found = out, true
 		} else {

@@ -50,7 +50,7 @@ type Engine struct {
 	timers      timerHeap
 	edges       []Edge
 	saving      saving
-	evaluations uint64
+	evaluations counts
 }
 
 // New returns an engine without rules and objects.
@@ -123,5 +123,21 @@ func (e *Engine) Alerts() []alert.Alert {
 	return alerts
 }
 
+// counts counts evaluations since the engine was created.
+type counts struct{ all, failed uint64 }
+
 // Evaluations returns how many rules were evaluated since the engine was created.
-func (e *Engine) Evaluations() uint64 { return e.evaluations }
+func (e *Engine) Evaluations() uint64 { return e.evaluations.all }
+
+// Failures returns how many evaluations failed since the engine was created.
+func (e *Engine) Failures() uint64 { return e.evaluations.failed }
+
+// eval evaluates a rule.
+func (e *Engine) eval(r *rule.Rule, in rule.Input) outcome {
+	out := outcome{Result: r.Eval(in), in: in}
+	e.evaluations.all++
+	if out.Err != nil {
+		e.evaluations.failed++
+	}
+	return out
+}

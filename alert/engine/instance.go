@@ -126,19 +126,38 @@ func (e *Engine) describe(i *instance, out *outcome, at time.Time) {
 	if r == nil {
 		return
 	}
-	in := rule.Input{Now: at, Container: i.cell.name.Container, Node: e.node, Recent: &e.recent}
+	in := e.input(i, at)
 	if out != nil {
 		in, i.value = out.in, out.Value
-	} else if versions := i.cell.object.versions; len(versions) > 0 {
-		in.Pod = versions[0].view
-		for k := range versions {
-			if i.cell.name.Container != "" && versions[k].hasContainer(i.cell.name.Container) {
-				in.Pod = versions[k].view
-				break
-			}
-		}
 	}
 	i.annotations = r.Annotate(i.labels, i.value, in)
+}
+
+// input returns what the rule of an alert would be evaluated with now.
+func (e *Engine) input(i *instance, now time.Time) rule.Input {
+	in := rule.Input{Now: now, Container: i.cell.name.Container, Node: e.node, Recent: &e.recent}
+	versions := i.cell.object.versions
+	if len(versions) == 0 {
+		return in
+	}
+	in.Pod = versions[0].view
+	for k := range versions {
+		if i.cell.name.Container != "" && versions[k].hasContainer(i.cell.name.Container) {
+			in.Pod = versions[k].view
+			break
+		}
+	}
+	return in
+}
+
+// Input returns what the rule of an alert would be evaluated with now, for rule.Rule.Allows, and false if there is no such alert. It must
+// not be used after another call of the engine.
+func (e *Engine) Input(key string, now time.Time) (rule.Input, bool) {
+	i := e.alerts[key]
+	if i == nil {
+		return rule.Input{}, false
+	}
+	return e.input(i, now), true
 }
 
 // Annotate adds annotations to an alert, for example the last lines of a log. They stay until it fires again. There is no edge.

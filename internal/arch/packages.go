@@ -197,6 +197,10 @@ var Layout = []Package{
 		Path: "notify", Layer: Components, MayImport: []string{"checkpoint"},
 		Purpose: "delivers alerts to Alertmanager, webhooks, Kubernetes Events and the log: at least once, firing before resolved",
 	},
+	{
+		Path: "alert/manager", Layer: Components, MayImport: []string{"checkpoint", "internal/permission"},
+		Purpose: "runs the alert rules: what happens goes in, alerts on disk come out; watches rule files",
+	},
 	{Path: "checkpoint", Layer: Components, Purpose: "atomic, checksummed, versioned state files"},
 	{
 		Path: "kubeapi", Layer: Components, MayImport: []string{"internal/latency"},
