@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"context"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -95,4 +96,14 @@ func (i *Inspector) NodeNow() *view.NodeView {
 func (i *Inspector) addConnection(v *view.NodeView) {
 	v.Alerting = i.config.Alerting()
 	v.CertificateExpires = view.NewTime(i.config.CertificateExpires())
+}
+
+// Describe returns what is wrong with a pod in one line, and the last lines of the container's last instance that failed, if there are any.
+// An empty container means none. It reads the history.
+func (i *Inspector) Describe(ctx context.Context, name podid.FullName, container string) (what string, lastLines []string) {
+	facts, found := i.Facts(ctx, name)
+	if !found {
+		return "", nil
+	}
+	return explain.Short(explain.Pod(facts, explain.WhatIsWrong), facts.Now), facts.LastLines[container]
 }

@@ -132,9 +132,11 @@ func (n *NodeAgent) newNode() error {
 		RuntimeVersion:   func(ctx context.Context) (string, string, error) { return n.runtime.Version(ctx) },
 		RuntimeFeatures:  func() ([]v1.NodeRuntimeHandler, *v1.NodeFeatures) { return n.runtime.NodeFeatures() },
 		ImageFileSystems: n.imageFileSystems, MaxImages: ptr.Deref(n.config.NodeStatusMaxImages, 0),
-		OnChange: n.History.NodeChanged,
-		OnLease:  n.recordLease,
-		Events:   n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
+		OnChange:   n.recordNode,
+		OnLease:    n.recordLease,
+		OnSync:     n.refreshAlerting,
+		Conditions: n.nodeConditions,
+		Events:     n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	}
 	if ptr.Deref(n.config.NodeStatusMaxImages, 1) != 0 {
 		config.Images = func(ctx context.Context) ([]observed.StoredImage, error) { return n.runtime.ListImages(ctx) }
@@ -151,7 +153,7 @@ func (n *NodeAgent) newNode() error {
 		config.API, config.Reconnect = startup, client.CloseConnections
 		config.OnChange = func(before, after *v1.Node) {
 			startup.observe(after)
-			n.History.NodeChanged(before, after)
+			n.recordNode(before, after)
 		}
 	}
 	n.Node, err = node.New(config)
@@ -226,8 +228,8 @@ func (n *NodeAgent) newAgent() error {
 	tally := inspect.NewTally()
 	config := agent.Config{
 		NodeName: n.config.NodeName, Sources: sources, Runtime: n.runtime, Events: n.Events, Volumes: n.volumes,
-		Journal: historyJournal{n.History, tally}, OnSourceProblem: n.recordProblem,
-		OnKnownPods: n.History.KnownPods, State: n.state, Admit: n.admit, NodeInfo: n.nodeInfo,
+		Journal: historyJournal{n.History, tally, n.Alerts}, OnSourceProblem: n.recordProblem, OnRuntimeHealth: n.tellRuntimeHealth,
+		OnKnownPods: n.tellKnownPods, State: n.state, Admit: n.admit, NodeInfo: n.nodeInfo,
 		BootTime: n.host.BootTime(), AllowNodeAddresses: n.config.AllowProbesToNodeAddresses, Resync: n.config.SyncFrequency,
 		StatusDelays: statusDelays,
 		Logger:       n.config.Logger, Metrics: n.config.Metrics, ProbeMetrics: n.config.ProbeMetrics,
@@ -235,6 +237,9 @@ func (n *NodeAgent) newAgent() error {
 			tally.Stopping(stop.ID.String(), string(stop.Reason))
 			n.recordStop(stop)
 		},
+	}
+	if n.Alerts != nil {
+		config.OnSync, config.OnProbeAnswer = n.Alerts.PodSynced, n.Alerts.PodProbed
 	}
 	if n.clients.statuses != nil {
 		config.API, config.MirrorAPI = n.clients.statuses, n.clients.mirrors
@@ -247,9 +252,10 @@ func (n *NodeAgent) newAgent() error {
 
 func (n *NodeAgent) newInspector(tally *inspect.Tally) (err error) {
 	config := inspect.Config{Agent: n.Agent, Node: n.Node, History: n.History, Tally: tally, Stats: n.Stats, Version: n.config.Version}
-	config.RuntimeLatency = n.runtime.CallP99
+	config.RuntimeLatency, config.Alerting = n.runtime.CallP99, n.alertingState
 	if n.config.API != nil {
 		config.Cluster, config.APILatency = n.config.API.Host, n.clients.statuses.RequestP99
+		config.CertificateExpires = newCertificate(n.config.API).expires
 	}
 	config.RuntimeVersion = func() (string, string) {
 		object := n.Node.Object()

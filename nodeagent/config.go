@@ -139,6 +139,8 @@ type Config struct {
 
 	// History configures the history of statuses.
 	History HistoryConfig
+	// Alerting configures alert rules and who is told.
+	Alerting AlertingConfig
 	// Logger receives log messages. Defaults to a logger that discards them.
 	Logger *slog.Logger
 	// Metrics registers the metrics of all components. Nil disables metrics. Those of API requests (rest_client_*) are counted for the

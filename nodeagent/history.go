@@ -7,6 +7,10 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/heraldnode/herald/alert/manager"
 	"github.com/heraldnode/herald/history"
 	"github.com/heraldnode/herald/inspect"
 	"github.com/heraldnode/herald/plan"
@@ -31,6 +35,7 @@ func (n *NodeAgent) openHistory() (err error) {
 		Dir: n.path("history"), MaxDisk: n.config.History.MaxDisk, MaxAge: n.config.History.MaxAge, Sync: n.config.History.Sync,
 		LogLines: n.config.History.LogLines, LogBytes: n.config.History.LogBytes, ReadLog: n.readLog,
 		MemoryAvailable: func() int64 { return n.Node.MemoryAvailable() },
+		OnNodeChange:    n.tellNodeChange,
 		AgentVersion:    n.config.Version, BootID: readBootID(), Logger: n.config.Logger, Metrics: n.config.Metrics,
 	})
 	return err
@@ -42,8 +47,9 @@ func (n *NodeAgent) readLog(_ context.Context, request history.LogRequest) (stri
 
 // historyJournal passes what the status manager accepts and the API server acknowledges to the history, and counts it.
 type historyJournal struct {
-	log   *history.Log
-	tally *inspect.Tally
+	log    *history.Log
+	tally  *inspect.Tally
+	alerts *manager.Manager // nil if alerting is disabled
 }
 
 // Accepted implements status.Journal.
@@ -52,6 +58,11 @@ func (j historyJournal) Accepted(v status.Version) {
 		UID: v.UID, Pod: v.Pod, Before: v.Before, After: v.After, Version: v.Version, Previous: v.Previous,
 		Via: transition.Via(v.Via), Time: v.Time, Removed: v.Removed,
 	})
+	if j.alerts != nil {
+		j.alerts.PodVersion(manager.Version{
+			UID: v.UID, Pod: v.Pod, Before: v.Before, After: v.After, Version: v.Version, Time: v.Time, Removed: v.Removed,
+		})
+	}
 	if v.Removed {
 		j.tally.Forget(v.UID)
 		return
@@ -62,11 +73,31 @@ func (j historyJournal) Accepted(v status.Version) {
 // Acknowledged implements status.Journal.
 func (j historyJournal) Acknowledged(uid podid.UID, version uint64, at time.Time) {
 	j.log.Acknowledged(uid, version, at)
+	if j.alerts != nil {
+		j.alerts.PodSynced(uid)
+	}
+}
+
+// recordNode passes a version of the Node object to the history.
+func (n *NodeAgent) recordNode(before, after *v1.Node) {
+	n.History.NodeChanged(before, after)
+	n.refreshAlerting()
+}
+
+// tellKnownPods passes the pods of the node to those who wait for them after a start.
+func (n *NodeAgent) tellKnownPods(known map[types.UID]bool) {
+	n.History.KnownPods(known)
+	if n.Alerts != nil {
+		n.Alerts.KnownPods(known)
+	}
 }
 
 // recordStop passes the reason of a stop to the history, which finds it by the container ID of the status.
 func (n *NodeAgent) recordStop(stop plan.Stop) {
 	n.History.Stopping(stop.ID.String(), string(stop.Reason), stop.Message)
+	if n.Alerts != nil {
+		n.Alerts.Stopping(stop.ID.String(), string(stop.Reason))
+	}
 }
 
 // recordProblem passes a problem of a source to the history.
@@ -75,12 +106,14 @@ func (n *NodeAgent) recordProblem(problem source.Problem, isResolved bool) {
 		Source: string(problem.Source), Location: problem.Location, Line: problem.Line, Field: problem.Field, Message: problem.Message,
 		Unavailable: problem.Unavailable, Resolved: isResolved,
 	})
+	n.refreshAlerting()
 }
 
 func (n *NodeAgent) recordLease(err error) {
 	message := ""
 	if err != nil {
 		message = err.Error()
+		n.tellNodeEvent("lease", time.Now())
 	}
 	n.History.LeaseChanged(err == nil, message)
 }

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/heraldnode/herald/agent"
-	"github.com/heraldnode/herald/cgroup/manager"
+	"github.com/heraldnode/herald/alert/manager"
+	cgroupmanager "github.com/heraldnode/herald/cgroup/manager"
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/event/broadcaster"
@@ -19,6 +20,7 @@ import (
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/node"
 	"github.com/heraldnode/herald/node/machine"
+	"github.com/heraldnode/herald/notify"
 	"github.com/heraldnode/herald/process"
 	"github.com/heraldnode/herald/provision"
 	"github.com/heraldnode/herald/stats"
@@ -37,22 +39,34 @@ type NodeAgent struct {
 	// Stats has the load of the node and its pods.
 	Stats *stats.Collector
 
-	config   Config
-	started  chan struct{} // closed when the agent starts
-	stopping chan struct{} // closed when Run is to end
-	clients  clients
-	host     *machine.Machine
-	state    *checkpoint.Dir
-	volumes  *provision.Provisioner
+	config Config
+	signals
+	clients clients
+	host    *machine.Machine
+	state   *checkpoint.Dir
+	volumes *provision.Provisioner
 	containers
 	summarizer summarizer
+	alerting
+}
+
+// signals are closed when something happens.
+type signals struct {
+	started  chan struct{} // the agent starts
+	stopping chan struct{} // Run is to end
+}
+
+// alerting is what evaluates rules and tells of alerts. It is nil if alerting is disabled.
+type alerting struct {
+	Alerts   *manager.Manager
+	notifier *notify.Notifier
 }
 
 // containers is what runs the containers of pods.
 type containers struct {
 	server  *process.Server // nil with a container runtime
 	runtime *cri.Runtime
-	cgroups *manager.Manager // nil if the runtime chooses the cgroups of pods
+	cgroups *cgroupmanager.Manager // nil if the runtime chooses the cgroups of pods
 	// imageDirs has the directories of the runtime's images and containers as last observed.
 	imageDirs atomic.Pointer[[]string]
 }
@@ -71,7 +85,7 @@ func New(config Config) (_ *NodeAgent, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &NodeAgent{config: config, started: make(chan struct{}), stopping: make(chan struct{})}
+	n := &NodeAgent{config: config, signals: signals{started: make(chan struct{}), stopping: make(chan struct{})}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.Close())
@@ -79,7 +93,7 @@ func New(config Config) (_ *NodeAgent, err error) {
 	}()
 	for _, build := range []func() error{
 		n.openDataDir, n.openHistory, n.newClients, n.newEvents, n.newNode, n.newVolumes, n.newProcessServer, n.newCgroups, n.newRuntime,
-		n.newStats, n.newSummarizer, n.newAgent,
+		n.newStats, n.newSummarizer, n.newAlerting, n.newAgent,
 	} {
 		if err := build(); err != nil {
 			return nil, err
@@ -127,6 +141,7 @@ func (n *NodeAgent) Run(ctx context.Context) error {
 		})
 	}
 	servers.Go(func() { _ = n.Events.Run(serving) })
+	servers.Go(func() { n.runAlerting(serving) })
 	servers.Go(func() { _ = n.Node.Run(serving) })
 	n.waitForServer(ctx)
 	if n.cgroups != nil {

@@ -16,7 +16,17 @@ func (n *NodeAgent) newStats() error {
 		return err
 	}
 	n.Stats, err = stats.New(stats.Config{
-		Machine: host, Pods: n.runtime, FileSystems: n.statsFileSystems, OnLevel: n.recordLevel, Dir: n.path("load"),
+		OnNode: func() {
+			if n.Alerts != nil {
+				n.Alerts.NodeSampled()
+			}
+		},
+		OnPods: func() {
+			if n.Alerts != nil {
+				n.Alerts.PodsSampled()
+			}
+		},
+		Machine: host, Pods: n.runtime, FileSystems: n.statsFileSystems, OnLevel: n.tellLevel, Dir: n.path("load"),
 		Logger: n.config.Logger,
 	})
 	if err != nil || n.config.Metrics == nil {

@@ -138,6 +138,9 @@ func newLocalServer(
 		Metrics: handlerOf(metrics.agent), ProbeMetrics: handlerOf(metrics.probes), ResourceMetrics: handlerOf(resources),
 		Summarizer: node, Requests: metrics.requests, Logger: logger,
 	}
+	if node.Alerts != nil {
+		serverConfig.Alerting = node.Alerts
+	}
 	if !strings.HasPrefix(c.ListenAddress(), "unix://") {
 		credentials, err := localapi.CreateCredentials(c.KubectlDir())
 		if err != nil {
