@@ -42,7 +42,7 @@ var usageFields = []field[*usage]{
 	{"cpu_limit", cel.DoubleType, (*usage).ofCPULimit},
 	{"memory", cel.DoubleType, ofUsage(func(u *view.UsageLoad) ref.Val { return mean(u.Memory.WorkingSetBytes) })},
 	{"memory_limit", cel.DoubleType, (*usage).ofMemoryLimit},
-	{"throttled", cel.DoubleType, ofUsage(func(u *view.UsageLoad) ref.Val { return mean(u.CPU.Throttled) })},
+	{"throttled", cel.DoubleType, (*usage).throttled},
 	{"psi_cpu", cel.DoubleType, ofUsage(func(u *view.UsageLoad) ref.Val { return some(u.CPU.Pressure) })},
 	{"psi_memory", cel.DoubleType, ofUsage(func(u *view.UsageLoad) ref.Val { return some(u.Memory.Pressure) })},
 	{"psi_io", cel.DoubleType, ofUsage(func(u *view.UsageLoad) ref.Val { return some(u.IO.Pressure) })},
@@ -71,12 +71,25 @@ func ofUsage(get func(*view.UsageLoad) ref.Val) func(*usage) ref.Val {
 	}
 }
 
+// hasNoCPULimit reports whether the CPU was measured and has no limit. Only rules ask.
+func (u *usage) hasNoCPULimit() bool {
+	return u.at.isRule && u.load != nil && u.load.CPU.Cores != nil && u.load.CPU.LimitCores == nil
+}
+
 // ofCPULimit returns the share of the CPU limit. For rules it is 0 without a limit.
 func (u *usage) ofCPULimit() ref.Val {
-	if isUnlimited := u.load != nil && u.load.CPU.Cores != nil && u.load.CPU.LimitCores == nil; u.isIdle || u.at.isRule && isUnlimited {
+	if u.isIdle || u.hasNoCPULimit() {
 		return types.Double(0)
 	}
 	return ofUsage(func(u *view.UsageLoad) ref.Val { return known(u.CPU.OfLimit) })(u)
+}
+
+// throttled returns the share of periods in which the CPU limit held it back. For rules it is 0 without a limit, if it was not measured.
+func (u *usage) throttled() ref.Val {
+	if u.isIdle || u.hasNoCPULimit() && u.load.CPU.Throttled == nil {
+		return types.Double(0)
+	}
+	return ofUsage(func(u *view.UsageLoad) ref.Val { return mean(u.CPU.Throttled) })(u)
 }
 
 // ofMemoryLimit returns the share of the memory limit. For rules it is 0 without a limit.

@@ -1,6 +1,7 @@
 package rule_test
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -47,4 +48,17 @@ func BenchmarkEval_Pack(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(count), "rules")
+}
+
+// BenchmarkParse parses and compiles the default rules.
+func BenchmarkParse(b *testing.B) {
+	data, err := os.ReadFile("default.yaml")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := rule.Parse(data, ""); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -89,6 +89,7 @@ func TestEval_IdleLoad(t *testing.T) {
 	unlimited := func(in *rule.Input) {
 		usage := &in.Pod.Load.Containers[0].UsageLoad
 		usage.CPU.LimitCores, usage.CPU.OfLimit, usage.Memory.LimitBytes, usage.Memory.OfLimit = nil, nil, nil, nil
+		usage.CPU.Throttled = nil
 	}
 	tests := map[string]struct {
 		expr string
@@ -96,7 +97,7 @@ func TestEval_IdleLoad(t *testing.T) {
 	}{
 		"ended":        {"container.load.memory == 0.0 && container.load.throttled == 0.0 && container.load.cpu_limit == 0.0", ended},
 		"ended pod":    {"pod.load.memory == 0.0 && pod.load.pids == 0", ended},
-		"unlimited":    {"container.load.memory_limit == 0.0 && container.load.cpu_limit == 0.0 && container.load.memory > 0.0", unlimited},
+		"unlimited":    {"container.load.memory_limit == 0.0 && container.load.cpu_limit + container.load.throttled == 0.0", unlimited},
 		"has no limit": {"has(container.load.memory_limit)", unlimited},
 	}
 	for name, test := range tests {
