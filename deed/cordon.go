@@ -96,7 +96,8 @@ func nodePatch(node *v1.Node, by any, spec map[string]any) map[string]any {
 	return patch
 }
 
-// ownsCordon reports whether the last one who set spec.unschedulable was an action. An API server that does not tell is believed.
+// ownsCordon reports whether the last one who set spec.unschedulable was an action. An API server that does not track it leaves only the
+// annotation to go by.
 func ownsCordon(node *v1.Node) bool {
 	if len(node.ManagedFields) == 0 {
 		return true

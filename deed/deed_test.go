@@ -22,6 +22,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/heraldnode/herald/action"
 	"github.com/heraldnode/herald/alert"
@@ -123,6 +124,46 @@ func TestWebhook(t *testing.T) {
 	}
 	if _, err := deeds.Do(t.Context(), newRequest(remedy.Webhook, "other")); !errors.Is(err, action.ErrRefused) {
 		t.Errorf("got %v, want a refusal of a target that is not configured", err)
+	}
+}
+
+// nodeAPI is an API server with one node, for what a real one does not always track: who owns a field.
+type nodeAPI struct {
+	deed.API
+	node    v1.Node
+	patches []string
+}
+
+func (a *nodeAPI) GetNode(context.Context, string) (*v1.Node, error) { return a.node.DeepCopy(), nil }
+
+func (a *nodeAPI) PatchNodeAs(_ context.Context, _, _ string, patch []byte) (*v1.Node, error) {
+	a.patches = append(a.patches, string(patch))
+	return &a.node, nil
+}
+
+// TestR6_Ownership: if somebody else has set unschedulable since, the node stays as it is, and only the annotation goes.
+func TestR6_Ownership(t *testing.T) {
+	fields := func(manager string) []metav1.ManagedFieldsEntry {
+		return []metav1.ManagedFieldsEntry{
+			{Manager: "herald-actions", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{}}}`)},
+			{Manager: manager, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:unschedulable":{}}}`)},
+		}
+	}
+	for manager, isUndone := range map[string]bool{"herald-actions": true, "kubectl-cordon": false, "": true} {
+		api := &nodeAPI{node: v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "1", Annotations: map[string]string{deed.CordonAnnotation: "x"}},
+			Spec:       v1.NodeSpec{Unschedulable: true},
+		}}
+		if manager != "" {
+			api.node.ManagedFields = fields(manager)
+		}
+		deeds := newDeeds(t, func(c *deed.Config) { c.API = api })
+		if _, err := deeds.Do(t.Context(), newRequest(remedy.Uncordon, "")); err != nil {
+			t.Fatal(err)
+		}
+		if len(api.patches) != 1 || strings.Contains(api.patches[0], "unschedulable") != isUndone || !strings.Contains(api.patches[0], "annotations") {
+			t.Errorf("%q: got %q", manager, api.patches)
+		}
 	}
 }
 
