@@ -265,6 +265,49 @@ func TestMute_Ends(t *testing.T) {
 	})
 }
 
+// The receiver may have heard what it has not acknowledged: it must not be left with an alert that fires for ever.
+func TestMute_AnswerLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *run, network receivers) {
+		pass(time.Second)
+		for _, r := range network {
+			r.set(answerLost)
+		}
+		a := firingAlert("PodFailed", "web", 1)
+		n.Update([]alert.Alert{a})
+		synctest.Wait()
+		a.Mute.SilencedBy = []string{"s1"}
+		n.Update([]alert.Alert{a})
+		for _, r := range network {
+			r.set(healthy)
+		}
+		pass(time.Hour)
+		n.Update([]alert.Alert{resolvedAlert(a)})
+		pass(time.Minute)
+		for name, r := range network {
+			if got := r.last(a.Key()).Status; got != "resolved" {
+				t.Errorf("%s: got %q, want resolved", name, got)
+			}
+		}
+	})
+}
+
+func TestResolve_Delay(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *run, network receivers) {
+		a := firingAlert("PodFailed", "web", 1)
+		n.Update([]alert.Alert{a})
+		synctest.Wait()
+		n.Update([]alert.Alert{resolvedAlert(a)})
+		pass(999 * time.Millisecond)
+		if got := network["am"].last(a.Key()).Status; got != "firing" {
+			t.Errorf("got %q within a second of firing", got)
+		}
+		pass(time.Second)
+		if got := network["am"].last(a.Key()).Status; got != "resolved" {
+			t.Errorf("got %q, want resolved", got)
+		}
+	})
+}
+
 func TestFlap_IsToldAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *run, network receivers) {
 		a := firingAlert("PodFailed", "web", 1)
@@ -360,20 +403,36 @@ func TestSinks(t *testing.T) {
 func TestOutage_Memory(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *run, network receivers) {
 		network["hook"].set(dead)
-		for i := range notify.MaxItems + 500 {
-			a := firingAlert("PodFailed", fmt.Sprintf("p%d", i), 1)
-			n.Update([]alert.Alert{a})
-			n.Update([]alert.Alert{resolvedAlert(a)})
-		}
-		pass(time.Hour)
+		endAll(n, notify.MaxItems+500)
 		if items, _ := n.Size(); items > notify.MaxItems {
 			t.Errorf("got %d alerts, want at most %d", items, notify.MaxItems)
 		}
-		pass(25 * time.Hour)
+	})
+}
+
+// It matters for a day that an alert is resolved.
+func TestOutage_Expires(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *run, network receivers) {
+		network["hook"].set(dead)
+		endAll(n, 20)
+		pass(23 * time.Hour)
+		if items, _ := n.Size(); items != 20 {
+			t.Errorf("got %d alerts after 23 hours, want 20", items)
+		}
+		pass(2 * time.Hour)
 		if items, units := n.Size(); items != 0 || units != 0 {
 			t.Errorf("got %d alerts and %d units after a day, want none", items, units)
 		}
 	})
+}
+
+// endAll lets that many alerts fire and end.
+func endAll(n *run, count int) {
+	for i := range count {
+		a := firingAlert("PodFailed", fmt.Sprintf("p%d", i), 1)
+		n.Update([]alert.Alert{a})
+		n.Update([]alert.Alert{resolvedAlert(a)})
+	}
 }
 
 func TestReconcile(t *testing.T) {
