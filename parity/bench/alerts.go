@@ -22,7 +22,7 @@ import (
 const alertPods = 110
 
 // AlertCases returns the cases of rules and alerts, which the kubelet does not have. Their values are absolute.
-func AlertCases() []Case { return []Case{evaluateRules} }
+func AlertCases() []Case { return []Case{evaluateRules, alertEdge} }
 
 // ruleView returns the view that the agent passes to rules.
 func ruleView(pod *v1.Pod, status *v1.PodStatus, now time.Time) *view.PodView {

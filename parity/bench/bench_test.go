@@ -79,7 +79,9 @@ func TestRun_AlertCases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"alert_eval_rule_us", "alert_eval_pack_us", "alert_idle_evaluations"}; !slices.Equal(resultNames(results), want) {
+	if want := []string{
+		"alert_eval_rule_us", "alert_eval_pack_us", "alert_idle_evaluations", "alert_edge_to_webhook_ms",
+	}; !slices.Equal(resultNames(results), want) {
 		t.Errorf("got results %v, want %v", resultNames(results), want)
 	}
 	for _, result := range results {
