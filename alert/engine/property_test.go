@@ -300,6 +300,68 @@ func TestA5_RestartChangesNothing(t *testing.T) {
 	})
 }
 
+// TestA5_AbsenceChangesNothing restarts the agent at random points, and lets it see its pods again up to two minutes later, one by one. If
+// nothing happens to them meanwhile, alerts fire and end as if the agent had been there: for and keep go on by the wall clock.
+func TestA5_AbsenceChangesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var rules strings.Builder
+		for i, expr := range []string{"pod: '!pod.ready'", "container: container.load.memory_limit > 0.9", "node: '!node.runtime_ready'"} {
+			scope, expr, _ := strings.Cut(expr, ": ")
+			fmt.Fprintf(&rules, "\n- alert: R%d\n  on: %s\n  expr: %s\n  for: %ds\n  keep_firing_for: %ds", i, scope, expr,
+				rapid.SampledFrom([]int{0, 30, 100, 300}).Draw(t, "for"), rapid.SampledFrom([]int{0, 20, 90, 200}).Draw(t, "keep"))
+		}
+		timeline := drawTimeline(t, time.Second, 30, 200)
+		until := timeline[len(timeline)-1].at.Add(time.Hour)
+		set := parseRules(t, rules.String())
+		want := newSimulation(t, set, engine.Config{})
+		want.play(timeline, until, nil)
+		got := newSimulation(t, set, engine.Config{})
+		for index, o := range timeline {
+			got.runTimers(o.at)
+			o.do(got, o.at)
+			if index+1 == len(timeline) || rapid.IntRange(0, 3).Draw(t, "restart") > 0 {
+				continue
+			}
+			saved := got.engine.Save()
+			back := o.at // until the next operation
+			pause := func() {
+				back = back.Add(time.Duration(rapid.IntRange(0, max(0, int(min(timeline[index+1].at.Sub(back), 30*time.Second)/time.Second))).Draw(t, "pause")) * time.Second)
+			}
+			pause()
+			got.restore(back, engine.Config{}, saved)
+			got.changeNode(back, rule.OnNode, func(*view.NodeView) {})
+			for _, uid := range got.uids() {
+				pause()
+				got.runTimers(back)
+				got.resume(back, uid)
+			}
+			got.engine.EndStartup(back)
+			got.take()
+		}
+		got.runTimers(until)
+		compareEpisodes(t, got, want)
+	})
+}
+
+// compareEpisodes compares when alerts fired and ended, not when that was noticed.
+func compareEpisodes(t *rapid.T, got, want *simulation) {
+	t.Helper()
+	episodes := func(s *simulation) []string {
+		var all []string
+		for _, edge := range s.edges {
+			a := edge.Alert
+			if a.State == alert.Resolved && edge.Before != alert.Pending {
+				all = append(all, fmt.Sprintf("%s starts %s ends %s flaps %d episode %d", a.Key(), since(a.StartsAt), since(a.EndsAt), a.Flaps, a.Episode))
+			}
+		}
+		slices.Sort(all)
+		return append(all, s.final()...)
+	}
+	if a, b := episodes(got), episodes(want); !slices.Equal(a, b) {
+		t.Fatalf("got\n  %s\nwant\n  %s", strings.Join(a, "\n  "), strings.Join(b, "\n  "))
+	}
+}
+
 // TestA6_OrderOfUnrelatedObjects lets an engine see what happened to different pods in another order, until the node changes.
 func TestA6_OrderOfUnrelatedObjects(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
