@@ -4,8 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/heraldnode/herald/alert"
 	"github.com/heraldnode/herald/alert/engine"
 	"github.com/heraldnode/herald/alert/rule"
+	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/view"
 )
 
@@ -149,4 +151,39 @@ func TestTwoPodsOfOneName(t *testing.T) {
 	s.status(after(3), "web#2", ready(false))
 	s.remove(after(4), "web#1")
 	s.expect("3ns NotReady web resolved>firing flaps=1")
+}
+
+// TestContainersChange checks alerts of a container that the next pod of the name does not have, and of one that is added to a pod.
+func TestContainersChange(t *testing.T) {
+	s := newSimulation(t, parseRules(t, `
+- alert: NotReady
+  on: container
+  expr: "!pod.ready"
+  labels: {severity: info}
+`), engine.Config{})
+	pod := &simulatedPod{uid: "web", name: "web", status: running()}
+	ready(false)(&pod.status)
+	change := func(at time.Time, uid podid.UID, containers ...string) {
+		v := pod.view()
+		v.Spec.Containers = nil
+		for _, name := range containers {
+			v.Spec.Containers = append(v.Spec.Containers, view.Container{Name: name})
+		}
+		s.engine.PodChanged(engine.PodChange{UID: uid, View: v, Trigger: rule.OnStatus, At: at})
+		for _, edge := range s.engine.Take() {
+			s.log = append(s.log, describe(edge)+" "+edge.Alert.Labels[alert.LabelContainer])
+		}
+	}
+	change(after(0), "1", "c", "old")
+	change(after(1), "1", "c", "old", "debugger")
+	s.expect("0s NotReady web ->firing c", "0s NotReady web ->firing old", "1ns NotReady web ->firing debugger")
+	change(after(2), "2", "c", "new") // while the first is still there
+	s.expect("2ns NotReady web ->firing new")
+	s.engine.PodRemoved("1", after(3))
+	for _, edge := range s.engine.Take() {
+		s.log = append(s.log, describe(edge)+" "+edge.Alert.Labels[alert.LabelContainer])
+	}
+	s.expect("3ns NotReady web firing>resolved (object gone) debugger", "3ns NotReady web firing>resolved (object gone) old")
+	change(after(4), "2", "c")
+	s.expect("4ns NotReady web firing>resolved (object gone) new")
 }
