@@ -170,8 +170,9 @@ type Config struct {
 	// Maximum burst of events to the API server.
 	EventBurst int `yaml:"eventBurst"`
 
-	History History `yaml:"history"`
-	Logging Logging `yaml:"logging"`
+	History  History  `yaml:"history"`
+	Alerting Alerting `yaml:"alerting"`
+	Logging  Logging  `yaml:"logging"`
 }
 
 // Taint is a taint of the Node object.
@@ -196,6 +197,67 @@ type History struct {
 	LogBytes string `yaml:"logBytes" format:"quantity"`
 	// How much of the history a power failure may cost. A longer time spares flash memory.
 	Sync time.Duration `yaml:"sync"`
+}
+
+// Alerting configures alert rules and who is told of alerts, see docs/alerts.md.
+type Alerting struct {
+	// Evaluates alert rules; see [alerts.md](alerts.md).
+	Enabled bool `yaml:"enabled"`
+	// Files with alert rules, and folders of them. They are read again when they change, and rejected if other users can write to them.
+	// Default: the folder `alerts.d` beside the configuration file, which need not exist.
+	RuleFiles []string `yaml:"ruleFiles" format:"path"`
+	// Uses the default rules. A rule of the same name in a file replaces a default one.
+	Defaults bool `yaml:"defaults"`
+	// Names of rules that are not used. Default: none.
+	Disable []string `yaml:"disable"`
+	// URL at which people reach this agent's local server, for links in alerts. Default: none, alerts have no links.
+	ExternalURL string `yaml:"externalURL"`
+	// Emits Kubernetes events for alerts.
+	Events bool `yaml:"events"`
+	// Alertmanagers that are told of alerts: all replicas. Default: none.
+	Alertmanagers []Alertmanager `yaml:"alertmanagers"`
+	// Webhooks that are told of alerts, in the format of Alertmanager. Default: none.
+	Webhooks []Webhook `yaml:"webhooks"`
+}
+
+// Alertmanager is a replica of Alertmanager.
+type Alertmanager struct {
+	// URL without `/api/v2/alerts`, like `https://alertmanager.example.com:9093`.
+	URL string `yaml:"url"`
+	// User name for basic authentication. Requires passwordFile. Default: none.
+	Username string `yaml:"username"`
+	// File with the password for basic authentication.
+	PasswordFile string `yaml:"passwordFile" format:"path"`
+	// File with a bearer token. Default: none.
+	TokenFile string `yaml:"tokenFile" format:"path"`
+	// PEM file of the certificate authorities that are trusted. Default: the system's.
+	CAFile string `yaml:"caFile" format:"path"`
+	// PEM file of the client certificate. Requires keyFile. Default: none.
+	CertFile string `yaml:"certFile" format:"path"`
+	// PEM file of the private key of certFile.
+	KeyFile string `yaml:"keyFile" format:"path"`
+	// Timeout of a request. Default: 10s.
+	Timeout time.Duration `yaml:"timeout"`
+}
+
+// Webhook is a webhook that is told of alerts.
+type Webhook struct {
+	// Name of the webhook in messages, metrics and commands.
+	Name string `yaml:"name"`
+	// URL: https, or http with a loopback address.
+	URL string `yaml:"url"`
+	// File with the secret that messages are signed with; two lines during a rotation. Default: none, messages are not signed.
+	SecretFile string `yaml:"secretFile" format:"path"`
+	// File with a bearer token. Default: none.
+	TokenFile string `yaml:"tokenFile" format:"path"`
+	// PEM file of the certificate authorities that are trusted. Default: the system's.
+	CAFile string `yaml:"caFile" format:"path"`
+	// PEM file of the client certificate. Requires keyFile. Default: none.
+	CertFile string `yaml:"certFile" format:"path"`
+	// PEM file of the private key of certFile.
+	KeyFile string `yaml:"keyFile" format:"path"`
+	// Timeout of a request. Default: 10s.
+	Timeout time.Duration `yaml:"timeout"`
 }
 
 // Logging configures the log, which is written to the standard error.
@@ -244,6 +306,7 @@ func Default() Config {
 		EventRecordQPS:                         50,
 		EventBurst:                             100,
 		History:                                newHistory(),
+		Alerting:                               Alerting{Enabled: true, Defaults: true, Events: true},
 		Logging:                                Logging{Format: "text"},
 	}
 }
@@ -292,7 +355,7 @@ func (c *Config) NodeAgentConfig() (nodeagent.Config, error) {
 		NodeLeaseDuration:   time.Duration(c.NodeLeaseDurationSeconds) * time.Second, Reserved: c.reserved(),
 		EventQPS: float32(c.EventRecordQPS), EventBurst: c.EventBurst,
 	}
-	node.History = c.History.nodeAgentConfig()
+	node.History, node.Alerting = c.History.nodeAgentConfig(), c.Alerting.nodeAgentConfig()
 	if c.EventRecordQPS == 0 { // no limit, as for the kubelet
 		node.EventQPS = -1
 	}

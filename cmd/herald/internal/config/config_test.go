@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/heraldnode/herald/cmd/herald/internal/config"
+	"github.com/heraldnode/herald/nodeagent"
+	"github.com/heraldnode/herald/notify"
 )
 
 const identity = "apiVersion: heraldnode.github.io/v1alpha1\nkind: HeraldConfiguration\n"
@@ -118,6 +120,12 @@ func TestLoad_Errors(t *testing.T) {
 		"negative maxPods":          {identity + "maxPods: -1\n", "c.yaml:3: maxPods: invalid value -1: must be greater than 0"},
 		"unknown log format":        {identity + "logging: {format: xml}\n", `c.yaml:3: logging.format: invalid value "xml": must be text or json`},
 		"negative verbosity":        {identity + "logging: {verbosity: -1}\n", "c.yaml:3: logging.verbosity: invalid value -1: must not be negative"},
+		"alertmanager URL":          {identity + "alerting:\n  alertmanagers: [{url: am}]\n", `c.yaml:4: alerting.alertmanagers[0].url: invalid value "am": must be an http or https URL`},
+		"insecure webhook":          {identity + "alerting: {webhooks: [{name: a, url: 'http://10.0.0.1'}]}\n", `c.yaml:3: alerting.webhooks[0].url: invalid value "http://10.0.0.1": must be an https URL, or http with a loopback address`},
+		"duplicate webhook":         {identity + "alerting:\n  webhooks:\n  - {name: a, url: 'https://a'}\n  - {name: a, url: 'https://b'}\n", `c.yaml:6: alerting.webhooks[1].name: duplicate name "a"`},
+		"webhook without key":       {identity + "alerting: {webhooks: [{name: a, url: 'https://a', certFile: c}]}\n", `c.yaml:3: alerting.webhooks[0]: certFile and keyFile must be set together`},
+		"external URL":              {identity + "alerting: {externalURL: n1}\n", `c.yaml:3: alerting.externalURL: invalid value "n1"`},
+		"typo in alerting":          {identity + "alerting: {rulesFiles: [a]}\n", `c.yaml:3: alerting.rulesFiles: unknown field; did you mean "alerting.ruleFiles"?`},
 		"missing kubeconfig":        {identity + "kubeconfig: nowhere\n", "c.yaml:3: kubeconfig: stat "},
 		"directory as kubeconfig":   {identity + "kubeconfig: /\n", "c.yaml:3: kubeconfig: / is not a regular file"},
 		"kubelet configuration":     {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n", "c.yaml:1: kind: this is a kubelet configuration: convert it with 'herald config convert c.yaml'"},
@@ -187,6 +195,7 @@ logging: {format: json, verbosity: 1}
 	want.ClusterDNS = []netip.Addr{netip.MustParseAddr("10.0.0.3")}
 	want.NodeLabels = map[string]string{"a": "file", "b": "first"}
 	want.Logging = config.Logging{Format: "json", Verbosity: 4}
+	want.Alerting.RuleFiles = []string{filepath.Join(dir, "alerts.d")}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Error(diff)
 	}
@@ -274,6 +283,15 @@ systemReserved: {cpu: 200m, ephemeral-storage: 2Gi}
 eventRecordQPS: 10
 eventBurst: 11
 history: {maxDisk: "0", maxAge: 1h, logLines: 0, logBytes: 1Ki, sync: 2s}
+alerting:
+  enabled: false
+  ruleFiles: [/r/a.yaml, more]
+  defaults: false
+  disable: [PodFailed]
+  externalURL: https://n1.example.com
+  events: false
+  alertmanagers: [{url: "http://am:9093", username: u, passwordFile: /p, tokenFile: /t, caFile: /ca, certFile: /c, keyFile: /k, timeout: 3s}]
+  webhooks: [{name: w, url: "https://hook", secretFile: s, tokenFile: /t, caFile: /ca, certFile: /c, keyFile: /k, timeout: 4s}]
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -307,6 +325,21 @@ history: {maxDisk: "0", maxAge: 1h, logLines: 0, logBytes: 1Ki, sync: 2s}
 	want.EventQPS, want.EventBurst = 10, 11
 	want.History.MaxDisk, want.History.MaxAge, want.History.LogLines, want.History.LogBytes = -1, time.Hour, -1, 1024
 	want.History.Sync = 2 * time.Second
+	dir, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.Alerting = nodeagent.AlertingConfig{
+		Disabled: true, RuleFiles: []string{"/r/a.yaml", filepath.Join(dir, "more")}, NoDefaults: true, Disable: []string{"PodFailed"},
+		ExternalURL: "https://n1.example.com", NoEvents: true,
+		Alertmanagers: []notify.Alertmanager{{HTTP: notify.HTTP{
+			URL: "http://am:9093", Username: "u", PasswordFile: "/p", TokenFile: "/t", CAFile: "/ca", CertFile: "/c", KeyFile: "/k",
+			Timeout: 3 * time.Second,
+		}}},
+		Webhooks: []notify.Webhook{{Name: "w", SecretFile: filepath.Join(dir, "s"), HTTP: notify.HTTP{
+			URL: "https://hook", TokenFile: "/t", CAFile: "/ca", CertFile: "/c", KeyFile: "/k", Timeout: 4 * time.Second,
+		}}},
+	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Error(diff)
 	}

@@ -155,7 +155,7 @@ func (d *decoder) decodeValue(node *yaml.Node, into reflect.Value, field reflect
 	case isStruct(into.Type()):
 		d.decodeStruct(node, into, path)
 	case into.Kind() == reflect.Slice && into.Type() != reflect.TypeFor[NodeIPs]():
-		d.decodeList(node, into, path)
+		d.decodeList(node, into, field, path)
 	case into.Kind() == reflect.Map:
 		d.decodeMap(node, into, path)
 	default:
@@ -210,7 +210,7 @@ func (d *decoder) pairs(node *yaml.Node, path string) func(yield func(key, value
 }
 
 // decodeList replaces the list.
-func (d *decoder) decodeList(node *yaml.Node, into reflect.Value, path string) {
+func (d *decoder) decodeList(node *yaml.Node, into reflect.Value, field reflect.StructField, path string) {
 	if !d.checkKind(node, yaml.SequenceNode, path, "must be a list") {
 		return
 	}
@@ -221,7 +221,7 @@ func (d *decoder) decodeList(node *yaml.Node, into reflect.Value, path string) {
 			d.errorf(item, itemPath, "must not be empty")
 			continue
 		}
-		d.decodeValue(item, items.Index(i), reflect.StructField{}, itemPath)
+		d.decodeValue(item, items.Index(i), field, itemPath)
 	}
 	into.Set(items)
 }

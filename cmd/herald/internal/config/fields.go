@@ -34,9 +34,13 @@ func Fields() []Field {
 			field.Default = strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(fmt.Sprint(l.value.Interface())) // 5m, not 5m0s
 		}
 		all = append(all, field)
-		if l.Type == reflect.TypeFor[[]Taint]() {
+		if l.Type.Kind() == reflect.Slice && isStruct(l.Type.Elem()) {
 			for inner := range leaves(reflect.Zero(l.Type.Elem()), l.path+"[].") {
-				all = append(all, Field{Path: inner.path, GoName: inner.owner.Name() + "." + inner.Name, Type: typeName(inner.Type)})
+				field := Field{Path: inner.path, GoName: inner.owner.Name() + "." + inner.Name, Type: typeName(inner.Type)}
+				if format := inner.Tag.Get("format"); format != "" {
+					field.Type = format
+				}
+				all = append(all, field)
 			}
 		}
 	}

@@ -58,6 +58,9 @@ func Load(file, dir string, flags *Flags) (Config, error) {
 	}
 	if err == nil {
 		c.applyFlags(flags, origins)
+		if file != "" && c.Alerting.RuleFiles == nil {
+			c.Alerting.RuleFiles = []string{filepath.Join(filepath.Dir(file), "alerts.d")}
+		}
 		err = c.makePathsAbsolute()
 	}
 	if err == nil {
@@ -146,16 +149,32 @@ func (c *Config) applyFlags(flags *Flags, origins map[string]string) {
 	}
 }
 
-func (c *Config) makePathsAbsolute() error {
-	for l := range leaves(reflect.ValueOf(c).Elem(), "") {
-		if l.Tag.Get("format") != "path" || l.value.String() == "" {
-			continue
+func (c *Config) makePathsAbsolute() error { return makeAbsolute(reflect.ValueOf(c).Elem(), "") }
+
+// makeAbsolute makes the paths of a struct absolute, also those in lists.
+func makeAbsolute(parent reflect.Value, prefix string) error {
+	for l := range leaves(parent, prefix) {
+		isPath, values := l.Tag.Get("format") == "path", []reflect.Value{l.value}
+		if l.Type.Kind() == reflect.Slice {
+			values = nil
+			for i := range l.value.Len() {
+				values = append(values, l.value.Index(i))
+			}
 		}
-		path, err := filepath.Abs(l.value.String())
-		if err != nil {
-			return fmt.Errorf("%s: %w", l.path, err)
+		for _, value := range values {
+			switch {
+			case isStruct(value.Type()):
+				if err := makeAbsolute(value, l.path+"[]."); err != nil {
+					return err
+				}
+			case isPath && value.String() != "":
+				path, err := filepath.Abs(value.String())
+				if err != nil {
+					return fmt.Errorf("%s: %w", l.path, err)
+				}
+				value.SetString(path)
+			}
 		}
-		l.value.SetString(path)
 	}
 	return nil
 }

@@ -87,6 +87,7 @@ func (c *Config) problems(origins map[string]string) []problem {
 	v.rejectIf(c.EventRecordQPS < 0, "eventRecordQPS", "invalid value %d: must be greater than 0, or 0 for no limit", c.EventRecordQPS)
 	v.rejectIf(c.EventBurst <= 0, "eventBurst", "invalid value %d: must be greater than 0", c.EventBurst)
 	c.History.validate(v)
+	c.Alerting.validate(v)
 	v.rejectIf(c.Logging.Format != "text" && c.Logging.Format != "json", "logging.format",
 		"invalid value %q: must be text or json", c.Logging.Format)
 	v.rejectIf(c.Logging.Verbosity < 0, "logging.verbosity", "invalid value %d: must not be negative", c.Logging.Verbosity)
