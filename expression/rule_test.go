@@ -189,3 +189,88 @@ func FuzzA8_Rule(f *testing.F) {
 		}
 	})
 }
+
+// TestA3_Reads checks for every field that a change of its value is among what an expression with that field reads.
+func TestA3_Reads(t *testing.T) {
+	changes := map[expression.Reads]func(*expression.RuleInput){
+		expression.ReadsPod: func(in *expression.RuleInput) {
+			metadata, spec, status := &in.Pod.Metadata, &in.Pod.Spec, &in.Pod.Local.Status
+			*metadata = view.Metadata{Name: "x", Namespace: "x", UID: "x", OwnerKind: "x"}
+			spec.Priority, spec.HostNetwork, spec.Static = 1, true, true
+			in.Pod.Source, in.Pod.Worker.Stage, in.Pod.Lag.Behind = "x", "x", 7
+			status.Phase, status.Reason, status.PodIP, status.ContainerStatuses[0].RestartCount = "x", "x", "x", 99
+			status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
+		},
+		expression.ReadsContainer: func(in *expression.RuleInput) {
+			in.Pod.Spec.Containers[0] = view.Container{Name: "web", Kind: "x", Image: "x"}
+			in.Pod.Local.Status.ContainerStatuses[0] = v1.ContainerStatus{
+				Name: "web", Ready: true, Started: new(true), RestartCount: 99,
+				State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 9, Reason: "x", Message: "x"}},
+			}
+		},
+		expression.ReadsProbe: func(in *expression.RuleInput) { in.Pod.Probes = nil },
+		expression.ReadsSync:  func(in *expression.RuleInput) { in.Pod.Lag = view.Lag{State: "refused", Behind: 99} },
+		expression.ReadsLoad:  func(in *expression.RuleInput) { in.Pod.Load, in.Node.Load = nil, nil },
+		expression.ReadsNode: func(in *expression.RuleInput) {
+			in.Node.Metadata.Name, in.Node.Spec.Unschedulable, in.Node.Runtime, in.Node.Pods = "x", true, view.Runtime{Problem: "x", Network: "x"}, view.PodCounts{}
+			in.Node.Local.Status.Conditions, in.Node.History.Problem = nil, "x"
+			in.Node.Connection = view.Connection{Cluster: "x", CertificateExpires: view.NewTime(now)}
+			in.Node.Alerting = &view.Alerting{
+				RulesBroken: 1, RulesUnknown: 1, Suppressed: 1, SinksFailing: 1, FilesBroken: 1, RemediesExhausted: 1, ActionsSuspended: true,
+			}
+		},
+		expression.ReadsSource: func(in *expression.RuleInput) { in.Node.Sources = nil },
+		expression.ReadsTime:   func(in *expression.RuleInput) { in.Now = now.Add(1000 * time.Hour) },
+	}
+	newInput := func() expression.RuleInput {
+		in := expression.RuleInput{Now: now.Add(-time.Minute), Pod: newLoadedPod(), Container: "web", Node: loadedNode(), Recent: &recent.Counter{}}
+		in.Node.CertificateExpires = view.NewTime(now.Add(100 * time.Hour))
+		return in
+	}
+	environment := newRuleEnvironment(t)
+	changed := map[string]bool{}
+	for read, edit := range changes {
+		in := newInput()
+		edit(&in)
+		for variable, fields := range expression.RuleFields() {
+			for _, field := range fields {
+				path := variable + "." + field
+				if field == "load" || field == "containers" {
+					continue
+				}
+				if fact(newInput(), path) == fact(in, path) {
+					continue
+				}
+				changed[path] = true
+				compiled := compileRule(t, environment, path+" == "+path, expression.Bool)
+				reads := compiled.Reads()
+				if strings.HasPrefix(path, "container.") && read == expression.ReadsPod {
+					reads |= expression.ReadsPod // a status of the pod has those of its containers: both are OnStatus
+				}
+				if strings.HasPrefix(path, "pod.") && read == expression.ReadsContainer {
+					reads |= expression.ReadsContainer
+				}
+				if reads&read == 0 {
+					t.Errorf("%s changes with %b, but reads only %b", path, read, compiled.Reads())
+				}
+			}
+		}
+	}
+	for variable, fields := range expression.RuleFields() {
+		for _, field := range fields {
+			isLoad := strings.HasSuffix(variable, "load") // many are not known in the sample
+			if path := variable + "." + field; !isLoad && path != "container.name" && field != "load" && field != "containers" && !changed[path] {
+				t.Errorf("no change changed %s", path)
+			}
+		}
+	}
+}
+
+// fact returns the value of a field.
+func fact(in expression.RuleInput, path string) any {
+	value := any(expression.Facts(in))
+	for part := range strings.SplitSeq(path, ".") {
+		value = value.(map[string]any)[part]
+	}
+	return value
+}

@@ -32,8 +32,8 @@ var readsOf = map[string]Reads{
 	"Pod.sync": ReadsPod | ReadsSync, "Pod.behind": ReadsPod | ReadsSync, "Pod.refused": ReadsPod | ReadsSync,
 	"Container": ReadsContainer, "Container.probe_failing": ReadsContainer | ReadsProbe, "Container.load": ReadsContainer | ReadsLoad,
 	"Container.probe_erroring": ReadsContainer | ReadsProbe, "Container.probe_streak": ReadsContainer | ReadsProbe,
-	"Node": ReadsNode, "Node.sources_bad": ReadsNode | ReadsSource, "Node.cert_days": ReadsNode | ReadsTime, "Node.load": ReadsNode | ReadsLoad,
-	"NodeLoad.hours_to_full": ReadsLoad | ReadsTime,
+	"Node": ReadsNode, "Node.sources_bad": ReadsNode | ReadsSource, "Node.cert_days": ReadsNode | ReadsTime,
+	"Node.load": ReadsNode | ReadsLoad, "NodeLoad.hours_to_full": ReadsLoad | ReadsTime,
 
 	"ended": ReadsContainer | ReadsTime, "restarted": ReadsContainer | ReadsTime, "flipped": ReadsPod | ReadsTime,
 	"count": ReadsNode | ReadsTime, "older": ReadsPod | ReadsTime,

@@ -20,7 +20,8 @@ const (
 // Trigger is a set of changes after which a rule is evaluated.
 type Trigger uint8
 
-// Triggers. Each is about one object, except OnNode and OnSource, after which rules of any scope are evaluated for all their objects.
+// Triggers. Each is about one object, except OnNode and OnSource, after which rules of any scope are evaluated for all their objects. When
+// view.Runtime.Stale changes, all rules with OnStatus are, because answers about containers depend on it.
 const (
 	OnStatus Trigger = 1 << iota // a version of a pod's status
 	OnProbe                      // an answer of a probe
