@@ -36,8 +36,8 @@ of expressions, templates, matchers, cost, and rules with the same name and labe
 validated together, as the agent would use them.
 
 For each rule it prints what the expression costs in the worst case, of ` + fmt.Sprint(expression.MaxRuleCost) + ` units that are
-allowed, which part of it costs most, and the changes after which it is evaluated: of a pod's status, of a probe, sync (the API server has acknowledged something), load, node, source,
-and time (an instant that the answer depends on).
+allowed, which part of it costs most, and the changes after which it is evaluated: of a pod's status, of a probe, sync (the API server
+has acknowledged something), load, node, source, and time (an instant that the answer depends on).
 
 With --live it asks a running agent for its pods and its history, and prints what would fire now. The exit status is 1 if a file would be
 rejected.`,

@@ -16,12 +16,12 @@ func newDemoCommand() *cobra.Command {
 		Use: "demo", Short: "Run four demo pods as host processes: no root, no containers", GroupID: groupRun, Args: noArguments,
 		Long: `Run an agent without a cluster and four pods as host processes: a web server that becomes ready, fails its readiness
 probe and recovers; a slow starter with a startup probe; a job that completes; and a container that crashes repeatedly.
-A live table shows their statuses until Ctrl-C.
+A live table shows their statuses, and the alerts that fire and are resolved, until Ctrl-C.
 
 The demo removes everything when it ends. If it is killed, a second process cleans up.
 
-With --for the demo ends by itself, with exit status 0 if all pods reached their expected states and 1 otherwise. 20s is
-enough.`,
+With --for the demo ends by itself, with exit status 0 if all pods and alerts reached their expected states and 1 otherwise.
+20s is enough.`,
 		Example: `  herald demo
 
   # Test whether Herald works on this machine.

@@ -245,10 +245,10 @@ func describeAction(action *history.ActionRecord) string {
 	if action.Target != "" {
 		text += " " + action.Target
 	}
-	switch {
-	case action.Decision == "refuse":
+	switch action.Decision {
+	case "refuse":
 		text += " refused"
-	case action.Decision == "dry-run":
+	case "dry-run":
 		text += " (dry-run)"
 	default:
 		text += " " + action.Outcome

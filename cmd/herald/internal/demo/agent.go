@@ -22,12 +22,14 @@ const nodeName = "demo"
 
 func manifestDir(dir string) string { return filepath.Join(dir, "manifests") }
 func dataDir(dir string) string     { return filepath.Join(dir, "data") }
+func ruleFile(dir string) string    { return filepath.Join(dir, "rules.yaml") }
 
 // newAgent returns an agent without a cluster that runs host processes and keeps everything in dir.
 func newAgent(dir string) (*nodeagent.NodeAgent, error) {
 	return nodeagent.New(nodeagent.Config{
 		NodeName: nodeName, DataDir: dataDir(dir), StaticPodPath: manifestDir(dir),
 		Runtime: nodeagent.RuntimeProcess, NodeIPs: []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})},
+		Alerting: nodeagent.AlertingConfig{RuleFiles: []string{ruleFile(dir)}},
 	})
 }
 

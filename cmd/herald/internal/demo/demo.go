@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/heraldnode/herald/history"
 	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/server"
 )
@@ -74,6 +76,9 @@ func (d *demo) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := os.WriteFile(ruleFile(d.dir), rules, 0o600); err != nil {
+		return fmt.Errorf("write rules: %w", err)
+	}
 	if d.agent, err = newAgent(d.dir); err != nil {
 		return err
 	}
@@ -97,7 +102,9 @@ func (d *demo) header() []string {
 	return []string{
 		"Herald runs four pods as host processes: no containers, no cluster, no root.",
 		"  edit   " + filepath.Join(manifestDir(d.dir), "web.yaml"),
+		"         " + ruleFile(d.dir),
 		"  query  " + commandName() + " get pods -w -s " + d.listener.Addr().String(),
+		"         " + commandName() + " alerts -s " + d.listener.Addr().String(),
 		"         curl http://" + d.listener.Addr().String() + "/pods",
 		"  stop   Ctrl-C; removes everything",
 		"",
@@ -110,6 +117,7 @@ func (d *demo) run(ctx context.Context) error {
 	defer stop()
 	localServer, err := server.New(server.Config{
 		Agent: d.agent.Agent, History: d.agent.History, Inspector: d.agent.Inspector, Loads: d.agent.Inspector, Operator: d.agent.Inspector,
+		Alerting: d.agent.Alerts,
 	})
 	if err != nil {
 		return err
@@ -135,18 +143,22 @@ func (d *demo) watch(parent context.Context, agentEnded <-chan error) error {
 	if d.options.For > 0 {
 		ctx, cancel = context.WithTimeout(parent, d.options.For)
 	}
-	events, forwarded := make(chan watch.Event), make(chan struct{})
-	go d.forwardEvents(ctx, events, forwarded)
+	events, records := make(chan watch.Event), make(chan history.Record)
+	var forwarding sync.WaitGroup
+	forwarding.Go(func() { forward(ctx, d.agent.Agent.WatchLocalPods(ctx), events) })
+	forwarding.Go(func() {
+		forward(ctx, d.agent.History.Follow(ctx, history.Query{Kinds: []history.Kind{history.KindAlert, history.KindAction}}, 0), records)
+	})
 	defer func() {
 		cancel()
-		<-forwarded
+		forwarding.Wait()
 	}()
 	screen := newScreen(d.options.Out, d.header())
 	defer screen.close()
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for !screen.closed {
-		screen.draw(d.agent.Agent.LocalPods(), d.agent.Events.Recent(), time.Now())
+		screen.draw(d.agent.Agent.LocalPods(), d.agent.Alerts.Alerts(), d.agent.Events.Recent(), time.Now())
 		select {
 		case err := <-agentEnded:
 			return fmt.Errorf("agent ended: %w", err)
@@ -155,6 +167,9 @@ func (d *demo) watch(parent context.Context, agentEnded <-chan error) error {
 		case event := <-events:
 			d.progress.update(event.Object.(*v1.Pod))
 			screen.printEvent(event, time.Since(started), time.Now())
+		case record := <-records:
+			d.progress.updateAlerts(&record)
+			screen.printRecord(&record, time.Since(started))
 		case <-screen.resized:
 		case <-ticker.C:
 		}
@@ -162,13 +177,13 @@ func (d *demo) watch(parent context.Context, agentEnded <-chan error) error {
 	return errors.New("output was closed")
 }
 
-// forwardEvents sends the watch events of all pods until ctx ends.
-func (d *demo) forwardEvents(ctx context.Context, events chan<- watch.Event, done chan<- struct{}) {
-	defer close(done)
-	for event := range d.agent.Agent.WatchLocalPods(ctx) {
+// forward sends what is yielded until ctx ends.
+func forward[T any](ctx context.Context, sequence iter.Seq[T], out chan<- T) {
+	for value := range sequence {
 		select {
-		case events <- event:
+		case out <- value:
 		case <-ctx.Done():
+			return
 		}
 	}
 }
@@ -183,7 +198,7 @@ func (d *demo) result(isInterrupted bool) error {
 	case len(missing) > 0:
 		return fmt.Errorf("not reached within %v: %s", d.options.For, strings.Join(missing, "; "))
 	}
-	fmt.Fprintln(d.options.Out, "All pods reached their expected states.")
+	fmt.Fprintln(d.options.Out, "All pods and alerts reached their expected states.")
 	return nil
 }
 

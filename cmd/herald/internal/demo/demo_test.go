@@ -119,6 +119,28 @@ func TestDemo_MissingStates(t *testing.T) {
 	mustBeEmpty(t, dir)
 }
 
+// TestDemo_Alerts runs the demo until an alert was resolved, which the recovery of web causes.
+func TestDemo_Alerts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the demo in real time")
+	}
+	dir := setTempDir(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	out := &outputWatcher{pattern: regexp.MustCompile(`alert WebNotReady resolved`), found: interrupt}
+	if err := demo.Run(ctx, demo.Options{Out: out}); err != nil {
+		t.Error(err)
+	}
+	changes := regexp.MustCompile(`(?m)^ *[0-9.]+s  alert (WebNotReady|CrashBackOff) ([a-z]+)  `).FindAllStringSubmatch(out.String(), -1)
+	seen := map[string]string{}
+	for _, change := range changes {
+		seen[change[1]] += change[2] + " "
+	}
+	if seen["WebNotReady"] != "firing resolved " || seen["CrashBackOff"] != "firing " {
+		t.Errorf("got %v: %s", seen, out.String())
+	}
+	mustBeEmpty(t, dir)
+}
+
 func TestDemo_Killed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the demo in real time")
@@ -146,12 +168,12 @@ func TestDemo_OutputClosed(t *testing.T) {
 	mustBeEmpty(t, dir)
 }
 
-// runOnTerminal runs a demo on a pseudo terminal until it shows the running pod, and returns the output.
-func runOnTerminal(t *testing.T, columns, rows uint16) string {
+// runOnTerminal runs a demo on a pseudo terminal until its output matches, and returns the output.
+func runOnTerminal(t *testing.T, columns, rows uint16, until *regexp.Regexp) string {
 	t.Helper()
 	master, terminal := openTerminal(t, columns, rows)
 	ctx, interrupt := context.WithCancel(t.Context())
-	output := &outputWatcher{pattern: webRunning, found: interrupt}
+	output := &outputWatcher{pattern: until, found: interrupt}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -171,7 +193,7 @@ func TestDemo_Terminal(t *testing.T) {
 	}
 	dir := setTempDir(t)
 	t.Setenv("TERM", "xterm")
-	shown := runOnTerminal(t, 30, 20)
+	shown := runOnTerminal(t, 30, 30, webRunning)
 	for _, frame := range strings.Split(shown, "\x1b[H")[1:] {
 		for line := range strings.SplitSeq(frame, "\x1b[K\r\n") {
 			if text, _, _ := strings.Cut(line, "\x1b"); len(text) > 30 {
@@ -182,13 +204,27 @@ func TestDemo_Terminal(t *testing.T) {
 	mustBeEmpty(t, dir)
 }
 
+// TestDemo_TerminalAlerts checks that the table of a terminal has the alerts.
+func TestDemo_TerminalAlerts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the demo in real time")
+	}
+	dir := setTempDir(t)
+	t.Setenv("TERM", "xterm")
+	shown := runOnTerminal(t, 120, 40, regexp.MustCompile(`CrashBackOff +firing +crash-demo`))
+	if !strings.Contains(shown, "ALERT ") || !strings.Contains(shown, "ends again and again, exit 1") {
+		t.Errorf("got %q", shown)
+	}
+	mustBeEmpty(t, dir)
+}
+
 func TestDemo_TerminalOfUnknownType(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the demo in real time")
 	}
 	dir := setTempDir(t)
 	t.Setenv("TERM", "")
-	shown := runOnTerminal(t, 80, 24)
+	shown := runOnTerminal(t, 80, 24, webRunning)
 	if strings.Contains(shown, "\x1b") {
 		t.Errorf("%q", shown)
 	}

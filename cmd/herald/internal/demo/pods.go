@@ -18,10 +18,16 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/heraldnode/herald/alert"
+	"github.com/heraldnode/herald/history"
 )
 
 //go:embed pods/*.yaml
 var manifests embed.FS
+
+//go:embed rules/demo.yaml
+var rules []byte
 
 // manifestValues are the variables of the manifest templates.
 type manifestValues struct {
@@ -154,8 +160,31 @@ func isCrashLooping(p *v1.Pod) bool {
 	})
 }
 
-// progress is the number of states that each pod has reached.
+// expectedChanges lists what happens to the alerts of the demo, in order.
+var expectedChanges = map[string][]string{"WebNotReady": {"firing", "resolved"}, "CrashBackOff": {"firing"}}
+
+// progress is the number of states that each pod and each alert has reached.
 type progress map[string]int
+
+// updateAlerts updates the progress of alerts with a record of an alert or an action.
+func (p progress) updateAlerts(record *history.Record) {
+	name, change := describeRecord(record)
+	if changes := expectedChanges[name]; p[name] < len(changes) && changes[p[name]] == change {
+		p[name]++
+	}
+}
+
+// describeRecord returns the alert of a record, and what happened.
+func describeRecord(record *history.Record) (name, change string) {
+	switch {
+	case record.Alert != nil:
+		return record.Alert.Labels[alert.LabelName], string(record.Alert.State)
+	case record.Action != nil:
+		return record.Action.Rule, record.Action.Type + " " + record.Action.Decision
+	default:
+		return "", ""
+	}
+}
 
 func (p progress) update(pod *v1.Pod) {
 	for name, states := range expectedStates {
@@ -171,6 +200,11 @@ func (p progress) missing() []string {
 	for name, states := range expectedStates {
 		for _, state := range states[p[name]:] {
 			missing = append(missing, fmt.Sprintf("%s %s", name, state.text))
+		}
+	}
+	for name, changes := range expectedChanges {
+		for _, change := range changes[p[name]:] {
+			missing = append(missing, fmt.Sprintf("alert %s: %s", name, change))
 		}
 	}
 	slices.Sort(missing)

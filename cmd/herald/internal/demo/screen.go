@@ -16,7 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/heraldnode/herald/alert"
+	"github.com/heraldnode/herald/history"
 	"github.com/heraldnode/herald/internal/table"
+	"github.com/heraldnode/herald/view"
 )
 
 // screen shows the pods: as a live table on a terminal, as one line per change otherwise.
@@ -52,8 +55,8 @@ func (s *screen) print(text string) {
 	}
 }
 
-// draw draws all pods and the latest events on a terminal.
-func (s *screen) draw(pods []*v1.Pod, events []v1.Event, now time.Time) {
+// draw draws all pods, the alerts and the latest events on a terminal.
+func (s *screen) draw(pods []*v1.Pod, alerts []view.Alert, events []v1.Event, now time.Time) {
 	if s.terminal == nil {
 		return
 	}
@@ -62,7 +65,7 @@ func (s *screen) draw(pods []*v1.Pod, events []v1.Event, now time.Time) {
 		size = terminalSize{columns, rows}
 	}
 	const home, clearLine, clearBelow = "\x1b[H", "\x1b[K", "\x1b[J"
-	lines := size.fit(s.header, podLines(pods, now), eventLines(events, now))
+	lines := size.fit(s.header, slices.Concat(podLines(pods, now), alertLines(alerts, now)), eventLines(events, now))
 	s.print(home + strings.Join(lines, clearLine+"\n") + clearLine + "\n" + clearBelow)
 }
 
@@ -84,11 +87,49 @@ func (s *screen) printEvent(event watch.Event, age time.Duration, now time.Time)
 	s.print(fmt.Sprintf("%5.1fs  %s\n", age.Seconds(), line))
 }
 
+// printRecord prints a change of an alert, or an action, if the output is not a terminal.
+func (s *screen) printRecord(record *history.Record, age time.Duration) {
+	if s.terminal != nil {
+		return
+	}
+	if name, change := describeRecord(record); name != "" {
+		text := ""
+		if record.Alert != nil {
+			text = table.Printable(record.Alert.Summary)
+		}
+		s.print(strings.TrimRight(fmt.Sprintf("%5.1fs  alert %s %s  %s", age.Seconds(), name, change, text), " ") + "\n")
+	}
+}
+
+// maxAlerts is the maximum number of alerts shown.
+const maxAlerts = 4
+
+// alertLines returns the table of alerts, worst first, below an empty line.
+func alertLines(alerts []view.Alert, now time.Time) []string {
+	alerts = slices.DeleteFunc(slices.Clone(alerts), func(a view.Alert) bool { return a.State == alert.Pending })
+	view.SortAlerts(alerts)
+	lines := [][]string{{"ALERT", "STATE", "OBJECT", "SINCE", "SUMMARY"}}
+	for i := range alerts[:min(len(alerts), maxAlerts)] {
+		a := &alerts[i]
+		since := a.StartsAt
+		if a.State == alert.Resolved {
+			since = a.EndsAt
+		}
+		lines = append(lines, []string{
+			table.Printable(a.Labels[alert.LabelName]), string(a.State), table.Printable(a.Labels[alert.LabelPod]),
+			duration.HumanDuration(max(0, now.Sub(since))), table.Printable(a.Annotations[alert.AnnotationSummary]),
+		})
+	}
+	var text strings.Builder
+	_ = table.NewGrid(&text).Print(lines...) // a strings.Builder never fails
+	return append([]string{""}, strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")...)
+}
+
 // terminalSize is the size of a terminal. Zero values mean that it is unknown and everything is shown.
 type terminalSize struct{ columns, rows int }
 
 // fit returns the lines of one frame. Lines of the header are wrapped, because users copy them; others are cut. In a low
-// terminal, pods take precedence over the header, and events are shown only if all fit. The last line is for the cursor.
+// terminal, pods take precedence over the header, and of the events only the newest are shown. The last line is for the cursor.
 func (s terminalSize) fit(header, pods, events []string) []string {
 	header = s.wrap(header)
 	height := s.rows - 1
@@ -100,8 +141,9 @@ func (s terminalSize) fit(header, pods, events []string) []string {
 		lines = append(lines, header...)
 	}
 	lines = append(lines, pods[:max(0, min(len(pods), height-len(lines)))]...)
-	if len(lines)+1+len(events) <= height {
-		lines = append(append(lines, ""), events...)
+	if room := height - len(lines) - 1; room > 1 && len(events) > 0 {
+		lines = append(lines, "", events[0])
+		lines = append(lines, events[max(1, len(events)-room+1):]...)
 	}
 	for i := range lines {
 		lines[i] = s.cut(lines[i])
