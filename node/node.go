@@ -102,8 +102,8 @@ type Config struct {
 	// Conditions returns conditions of the Node beyond those of the kubelet: types, statuses, reasons and messages. One with an empty
 	// status is removed from the Node. It must not block. Call Refresh when they change. Defaults to none.
 	Conditions func() []v1.NodeCondition
-	// OnSync is called when the state of Sync changes, and when reports begin or cease to fail, changed or not. It must not block.
-	// Defaults to none.
+	// OnSync is called when the state of Sync changes, and when reports or renewals of the lease begin or cease to fail. It must not
+	// block. Defaults to none.
 	OnSync func()
 	// OnChange is called with each new version of the Node object, which must not be modified. before is nil for the first one.
 	// It must not block. Defaults to doing nothing.

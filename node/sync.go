@@ -71,8 +71,8 @@ type syncState struct {
 
 // toldSync is what OnSync was last called for.
 type toldSync struct {
-	state     SyncState
-	isFailing bool
+	state                      SyncState
+	isFailing, hasLeaseProblem bool
 }
 
 // Sync compares the local status with the Node object.
@@ -152,7 +152,7 @@ func (n *Node) setReported(err error, pause time.Duration) {
 // reportSync calls OnSync if the state has changed since the last call.
 func (n *Node) reportSync() {
 	sync := n.Sync()
-	told := toldSync{state: sync.State, isFailing: sync.Failures > 0}
+	told := toldSync{state: sync.State, isFailing: sync.Failures > 0, hasLeaseProblem: sync.Lease.Problem != ""}
 	n.mu.Lock()
 	changed := n.sync.told != told
 	n.sync.told = told
@@ -165,6 +165,7 @@ func (n *Node) reportSync() {
 // setRenewed stores the result of a renewal of the lease, and when the next one begins. renewed is nil if there is no lease.
 func (n *Node) setRenewed(renewed *coordinationv1.Lease, err error, pause time.Duration) {
 	now := time.Now()
+	defer n.reportSync()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	lease := &n.sync.lease

@@ -172,13 +172,13 @@ func TestOnSync_Outage(t *testing.T) {
 		}
 		h.server.SetDown(true)
 		advance(time.Minute)
-		if got := calls.Load(); got != 1 || h.Sync().Failures == 0 {
-			t.Errorf("got %d calls at the start of an outage, want 1", got)
+		if got := calls.Load(); got != 2 || h.Sync().Failures == 0 {
+			t.Errorf("got %d calls at the start of an outage, want 2: reports fail, renewals fail", got)
 		}
 		h.server.SetDown(false)
 		advance(time.Minute)
-		if got := calls.Load(); got != 2 || h.Sync().Failures != 0 {
-			t.Errorf("got %d calls after the outage, want 2", got)
+		if got := calls.Load(); got != 4 || h.Sync().Failures != 0 {
+			t.Errorf("got %d calls after the outage, want 4", got)
 		}
 	})
 }

@@ -187,3 +187,101 @@ func TestAlerting_CrashLoop(t *testing.T) {
 		}
 	})
 }
+
+const nodeRules = `  - alert: Alone
+    on: node
+    expr: "!node.api_reachable"
+    condition: {type: APIServerLost, reason: Unreachable}
+  - alert: CertificateEnds
+    on: node
+    expr: node.cert_days >= 0 && node.cert_days < 7
+`
+
+// TestAlerting_RuleFiles edits a rule file while the agent runs: a broken one keeps its last good version, also over a restart.
+func TestAlerting_RuleFiles(t *testing.T) {
+	folder := t.TempDir()
+	write := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(folder, "new"), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(folder, "new"), filepath.Join(folder, "a.yaml")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := newConfig(t, crashingPod)
+	config.Alerting = nodeagent.AlertingConfig{RuleFiles: []string{folder}, NoDefaults: true}
+	state := func(n *nodeagent.NodeAgent) string {
+		files := n.Alerts.Files()
+		if len(files) != 1 {
+			return ""
+		}
+		return files[0].State
+	}
+	run(t, config, func(n *nodeagent.NodeAgent) {
+		write(rules(restartRule))
+		eventually(t, "the alert of the new file", func() bool { return isFiring(n, "Restarted") && state(n) == "ok" })
+		write(rules(strings.Replace(restartRule, "container.state", "container.stat", 1)))
+		eventually(t, "the broken file", func() bool { return state(n) == "error" && n.Inspector.Node(t.Context()).Alerting.FilesBroken == 1 })
+		if !isFiring(n, "Restarted") || !strings.Contains(n.Alerts.Files()[0].Problem, "a.yaml:") {
+			t.Errorf("got %+v, want the last good rules and the place of the error", n.Alerts.Files())
+		}
+		eventually(t, "its record", func() bool {
+			page, err := n.History.Query(t.Context(), history.Query{Kinds: []history.Kind{history.KindSource}, Limit: 10})
+			return err == nil && slices.ContainsFunc(page.Records, func(r history.Record) bool { return r.Source.Source == "rules" })
+		})
+	})
+	run(t, config, func(n *nodeagent.NodeAgent) {
+		if state(n) != "error" || !isFiring(n, "Restarted") {
+			t.Errorf("got %+v after a restart, want the last good rules", n.Alerts.Files())
+		}
+		write(rules(strings.Replace(restartRule, "alert: Restarted", "alert: Renamed", 1)))
+		eventually(t, "the renamed rule", func() bool {
+			removed, _ := findAlert(n, "Restarted")
+			return isFiring(n, "Renamed") && removed.State == alert.Resolved && removed.Reason == "rule removed" && state(n) == "ok"
+		})
+		if err := os.Chmod(filepath.Join(folder, "a.yaml"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "a file that others can write to be refused", func() bool {
+			return state(n) == "error" && strings.Contains(n.Alerts.Files()[0].Problem, "world-writable")
+		})
+		if !isFiring(n, "Renamed") {
+			t.Error("the rules of a refused file are gone")
+		}
+	})
+}
+
+// TestAlerting_Node loses the API server.
+func TestAlerting_Node(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "a.yaml"), []byte(rules(nodeRules)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := heraldtest.NewAPIServer()
+	server.AddNode("n1")
+	config := newConfig(t)
+	config.API, config.NodeStatusUpdateFrequency = server.Config(), time.Second
+	config.Alerting = nodeagent.AlertingConfig{RuleFiles: []string{folder}, NoDefaults: true}
+	condition := func() v1.ConditionStatus {
+		for _, condition := range server.Node("n1").Status.Conditions {
+			if condition.Type == "APIServerLost" {
+				return condition.Status
+			}
+		}
+		return ""
+	}
+	run(t, config, func(n *nodeagent.NodeAgent) {
+		eventually(t, "the condition", func() bool { return condition() == v1.ConditionFalse })
+		server.SetDown(true)
+		eventually(t, "the alert", func() bool { return isFiring(n, "Alone") })
+		server.SetDown(false)
+		eventually(t, "its end", func() bool { return !isFiring(n, "Alone") && condition() == v1.ConditionFalse })
+	})
+	if err := os.Remove(filepath.Join(folder, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	run(t, config, func(*nodeagent.NodeAgent) {
+		eventually(t, "the condition to be removed", func() bool { return condition() == "" })
+	})
+}
