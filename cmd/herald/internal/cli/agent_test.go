@@ -19,6 +19,7 @@ import (
 type testNode struct {
 	t     *testing.T
 	dir   string
+	args  []string // further ones
 	agent *exec.Cmd
 	log   bytes.Buffer
 }
@@ -40,8 +41,10 @@ func (n *testNode) address() string { return "unix://" + n.path("data/herald.soc
 
 func (n *testNode) start() {
 	n.t.Helper()
-	n.agent = exec.CommandContext(context.Background(), "/proc/self/exe", "run", "--node-name=n1", "--runtime=process", "--node-ip=127.0.0.1",
-		"--manifests", n.path("manifests"), "--data-dir", n.path("data"))
+	args := append([]string{
+		"run", "--node-name=n1", "--runtime=process", "--node-ip=127.0.0.1", "--manifests", n.path("manifests"), "--data-dir", n.path("data"),
+	}, n.args...)
+	n.agent = exec.CommandContext(context.Background(), "/proc/self/exe", args...)
 	n.agent.Env = append(os.Environ(), actAsHerald+"=1")
 	n.agent.Stderr = &n.log
 	n.agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // also if the test is aborted
