@@ -48,6 +48,7 @@ type Config struct {
 type Inspector interface {
 	Pod(ctx context.Context, name podid.FullName) (view.PodView, bool)
 	Facts(ctx context.Context, name podid.FullName) (explain.Facts, bool)
+	Node(ctx context.Context) view.NodeView
 	AddLoads(views []view.PodView)
 	RestartByAction(ctx context.Context, name podid.FullName, container, reason string) (view.Restart, error)
 	CheckProbe(ctx context.Context, name podid.FullName, container string, kind explain.ProbeKind) ([]view.ProbeCheck, error)

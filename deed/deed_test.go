@@ -48,6 +48,8 @@ func (o onePod) Pod(ctx context.Context, name podid.FullName) (view.PodView, boo
 	return view.NewPod(facts), true
 }
 
+func (onePod) Node(context.Context) view.NodeView { return view.NodeView{Kind: "NodeView"} }
+
 func (onePod) AddLoads([]view.PodView) {}
 
 func (onePod) RestartByAction(context.Context, podid.FullName, string, string) (view.Restart, error) {
@@ -300,6 +302,15 @@ func TestSnapshot_Content(t *testing.T) {
 	}
 	if got := files["logs/main.log"]; got != "hello\n" {
 		t.Errorf("got log %q", got)
+	}
+	request := newRequest(remedy.Snapshot, "")
+	request.Object = remedy.Object{}
+	if message, err = deeds.Do(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	path, _, _ = strings.Cut(message, ",")
+	if got := readArchive(t, path)["node.json"]; !strings.Contains(got, "NodeView") {
+		t.Errorf("got %q of the node", got)
 	}
 	for name := range files {
 		if strings.HasSuffix(name, "environ") || strings.HasSuffix(name, "cmdline") {

@@ -21,6 +21,7 @@ import (
 	"github.com/heraldnode/herald/action"
 	"github.com/heraldnode/herald/explain"
 	"github.com/heraldnode/herald/history"
+	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/view"
 )
 
@@ -52,18 +53,41 @@ type archive struct {
 	skipped []string
 }
 
-// snapshot saves what is known about a pod.
+// snapshot saves what is known about a pod or the node.
 func (d *Deeds) snapshot(ctx context.Context, request action.Request) (string, error) {
 	if d.snapshots == nil {
 		return "", fmt.Errorf("%w: there is no directory for snapshots", action.ErrRefused)
 	}
-	name := nameOf(request.Object)
-	known, found := d.config.Inspector.Facts(ctx, name)
-	if !found {
-		return "", fmt.Errorf("%w: the node does not have the pod", action.ErrRefused)
-	}
 	a := newArchive(time.Now())
 	a.addJSON("alert.json", request.Alert)
+	object := "node"
+	if request.Object.Pod == "" {
+		a.addJSON("node.json", d.config.Inspector.Node(ctx))
+		d.addHistory(ctx, a, history.Query{Kinds: []history.Kind{
+			history.KindNode, history.KindAlert, history.KindAction, history.KindSource, history.KindAgent,
+		}})
+	} else {
+		object = request.Object.Namespace + "_" + request.Object.Pod
+		if err := d.addPod(ctx, a, nameOf(request.Object)); err != nil {
+			return "", err
+		}
+	}
+	data, err := a.close()
+	if err != nil {
+		return "", err
+	}
+	file := fmt.Sprintf("%s-%s-%d.tar.gz", a.at.UTC().Format("20060102T150405Z"), object, request.ID)
+	if err := d.snapshots.save(file, data); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s, %d KiB", filepath.Join(d.snapshots.dir, file), (len(data)+1023)/1024), nil
+}
+
+func (d *Deeds) addPod(ctx context.Context, a *archive, name podid.FullName) error {
+	known, found := d.config.Inspector.Facts(ctx, name)
+	if !found {
+		return fmt.Errorf("%w: the node does not have the pod", action.ErrRefused)
+	}
 	views := []view.PodView{view.NewPod(known)}
 	d.config.Inspector.AddLoads(views)
 	a.addJSON("pod.json", views[0])
@@ -71,21 +95,19 @@ func (d *Deeds) snapshot(ctx context.Context, request action.Request) (string, e
 	if known.Pod != nil {
 		d.addContainers(ctx, a, known.Pod)
 	}
-	if d.config.History != nil {
-		query := history.Query{Namespace: name.Namespace, Name: name.Name, Since: a.at.Add(-historyTime), Limit: history.MaxLimit}
-		if page, err := d.config.History.Query(ctx, query); err == nil {
-			a.addLines("history.jsonl", page.Records)
-		}
+	d.addHistory(ctx, a, history.Query{Namespace: name.Namespace, Name: name.Name})
+	return nil
+}
+
+// addHistory adds what the history has of the last hour.
+func (d *Deeds) addHistory(ctx context.Context, a *archive, query history.Query) {
+	if d.config.History == nil {
+		return
 	}
-	data, err := a.close()
-	if err != nil {
-		return "", err
+	query.Since, query.Limit = a.at.Add(-historyTime), history.MaxLimit
+	if page, err := d.config.History.Query(ctx, query); err == nil {
+		a.addLines("history.jsonl", page.Records)
 	}
-	file := fmt.Sprintf("%s-%s_%s-%d.tar.gz", a.at.UTC().Format("20060102T150405Z"), name.Namespace, name.Name, request.ID)
-	if err := d.snapshots.save(file, data); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%s, %d KiB", filepath.Join(d.snapshots.dir, file), (len(data)+1023)/1024), nil
 }
 
 // addContainers adds logs, the runtime's knowledge, and processes.

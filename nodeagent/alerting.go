@@ -3,11 +3,13 @@ package nodeagent
 import (
 	"context"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/alert/manager"
+	"github.com/heraldnode/herald/deed"
 	"github.com/heraldnode/herald/history"
 	"github.com/heraldnode/herald/load"
 	"github.com/heraldnode/herald/notify"
@@ -32,6 +34,10 @@ type AlertingConfig struct {
 	Webhooks      []notify.Webhook
 	// NoEvents records no Kubernetes Events.
 	NoEvents bool
+	// Programs are what actions of the type run may name. Actions of the type webhook name Webhooks. Defaults to none.
+	Programs []deed.Program
+	// DryRun makes every disruptive action a dry-run, whatever its rule says.
+	DryRun bool
 }
 
 // newAlerting builds the manager of alerts and their notifier. It precedes the agent, which tells it about statuses that are restored.
@@ -53,9 +59,12 @@ func (n *NodeAgent) newAlerting() (err error) {
 	if n.notifier, err = notify.New(notifications); err != nil {
 		return err
 	}
+	if err := n.newActions(); err != nil {
+		return err
+	}
 	n.Alerts, err = manager.New(manager.Config{
 		NodeName: n.config.NodeName, Views: ruleViews{n}, Paths: config.RuleFiles, NoDefaults: config.NoDefaults, Disable: config.Disable,
-		ExternalURL: config.ExternalURL, State: n.state, Notifier: n.notifier, Journal: alertJournal{n.History},
+		ExternalURL: config.ExternalURL, State: n.state, Notifier: n.notifier, Actor: n.Actions, Remedies: n.remedies, Journal: alertJournal{n.History},
 		OnConditions: func() { n.Node.Refresh() }, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	})
 	return err
@@ -152,11 +161,12 @@ func (n *NodeAgent) runAlerting(ctx context.Context) {
 		return
 	}
 	delivering, stop := context.WithCancel(context.WithoutCancel(ctx)) // until the last alert is known
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = n.notifier.Run(delivering) }()
+	var others sync.WaitGroup
+	others.Go(func() { _ = n.notifier.Run(delivering) })
+	others.Go(func() { _ = n.Actions.Run(ctx) })
 	_ = n.Alerts.Run(ctx)
 	stop()
-	<-ended
+	others.Wait()
 }
 
 // Sinks returns the states of those who are told of alerts.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/heraldnode/herald/action"
 	"github.com/heraldnode/herald/agent"
 	"github.com/heraldnode/herald/alert/manager"
 	cgroupmanager "github.com/heraldnode/herald/cgroup/manager"
@@ -56,9 +57,10 @@ type signals struct {
 	stopping chan struct{} // Run is to end
 }
 
-// alerting is what evaluates rules and tells of alerts. It is nil if alerting is disabled.
+// alerting is what evaluates rules, tells of alerts and carries out actions. It is nil if alerting is disabled.
 type alerting struct {
 	Alerts   *manager.Manager
+	Actions  *action.Actor
 	notifier *notify.Notifier
 }
 

@@ -61,14 +61,15 @@ func TestDecide_Refusals(t *testing.T) {
 		"young": {
 			"restart-container", func(f *remedy.Facts) { f.Pod.Container.StartedAt = start.Add(-time.Minute) }, remedy.ReasonYoung, start.Add(4 * time.Minute),
 		},
-		"of a pod":         {"restart-container", func(f *remedy.Facts) { f.Object.Container, f.Pod.Container = "", nil }, remedy.ReasonObject, time.Time{}},
-		"bare":             {"restart-pod", func(f *remedy.Facts) { f.Pod.OwnerKind = "" }, remedy.ReasonState, time.Time{}},
-		"static":           {"restart-pod", func(f *remedy.Facts) { f.Pod.OwnerKind, f.Pod.Static = "", true }, "", time.Time{}},
-		"pod of a job":     {"restart-pod", func(f *remedy.Facts) { f.Pod.OwnerKind = "Job" }, remedy.ReasonState, time.Time{}},
-		"young pod":        {"restart-pod", func(f *remedy.Facts) { f.Pod.StartedAt = start }, remedy.ReasonYoung, start.Add(5 * time.Minute)},
-		"probe of stopped": {"probe", func(f *remedy.Facts) { f.Pod.Container.Running = false }, remedy.ReasonState, time.Time{}},
-		"snapshot of the node": {
-			"snapshot", func(f *remedy.Facts) { f.Object, f.Pod = remedy.Object{}, nil }, remedy.ReasonObject, time.Time{},
+		"of a pod":             {"restart-container", func(f *remedy.Facts) { f.Object.Container, f.Pod.Container = "", nil }, remedy.ReasonObject, time.Time{}},
+		"bare":                 {"restart-pod", func(f *remedy.Facts) { f.Pod.OwnerKind = "" }, remedy.ReasonState, time.Time{}},
+		"static":               {"restart-pod", func(f *remedy.Facts) { f.Pod.OwnerKind, f.Pod.Static = "", true }, "", time.Time{}},
+		"pod of a job":         {"restart-pod", func(f *remedy.Facts) { f.Pod.OwnerKind = "Job" }, remedy.ReasonState, time.Time{}},
+		"young pod":            {"restart-pod", func(f *remedy.Facts) { f.Pod.StartedAt = start }, remedy.ReasonYoung, start.Add(5 * time.Minute)},
+		"probe of stopped":     {"probe", func(f *remedy.Facts) { f.Pod.Container.Running = false }, remedy.ReasonState, time.Time{}},
+		"snapshot of the node": {"snapshot", func(f *remedy.Facts) { f.Object, f.Pod = remedy.Object{}, nil }, "", time.Time{}},
+		"probe of the node": {
+			"probe", func(f *remedy.Facts) { f.Object, f.Pod = remedy.Object{}, nil }, remedy.ReasonObject, time.Time{},
 		},
 		"cordon for the node": {"cordon", func(f *remedy.Facts) { f.Object, f.Pod = remedy.Object{}, nil }, "", time.Time{}},
 	}

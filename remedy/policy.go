@@ -61,7 +61,7 @@ type kind struct {
 }
 
 var kinds = map[Type]kind{
-	Snapshot: {max: 1, per: 10 * time.Minute, perPod: true, needsPod: true},
+	Snapshot: {max: 1, per: 10 * time.Minute, perPod: true},
 	Probe:    {max: 6, per: time.Hour, needsPod: true},
 	RestartContainer: {
 		max: 3, per: time.Hour, coolDown: 10 * time.Minute, resolved: 5 * time.Minute,

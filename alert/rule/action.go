@@ -41,9 +41,8 @@ func (p *parser) parseActions(fields map[string]value, r *Rule) {
 
 func (p *parser) parseAction(v value, scope Scope) (Action, *expression.RuleExpression) {
 	fields := p.mapping(v, "type", "mode", "only_if", "max", "cool_down", "expect", "pods", "target")
-	action := Action{Policy: remedy.Policy{
-		Type: p.parseType(v, fields, scope), Enforce: p.parseMode(fields), CoolDown: p.duration(fields, "cool_down"),
-	}}
+	action := Action{Policy: remedy.Policy{Type: p.parseType(v, fields, scope), CoolDown: p.duration(fields, "cool_down")}}
+	action.Enforce = p.parseMode(fields, action.Type)
 	if at, found := fields["max"]; found {
 		action.Max, action.Per = p.parseMax(at)
 	}
@@ -51,6 +50,11 @@ func (p *parser) parseAction(v value, scope Scope) (Action, *expression.RuleExpr
 		expect := p.mapping(at, "resolved_within")
 		if action.ResolvedWithin = p.duration(expect, "resolved_within"); len(expect) == 0 {
 			p.required(at, "resolved_within", "write a duration like 5m")
+		}
+	}
+	for field, duration := range map[string]time.Duration{"cool_down": action.CoolDown, "expect": action.ResolvedWithin} {
+		if duration > remedy.MaxPeriod {
+			p.addf(fields[field], "%s is too long; at most %s", formatDuration(duration), formatDuration(remedy.MaxPeriod))
 		}
 	}
 	if at, found := fields["pods"]; found {
@@ -101,10 +105,11 @@ func actionTypes() []string {
 	return names
 }
 
-func (p *parser) parseMode(fields map[string]value) bool {
+// parseMode reports whether the action is enforced. By default only those are that change nothing.
+func (p *parser) parseMode(fields map[string]value, actionType remedy.Type) bool {
 	at, found := fields["mode"]
 	if !found {
-		return false
+		return !actionType.IsDisruptive()
 	}
 	text, ok := p.text(at)
 	if ok && text != "dry-run" && text != "enforce" {
@@ -133,8 +138,8 @@ func (p *parser) parseMax(v value) (count int, per time.Duration) {
 		p.addf(v, "%v", err)
 	case count == 0 || per <= 0:
 		p.addf(v, "a limit must allow something; remove the action instead")
-	case per > maxDuration:
-		p.addf(v, "%s is too long; at most %s", match[2], formatDuration(maxDuration))
+	case per > remedy.MaxPeriod:
+		p.addf(v, "%s is too long; at most %s", match[2], formatDuration(remedy.MaxPeriod))
 	}
 	return count, per
 }

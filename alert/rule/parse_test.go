@@ -43,7 +43,7 @@ actions:
 			Type: remedy.RestartContainer, Enforce: true, Max: 3, Per: time.Hour, CoolDown: 10 * time.Minute, ResolvedWithin: 5 * time.Minute,
 			Pods: []string{"kube-system/etcd"},
 		}, OnlyIf: "container.restarts < 20 && !pod.critical"},
-		{Policy: remedy.Policy{Type: remedy.Webhook, Target: "pager"}},
+		{Policy: remedy.Policy{Type: remedy.Webhook, Enforce: true, Target: "pager"}},
 	}
 	if diff := cmp.Diff(want, r.Actions); diff != "" {
 		t.Error(diff)
@@ -190,6 +190,7 @@ func TestParse_Errors(t *testing.T) {
 		valid + "actions: [{type: snapshot, max: 3/h}]":                            {`actions[0].max: "3/h" is no limit; write one like 3 per 1h`},
 		valid + "actions: [{type: snapshot, max: 0 per 1h}]":                       {`actions[0].max: a limit must allow something`},
 		valid + "actions: [{type: snapshot, max: 3 per 40d}]":                      {`actions[0].max: 40d is too long`},
+		valid + "actions: [{type: snapshot, cool_down: 2d}]":                       {`actions[0].cool_down: 2d is too long; at most 1d`},
 		valid + "actions: [{type: snapshot, only_if: container.redy}]":             {`actions[0].only_if: undefined field 'redy'`},
 		valid + "actions: [{type: snapshot, expect: {}}]":                          {`actions[0].expect.resolved_within: required; write a duration like 5m`},
 		valid + "actions: [{type: snapshot, pods: ['*/x']}]":                       {`actions[0].pods[0]: "*/x" names no pod; write namespace/name, without wildcards`},

@@ -33,6 +33,8 @@ func (p apiPod) Pod(ctx context.Context, name podid.FullName) (view.PodView, boo
 	return view.NewPod(facts), found
 }
 
+func (apiPod) Node(context.Context) view.NodeView { return view.NodeView{} }
+
 func (apiPod) AddLoads([]view.PodView) {}
 
 func (apiPod) RestartByAction(context.Context, podid.FullName, string, string) (view.Restart, error) {

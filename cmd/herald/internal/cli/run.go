@@ -139,7 +139,7 @@ func newLocalServer(
 		Summarizer: node, Requests: metrics.requests, Logger: logger,
 	}
 	if node.Alerts != nil {
-		serverConfig.Alerting = node.Alerts
+		serverConfig.Alerting, serverConfig.Actions = node.Alerts, node.Actions
 	}
 	if !strings.HasPrefix(c.ListenAddress(), "unix://") {
 		credentials, err := localapi.CreateCredentials(c.KubectlDir())
