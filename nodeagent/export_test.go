@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/heraldnode/herald/load"
 	"github.com/heraldnode/herald/node"
@@ -24,3 +25,5 @@ func NewStartupTracker(api node.API, bootAt time.Time, registry prometheus.Regis
 	}
 	return tracker, tracker.observe, nil
 }
+
+func NewCertificate(config *rest.Config) func() time.Time { return newCertificate(config).expires }
