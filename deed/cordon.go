@@ -103,7 +103,8 @@ func ownsCordon(node *v1.Node) bool {
 		return true
 	}
 	return slices.ContainsFunc(node.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-		return entry.Manager == cordonManager && entry.Subresource == "" && entry.FieldsV1 != nil && hasUnschedulable(entry.FieldsV1.GetRawBytes())
+		isOurs := entry.Manager == cordonManager && entry.Subresource == ""
+		return isOurs && entry.FieldsV1 != nil && hasUnschedulable(entry.FieldsV1.GetRawBytes())
 	})
 }
 

@@ -64,7 +64,8 @@ func (n *NodeAgent) newAlerting() (err error) {
 	}
 	n.Alerts, err = manager.New(manager.Config{
 		NodeName: n.config.NodeName, Views: ruleViews{n}, Paths: config.RuleFiles, NoDefaults: config.NoDefaults, Disable: config.Disable,
-		ExternalURL: config.ExternalURL, State: n.state, Notifier: n.notifier, Actor: n.Actions, Remedies: n.remedies, Journal: alertJournal{n.History},
+		ExternalURL: config.ExternalURL, State: n.state, Notifier: n.notifier, Actor: n.Actions, Remedies: n.remedies,
+		Journal:      alertJournal{n.History},
 		OnConditions: func() { n.Node.Refresh() }, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	})
 	return err
