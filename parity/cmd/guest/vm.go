@@ -58,6 +58,7 @@ var vmStages = []stage{
 		check{"containerd runs pods with the systemd driver", startSystemdDriver},
 		check{"values of kubepods, the QoS classes and pods", systemdValues},
 		check{"values of containers", containerValues},
+		check{"containerd, the cgroup's files and the agent agree about the use of resources", sampling},
 		check{"changed values and controllers are repaired", repairs},
 		check{"systemctl daemon-reload keeps values", reloadKeepsValues},
 		check{"a container of which one process runs out of memory is killed", oomKillsContainer},
@@ -74,6 +75,7 @@ var bootStages = []stage{
 	{name: "systemd driver", end: "reboot", checks: []check{
 		{"versions", versions},
 		{"containerd runs pods with the systemd driver", startSystemdDriver},
+		{"containerd, the cgroup's files and the agent agree about the use of resources", sampling},
 		{"containers before the reboot", containersBeforeBoot},
 	}},
 	afterReboot, afterPowerCut,
@@ -90,6 +92,7 @@ var (
 		{"values after the power cut", systemdValues},
 		{"containerd runs pods with the cgroupfs driver", startCgroupfsDriver},
 		{"values with the cgroupfs driver", cgroupfsValues},
+		{"the use of resources with the cgroupfs driver", sampling},
 		{"a removed pod leaves no cgroup with the cgroupfs driver", removedPodLeavesNoCgroup},
 	}}
 )
