@@ -218,7 +218,9 @@ func (n *NodeAgent) newRuntime() (err error) {
 
 // statusDelays lets a container that starts and is ready at once, a pod that starts soon, and one that stops soon after its deletion take
 // fewer requests (ADR 19).
-var statusDelays = status.Delays{Change: 50 * time.Millisecond, Start: time.Second, Deletion: 5 * time.Second}
+var statusDelays = status.Delays{
+	Change: 50 * time.Millisecond, Start: time.Second, Sandbox: 5 * time.Second, Deletion: 5 * time.Second,
+}
 
 func (n *NodeAgent) newAgent() error {
 	sources, err := n.sources()

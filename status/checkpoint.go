@@ -186,7 +186,8 @@ func (m *Manager) checkpointContent(minAge time.Duration) checkpointFile {
 	m.checkpoint.mu.Lock()
 	for uid, entry := range m.entries {
 		isDue := entry.isPending() && !entry.isUnsendable() && now.Sub(entry.unackedSince) >= minAge
-		if m.config.API == nil || isDue && entry.unackedContent != contentStart {
+		isStart := entry.unackedContent == contentStart || entry.unackedContent == contentSandbox
+		if m.config.API == nil || isDue && !isStart {
 			file.Pods = append(file.Pods, checkpointedPod{
 				Pod: identityOf(entry.pod), Status: *entry.status, Finished: entry.finished,
 			})

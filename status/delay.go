@@ -20,6 +20,9 @@ type Delays struct {
 	// Start is for a status that says nothing but that the pod is about to start its first containers: usually they run soon.
 	// What fails, or runs, ends the wait after Change. Defaults to Change.
 	Start time.Duration
+	// Sandbox is for a later status of such a pod, once the API server shows it as starting: it adds little more than that the sandbox is
+	// ready. Defaults to Start.
+	Sandbox time.Duration
 	// Deletion is for a status that only confirms that the node has seen the deletion of the pod: its end follows. Defaults to
 	// Change.
 	Deletion time.Duration
@@ -27,11 +30,12 @@ type Delays struct {
 
 func (d Delays) withDefaults() Delays {
 	d.Start, d.Deletion = max(d.Start, d.Change), max(d.Deletion, d.Change)
+	d.Sandbox = max(d.Sandbox, d.Start)
 	return d
 }
 
 func (d Delays) validate() error {
-	if min(d.Change, d.Start, d.Deletion) < 0 {
+	if min(d.Change, d.Start, d.Sandbox, d.Deletion) < 0 {
 		return errors.New("status.Config: Delays must not be negative")
 	}
 	return nil
@@ -43,6 +47,7 @@ type content int
 const (
 	contentOther    content = iota
 	contentStart            // see Delays.Start
+	contentSandbox          // see Delays.Sandbox
 	contentDeletion         // see Delays.Deletion
 )
 
@@ -50,6 +55,8 @@ func (d Delays) of(c content) time.Duration {
 	switch c {
 	case contentStart:
 		return d.Start
+	case contentSandbox:
+		return d.Sandbox
 	case contentDeletion:
 		return d.Deletion
 	default:
@@ -69,8 +76,11 @@ func (entry *cacheEntry) contentOf(pod *v1.Pod, cached, status *v1.PodStatus) co
 	switch {
 	case isDeletionConfirmed(pod, cached, status):
 		merged = contentDeletion
-	case pod.DeletionTimestamp == nil && derive.IsStarting(cached) && derive.IsStarting(status):
+	case pod.DeletionTimestamp != nil || !derive.IsStarting(cached) || !derive.IsStarting(status):
+	case entry.ackedVersion == 0:
 		merged = contentStart
+	default:
+		merged = contentSandbox
 	}
 	if entry.isUnacked() && entry.unackedContent != merged {
 		return contentOther

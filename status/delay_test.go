@@ -14,7 +14,7 @@ import (
 )
 
 func withDelays(c *status.Config) {
-	c.Delays = status.Delays{Change: 50 * time.Millisecond, Start: time.Second, Deletion: 5 * time.Second}
+	c.Delays = status.Delays{Change: 50 * time.Millisecond, Start: time.Second, Sandbox: 5 * time.Second, Deletion: 5 * time.Second}
 }
 
 // Changes that follow each other take one request. It is sent when the delay of the first ends.
@@ -190,6 +190,32 @@ func TestSM4_Delays_SlowStart(t *testing.T) {
 			t.Errorf("got reason %s, want ContainerCreating", reason)
 		}
 	})
+}
+
+// After a pod is shown as starting, a sandbox that is ready waits longer than the start did, but not for what a user waits for.
+func TestSM4_Delays_Sandbox(t *testing.T) {
+	for name, isReady := range map[string]bool{"ready": true, "not yet": false} {
+		t.Run(name, func(t *testing.T) {
+			withHarness(t, withDelays, func(_ *testing.T, h *harness) {
+				pod := h.addPod("web")
+				starting := startingStatus("ContainerCreating")
+				h.SetPodStatus(pod, starting)
+				time.Sleep(time.Second)
+				h.wantRequests("PATCH", 1)
+				h.SetPodStatus(pod, derive.WithSandboxReady(pod, starting))
+				time.Sleep(4 * time.Second)
+				h.wantRequests("PATCH", 1)
+				if isReady {
+					h.SetPodStatus(pod, runningStatus())
+					h.wantPhase(pod, v1.PodRunning)
+				}
+				time.Sleep(time.Second)
+				h.wantRequests("PATCH", 2)
+				time.Sleep(time.Minute)
+				h.wantRequests("PATCH", 2)
+			})
+		})
+	}
 }
 
 // A status that says nothing but that a pod starts need not survive a restart of the agent.
