@@ -1,6 +1,7 @@
 package recent
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -12,15 +13,19 @@ const (
 	// MaxWindow is how long times are remembered.
 	MaxWindow = 24 * time.Hour
 	// MaxCount is how many times of one kind are remembered for an object: the newest. A count cannot be larger.
-	MaxCount   = 64
-	maxKinds   = 32   // of one object; others are not counted
-	maxObjects = 4096 // the one to which nothing has happened for the longest time is forgotten
-	maxKind    = 128  // bytes
+	MaxCount = 64
+	maxKinds = 32  // of one object; others are not counted
+	maxKind  = 128 // bytes
+	// The objects to which nothing has happened for the longest time are forgotten beyond these.
+	maxObjects = 4096
+	maxTimes   = 128 << 10 // of all objects, 3 MiB
 )
 
 // Counter remembers what happened when. The zero value is ready to use. It is not safe for concurrent use.
 type Counter struct {
 	objects map[Object]*record
+	// times is at least the number of all times.
+	times int
 	// added is what was added since the last TakeAdded, if isTaken: somebody calls it.
 	added   []Entry
 	isTaken bool
@@ -67,7 +72,7 @@ func (c *Counter) add(o Object, kind string, at time.Time) bool {
 		c.objects = map[Object]*record{}
 	}
 	c.objects[o] = r
-	if len(c.objects) > maxObjects {
+	if c.times++; c.times > maxTimes || len(c.objects) > maxObjects {
 		c.makeRoom(at)
 	}
 	return true
@@ -96,22 +101,37 @@ func firstAfter(times []time.Time, limit time.Time) int {
 	return index
 }
 
-// makeRoom forgets the objects to which nothing has happened for 24 hours, and if there are none the one to which nothing has happened
+// makeRoom forgets the objects to which nothing has happened for 24 hours, and if that is not enough those to which nothing has happened
 // for the longest time.
 func (c *Counter) makeRoom(now time.Time) {
-	var oldest Object
+	c.times = 0
 	for o, r := range c.objects {
 		if r.prune(now); len(r.times) == 0 {
 			delete(c.objects, o)
-			continue
 		}
-		if old := c.objects[oldest]; old == nil || r.newest.Before(old.newest) || r.newest.Equal(old.newest) && o.Compare(oldest) < 0 {
-			oldest = o
+		c.times += r.count()
+	}
+	if c.times <= maxTimes && len(c.objects) <= maxObjects {
+		return
+	}
+	oldestFirst := slices.SortedFunc(maps.Keys(c.objects), func(a, b Object) int {
+		return cmp.Or(c.objects[a].newest.Compare(c.objects[b].newest), a.Compare(b))
+	})
+	for _, o := range oldestFirst {
+		if c.times <= maxTimes*7/8 && len(c.objects) <= maxObjects*7/8 { // so that it is rarely needed
+			return
 		}
+		c.times -= c.objects[o].count()
+		delete(c.objects, o)
 	}
-	if len(c.objects) > maxObjects {
-		delete(c.objects, oldest)
+}
+
+func (r *record) count() int {
+	count := 0
+	for _, times := range r.times {
+		count += len(times)
 	}
+	return count
 }
 
 // Count returns how often something happened after now-window, at most MaxCount, and when that number decreases if nothing more happens;
