@@ -66,7 +66,8 @@ func New(config Config) (*Manager, error) {
 		return nil, err
 	}
 	m.setRules(m.rules, now)
-	m.worker.publish(now)
+	m.worker.publish()
+	m.worker.publishConditions(now)
 	return m, nil
 }
 

@@ -78,8 +78,8 @@ func (w *worker) evaluateNode(trigger rule.Trigger, now time.Time) {
 	w.engine.NodeChanged(v, trigger, now)
 }
 
-// publish updates what Alerting and Conditions return.
-func (w *worker) publish(now time.Time) {
+// publish updates what Alerting returns.
+func (w *worker) publish() {
 	health, before := w.engine.Health(), *w.alerting.Load()
 	after := view.Alerting{
 		Rules: health.Rules, RulesBroken: health.RulesBroken, RulesUnknown: health.RulesUnknown, Firing: health.Firing,
@@ -91,6 +91,10 @@ func (w *worker) publish(now time.Time) {
 	if before != after {
 		w.NodeChanged()
 	}
+}
+
+// publishConditions updates what Conditions returns.
+func (w *worker) publishConditions(now time.Time) {
 	if conditions := w.newConditions(now); !slices.Equal(conditions, *w.conditions.Load()) {
 		w.conditions.Store(&conditions)
 		w.config.OnConditions()

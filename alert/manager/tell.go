@@ -25,8 +25,8 @@ const (
 // isFiring reports whether an alert in the state is told as firing.
 func isFiring(state alert.State) bool { return state == alert.Firing || state == alert.Recovering }
 
-// tell stores the edges that somebody is told about, and then tells them.
-func (w *worker) tell(ctx context.Context, edges []engine.Edge) {
+// tell stores the edges that somebody is told about, and then tells them. It reports whether there are any.
+func (w *worker) tell(ctx context.Context, edges []engine.Edge) bool {
 	var told []engine.Edge
 	for i := range edges {
 		if isFiring(edges[i].Before) || edges[i].Alert.IsFiring() {
@@ -35,7 +35,7 @@ func (w *worker) tell(ctx context.Context, edges []engine.Edge) {
 		}
 	}
 	if len(told) == 0 {
-		return
+		return false
 	}
 	_ = w.save(time.Now()) // to tell is more important
 	alerts := make([]alert.Alert, len(told))
@@ -50,6 +50,7 @@ func (w *worker) tell(ctx context.Context, edges []engine.Edge) {
 	for i := range told {
 		w.act(&alerts[i], told[i].Rule)
 	}
+	return true
 }
 
 // act tells the actor.

@@ -67,7 +67,8 @@ func (w *worker) run(ctx context.Context) {
 	w.startupEnd = time.Now().Add(maxStartup)
 	w.resume()
 	w.evaluateNode(rule.OnNode, time.Now())
-	w.publish(time.Now())
+	w.publish()
+	w.publishConditions(time.Now())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
@@ -122,20 +123,27 @@ func (w *worker) step(ctx context.Context) {
 	isStarted := w.endStartup(taken.known, now)
 	w.mu.Unlock()
 	edges := w.takeEdges()
-	w.tell(ctx, edges)
+	isTold := w.tell(ctx, edges)
 	if isStarted {
 		w.config.Notifier.Reconcile(w.engine.Alerts())
 	}
-	if len(edges) > 0 || taken.node != 0 || taken.rules != nil || isStarted {
-		w.publish(now)
+	isNode := taken.node != 0 || taken.rules != nil || isStarted
+	if isTold || isNode {
+		w.publish()
+	}
+	if isNode || slices.ContainsFunc(edges, hasCondition) {
+		w.publishConditions(now)
 	}
 	if len(taken.versions)+len(taken.events)+len(edges) > 0 && w.saveAt.IsZero() {
 		w.saveAt = now.Add(saveDelay)
 	}
 	if !w.saveAt.IsZero() && !now.Before(w.saveAt) {
 		_ = w.save(now)
+		w.publish() // pending alerts
 	}
 }
+
+func hasCondition(edge engine.Edge) bool { return edge.Rule != nil && edge.Rule.Condition != nil }
 
 // takeEdges returns what changed.
 func (w *worker) takeEdges() []engine.Edge {
