@@ -303,19 +303,24 @@ func (a *Agent) LocalPods() []*v1.Pod {
 	}
 	local := make([]*v1.Pod, 0, len(pods))
 	for _, pod := range pods {
-		podStatus := pod.Status
-		if cached, found := a.Statuses.GetPodStatus(pod.UID); found {
-			podStatus = cached
-		}
-		if !a.Statuses.IsObserved(pod.UID) {
-			podStatus = derive.AfterBoot(pod, podStatus, a.config.BootTime)
-		}
-		local = append(local, localPod(pod, podStatus))
+		local = append(local, a.LocalPod(pod))
 	}
 	slices.SortFunc(local, func(a, b *v1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
 	return local
+}
+
+// LocalPod returns a copy of a pod of Pods or Workers with its local status, as in LocalPods.
+func (a *Agent) LocalPod(pod *v1.Pod) *v1.Pod {
+	podStatus := pod.Status
+	if cached, found := a.Statuses.GetPodStatus(pod.UID); found {
+		podStatus = cached
+	}
+	if !a.Statuses.IsObserved(pod.UID) {
+		podStatus = derive.AfterBoot(pod, podStatus, a.config.BootTime)
+	}
+	return localPod(pod, podStatus)
 }
 
 // localPod returns a copy of the pod with the status. A pod that was not created by an API server is as old as its start on

@@ -103,14 +103,15 @@ func (i *Inspector) Pod(ctx context.Context, name podid.FullName) (view.PodView,
 
 // find returns the pod of that name with its local status: the desired one if there are several.
 func (i *Inspector) find(name podid.FullName) (*v1.Pod, bool) {
-	desired, isDesired := i.config.Agent.Pods.GetPodByFullName(name)
-	var found *v1.Pod
+	if desired, isDesired := i.config.Agent.Pods.GetPodByFullName(name); isDesired {
+		return i.config.Agent.LocalPod(desired), true
+	}
 	for _, pod := range i.config.Agent.LocalPods() {
-		if podid.FullNameOf(pod) == name && (found == nil || isDesired && pod.UID == desired.UID) {
-			found = pod
+		if podid.FullNameOf(pod) == name {
+			return pod, true
 		}
 	}
-	return found, found != nil
+	return nil, false
 }
 
 // Explain returns the answer to a question about a pod. It returns false if the node does not have the pod and has no record of it.
