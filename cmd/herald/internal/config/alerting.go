@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"slices"
 
+	"github.com/heraldnode/herald/deed"
 	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/notify"
 )
@@ -34,6 +36,13 @@ func (a *Alerting) validate(v *validator) {
 		v.rejectIf((webhook.CertFile == "") != (webhook.KeyFile == ""), path, "certFile and keyFile must be set together")
 		v.rejectIf(webhook.Timeout < 0, path+".timeout", "invalid value %v: must not be negative", webhook.Timeout)
 	}
+	for i := range a.Programs {
+		program, path := &a.Programs[i], fmt.Sprintf("alerting.programs[%d]", i)
+		isSame := func(other Program) bool { return other.Name == program.Name }
+		v.rejectIf(program.Name == "", path+".name", "must not be empty")
+		v.rejectIf(slices.ContainsFunc(a.Programs[:i], isSame), path+".name", "duplicate name %q: must be unique", program.Name)
+		v.rejectIf(!filepath.IsAbs(program.Path), path+".path", "invalid value %q: must be an absolute path", program.Path)
+	}
 }
 
 func isHTTP(text string) bool {
@@ -54,7 +63,12 @@ func isSafeURL(text string) bool {
 func (a *Alerting) nodeAgentConfig() nodeagent.AlertingConfig {
 	converted := nodeagent.AlertingConfig{
 		Disabled: !a.Enabled, RuleFiles: a.RuleFiles, NoDefaults: !a.Defaults, Disable: a.Disable, ExternalURL: a.ExternalURL,
-		NoEvents: !a.Events,
+		NoEvents: !a.Events, DryRun: a.DryRun,
+	}
+	for _, program := range a.Programs {
+		converted.Programs = append(converted.Programs, deed.Program{
+			Name: program.Name, Path: program.Path, Args: program.Args, User: program.User,
+		})
 	}
 	for _, manager := range a.Alertmanagers {
 		converted.Alertmanagers = append(converted.Alertmanagers, notify.Alertmanager{HTTP: notify.HTTP{

@@ -218,6 +218,22 @@ type Alerting struct {
 	Alertmanagers []Alertmanager `yaml:"alertmanagers"`
 	// Webhooks that are told of alerts, in the format of Alertmanager. Default: none.
 	Webhooks []Webhook `yaml:"webhooks"`
+	// Makes every action that changes something a dry-run, whatever its rule says; see [actions.md](actions.md).
+	DryRun bool `yaml:"dryRun"`
+	// Programs that actions of the type `run` may name. Default: none.
+	Programs []Program `yaml:"programs"`
+}
+
+// Program is a program that an action of an alert rule may run.
+type Program struct {
+	// Name of the program in rules.
+	Name string `yaml:"name"`
+	// Absolute path. The file and the directories above it must not be writable for other users.
+	Path string `yaml:"path" format:"path"`
+	// Arguments. Default: none.
+	Args []string `yaml:"args"`
+	// User that it runs as, if the agent runs as root. Default: nobody.
+	User string `yaml:"user"`
 }
 
 // Alertmanager is a replica of Alertmanager.

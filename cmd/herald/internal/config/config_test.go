@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/heraldnode/herald/cmd/herald/internal/config"
+	"github.com/heraldnode/herald/deed"
 	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/notify"
 )
@@ -125,6 +126,8 @@ func TestLoad_Errors(t *testing.T) {
 		"duplicate webhook":         {identity + "alerting:\n  webhooks:\n  - {name: a, url: 'https://a'}\n  - {name: a, url: 'https://b'}\n", `c.yaml:6: alerting.webhooks[1].name: duplicate name "a"`},
 		"webhook without key":       {identity + "alerting: {webhooks: [{name: a, url: 'https://a', certFile: c}]}\n", `c.yaml:3: alerting.webhooks[0]: certFile and keyFile must be set together`},
 		"external URL":              {identity + "alerting: {externalURL: n1}\n", `c.yaml:3: alerting.externalURL: invalid value "n1"`},
+		"program without path":      {identity + "alerting: {programs: [{name: a}]}\n", `alerting.programs[0].path: invalid value "": must be an absolute path`},
+		"duplicate program":         {identity + "alerting: {programs: [{name: a, path: /a}, {name: a, path: /b}]}\n", `alerting.programs[1].name: duplicate name "a"`},
 		"typo in alerting":          {identity + "alerting: {rulesFiles: [a]}\n", `c.yaml:3: alerting.rulesFiles: unknown field; did you mean "alerting.ruleFiles"?`},
 		"missing kubeconfig":        {identity + "kubeconfig: nowhere\n", "c.yaml:3: kubeconfig: stat "},
 		"directory as kubeconfig":   {identity + "kubeconfig: /\n", "c.yaml:3: kubeconfig: / is not a regular file"},
@@ -292,6 +295,8 @@ alerting:
   events: false
   alertmanagers: [{url: "http://am:9093", username: u, passwordFile: /p, tokenFile: /t, caFile: /ca, certFile: /c, keyFile: /k, timeout: 3s}]
   webhooks: [{name: w, url: "https://hook", secretFile: s, tokenFile: /t, caFile: /ca, certFile: /c, keyFile: /k, timeout: 4s}]
+  dryRun: true
+  programs: [{name: fix, path: /usr/local/bin/fix, args: [-v], user: daemon}]
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -331,7 +336,8 @@ alerting:
 	}
 	want.Alerting = nodeagent.AlertingConfig{
 		Disabled: true, RuleFiles: []string{"/r/a.yaml", filepath.Join(dir, "more")}, NoDefaults: true, Disable: []string{"PodFailed"},
-		ExternalURL: "https://n1.example.com", NoEvents: true,
+		ExternalURL: "https://n1.example.com", NoEvents: true, DryRun: true,
+		Programs: []deed.Program{{Name: "fix", Path: "/usr/local/bin/fix", Args: []string{"-v"}, User: "daemon"}},
 		Alertmanagers: []notify.Alertmanager{{HTTP: notify.HTTP{
 			URL: "http://am:9093", Username: "u", PasswordFile: "/p", TokenFile: "/t", CAFile: "/ca", CertFile: "/c", KeyFile: "/k",
 			Timeout: 3 * time.Second,
