@@ -27,9 +27,13 @@ type testNode struct {
 func startNode(t *testing.T) *testNode {
 	t.Helper()
 	n := &testNode{t: t, dir: shortTempDir(t)}
-	if err := os.Mkdir(n.path("manifests"), 0o700); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{"manifests", "alerts.d"} {
+		if err := os.Mkdir(n.path(dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
+	n.writeFile("config.yaml", "apiVersion: heraldnode.github.io/v1alpha1\nkind: HeraldConfiguration\n")
+	n.args = []string{"--config", n.path("config.yaml")} // its folder has alerts.d
 	n.start()
 	t.Cleanup(n.clean)
 	return n
@@ -173,6 +177,7 @@ spec:
   hostNetwork: true
   containers: [{name: main, image: "shop/X:9"}]
 `))
+	n.writeFile("alerts.d/shop.yaml", shopRules)
 	n.writeFile("manifests/broken.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: broken}\nspec:\n  containrs: []\n")
 
 	t.Run("wait", n.testWait)
@@ -180,8 +185,10 @@ spec:
 	t.Run("get", n.testGet)
 	t.Run("describe", n.testDescribe)
 	t.Run("status and sources", n.testStatus)
+	t.Run("alerts", n.testAlerts)
 	t.Run("top", n.testTop)
 	t.Run("restart and probe", n.testRestart)
+	t.Run("replay", n.testReplay)
 	t.Run("completion", n.testCompletion)
 }
 

@@ -118,6 +118,7 @@ func (n *testNode) sample(name, command string) {
 	got := n.run(command)
 	text := "$ herald " + command + "\n" + got.stdout + got.stderr
 	text = strings.ReplaceAll(text, n.path("manifests"), "/etc/kubernetes/manifests")
+	text = strings.ReplaceAll(text, n.path("alerts.d"), "/etc/herald/alerts.d")
 	text = strings.ReplaceAll(text, n.dir, "/run/web")
 	text = regexp.MustCompile(`(?m) +$`).ReplaceAllString(text, "")
 	if err := os.MkdirAll("testdata/samples", 0o750); err != nil {

@@ -126,8 +126,11 @@ func (b *Book) Run(set *rule.Set) *Report {
 			possible.Rules = append(possible.Rules, r)
 		}
 	}
-	p := &player{book: b, report: report, engine: engine.New(engine.Config{NodeName: b.Node.Metadata.Name}), pods: map[string]*podState{},
-		episodes: map[string]*Episode{}}
+	name := b.Node.Metadata.Name
+	p := &player{
+		book: b, report: report, engine: engine.New(engine.Config{NodeName: name, Instance: name}), pods: map[string]*podState{},
+		episodes: map[string]*Episode{},
+	}
 	p.play(possible)
 	for _, r := range possible.Rules {
 		report.Rules = append(report.Rules, RuleReport{Rule: r, Episodes: p.episodesOf(r)})
