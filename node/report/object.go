@@ -115,7 +115,8 @@ func patchConditions(current, desired []v1.NodeCondition) []any {
 
 // StatusPatch returns the strategic merge patch that sets the desired status. Conditions are merged by type and resources by
 // name, so those of others survive. Conditions with an empty status are removed. Addresses cannot be merged: their merge key,
-// the type, is not unique. A list that changes is replaced with others' entries included, and the patch then requires the object's resource version.
+// the type, is not unique. A list that changes is replaced with others' entries included, and the patch then requires the
+// object's resource version.
 func StatusPatch(node *v1.Node, desired *v1.NodeStatus) ([]byte, error) {
 	patch := statusPatch{
 		Metadata: metadataPatch{UID: node.UID},

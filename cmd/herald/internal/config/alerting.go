@@ -21,7 +21,8 @@ func (a *Alerting) validate(v *validator) {
 	}
 	for i := range a.Alertmanagers {
 		manager, path := &a.Alertmanagers[i], fmt.Sprintf("alerting.alertmanagers[%d]", i)
-		v.rejectIf(!isHTTP(manager.URL), path+".url", "invalid value %q: must be an http or https URL, like http://alertmanager:9093", manager.URL)
+		v.rejectIf(!isHTTP(manager.URL), path+".url",
+			"invalid value %q: must be an http or https URL, like http://alertmanager:9093", manager.URL)
 		v.rejectIf((manager.Username == "") != (manager.PasswordFile == ""), path, "username and passwordFile must be set together")
 		v.rejectIf((manager.CertFile == "") != (manager.KeyFile == ""), path, "certFile and keyFile must be set together")
 		v.rejectIf(manager.Timeout < 0, path+".timeout", "invalid value %v: must not be negative", manager.Timeout)
