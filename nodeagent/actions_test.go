@@ -19,10 +19,10 @@ import (
 	"github.com/heraldnode/herald/transition"
 )
 
-// unreadyRule acts on a pod whose readiness probe fails.
+// unreadyRule acts on a pod that has started and whose readiness probe fails.
 const unreadyRule = `  - alert: Unready
     on: container
-    expr: container.state == 'running' && !container.ready
+    expr: container.started && container.probe_failing
     actions:
     - {type: snapshot}
     - {type: probe}
@@ -47,7 +47,10 @@ func TestActions(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(folder, "a.yaml"), []byte(rules(unreadyRule)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	config := newConfig(t, newManifest("unready", `command: [sh, -c, "echo hello; exec sleep 1000"]`, `env: [{name: PASSWORD, value: geheim}]`,
+	started := filepath.Join(folder, "started") // the log has its line then
+	config := newConfig(t, newManifest("unready", `command: [sh, -c, "echo hello; touch `+started+`; exec sleep 1000"]`,
+		`env: [{name: PASSWORD, value: geheim}]`,
+		`startupProbe: {exec: {command: [test, -e, `+started+`]}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 600}`,
 		`readinessProbe: {exec: {command: [sh, -c, "echo db down; exit 1"]}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 1}`))
 	config.Alerting = nodeagent.AlertingConfig{RuleFiles: []string{folder}, Webhooks: webhook.config()}
 	run(t, config, func(n *nodeagent.NodeAgent) {
@@ -85,13 +88,13 @@ func TestActions(t *testing.T) {
 		}
 		isFound := false
 		for name, text := range files {
-			isFound = isFound || isStatus(name) && strings.Contains(text, "sleep")
+			isFound = isFound || isStatus(name) && strings.Contains(text, "State:")
 			if strings.Contains(text, "geheim") {
 				t.Errorf("got an environment variable in %s", name)
 			}
 		}
 		if !isFound {
-			t.Error("got no status of the process sleep")
+			t.Error("got no status of the process")
 		}
 		eventually(t, "records of the actions", func() bool {
 			page, err := n.History.Query(t.Context(), history.Query{Namespace: "default", Name: "unready-n1", Kinds: []history.Kind{history.KindAction}})

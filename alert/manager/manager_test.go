@@ -326,6 +326,27 @@ func TestA5_Killed(t *testing.T) {
 	})
 }
 
+// What could not be written is written later, also if nothing else changes.
+func TestSave_Retried(t *testing.T) {
+	run(t, func(m *machine) {
+		file := filepath.Join(m.dir, "alerts")
+		if err := errors.Join(os.RemoveAll(file), os.MkdirAll(filepath.Join(file, "full"), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		for restarts := range int32(4) {
+			m.set("web", restarts)
+		}
+		m.wantTold("record Crashing firing ", "update Crashing web firing", "fired Crashing 0")
+		if err := os.RemoveAll(file); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		m.kill()
+		m.start()
+		m.wantTold("update Crashing web firing", "fired Crashing 0")
+	})
+}
+
 // Restored alerts wait for their objects at most two minutes.
 func TestStartup_Ends(t *testing.T) {
 	run(t, func(m *machine) {

@@ -32,7 +32,9 @@ type worker struct {
 	*Manager
 	log *checkpoint.Log[engine.Saved] // nil without Config.State
 	// saveAt is when changes are stored that are not yet; zero if there are none.
-	saveAt     time.Time
+	saveAt time.Time
+	// isUnsaved is set after a failure to store changes, which the engine does not return again: everything is stored then.
+	isUnsaved  bool
 	hasStarted atomic.Bool // startup has ended; read by all
 	startupEnd time.Time
 	pods       map[podid.UID]bool // that the engine knows
@@ -258,11 +260,11 @@ func (w *worker) save(now time.Time) error {
 	w.mu.Lock()
 	changed := w.engine.SaveChanged()
 	w.mu.Unlock()
-	if w.log == nil || changed.IsEmpty() {
+	if w.log == nil || changed.IsEmpty() && !w.isUnsaved {
 		return nil
 	}
 	err := w.log.Append(changed, w.engine.Save)
-	if err != nil {
+	if w.isUnsaved = err != nil; w.isUnsaved {
 		w.config.Logger.Error("Failed to store alerts, will retry", "retryAfter", retryDelay, "err", err)
 		w.saveAt = now.Add(retryDelay)
 	}
