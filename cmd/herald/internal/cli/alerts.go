@@ -240,11 +240,11 @@ func newAlertsRulesCommand() *cobra.Command {
 	o := &objectFlags{}
 	command := &cobra.Command{
 		Use: "rules", Short: "Display the rules of alerts with their states", Args: noArguments,
-		Long: `Display all rules: the object that each is about, its state, how many alerts it has, when it was evaluated last, and where it comes
-from. A rule of a file replaces the default rule of the same name.
+		Long: `Display all rules: the object that each is about, its state, how many alerts it has, and where it comes from. A rule of a file
+replaces the default rule of the same name. PROBLEM says for how many objects the answer is not known, or why the last evaluation failed.
 
-Rules are evaluated when something changes that they read, or at an instant that they depend on, never in intervals. A rule that was not
-evaluated for long has nothing to do. Files that cannot be used are listed first, with their error; their last good rules are in force.`,
+Rules are evaluated when something changes that they read, or at an instant that they depend on, never in intervals. Files
+that cannot be used are listed first, with their error; their last good rules are in force.`,
 		Example: `  herald alerts rules
 
   # The expressions.
@@ -270,20 +270,16 @@ func printRules(out io.Writer, list *view.RuleList, now time.Time) error {
 			fmt.Fprintln(out, table.Printable(formatFileProblem(file, now)))
 		}
 	}
-	lines := [][]string{{"ALERT", "ON", "STATE", "FIRING", "PENDING", "FOR", "SEVERITY", "EVALUATED", "FROM", "PROBLEM"}}
+	lines := [][]string{{"ALERT", "ON", "STATE", "FIRING", "PENDING", "FOR", "SEVERITY", "FROM", "PROBLEM"}}
 	for i := range list.Items {
 		r := &list.Items[i]
-		evaluated := "-"
-		if r.LastEvaluation != nil {
-			evaluated = age(r.LastEvaluation.Time, now)
-		}
 		problem := r.LastError
 		if problem == "" && r.Unknown > 0 {
 			problem = fmt.Sprintf("unknown for %d", r.Unknown)
 		}
 		lines = append(lines, []string{
 			table.Printable(r.Name), r.Scope, r.State, strconv.Itoa(r.Firing), strconv.Itoa(r.Pending),
-			formatDuration(time.Duration(r.ForMs) * time.Millisecond), table.Printable(cmp.Or(r.Labels[alert.LabelSeverity], "-")), evaluated,
+			formatDuration(time.Duration(r.ForMs) * time.Millisecond), table.Printable(cmp.Or(r.Labels[alert.LabelSeverity], "-")),
 			table.Printable(cmp.Or(r.File, "default")), table.Printable(problem),
 		})
 	}

@@ -23,6 +23,7 @@ const shopRules = ruleHeader + `  - alert: CartCrashes
     keep_firing_for: 10m
     labels: {severity: warning, team: shop}
     annotations: {summary: 'exit {{ $facts.container.last_exit_code }}'}
+    actions: [{type: snapshot, mode: dry-run}]
   - alert: WebRestarted
     on: container
     expr: container.restarted('24h') >= 1 && pod.label('app') == 'web'
@@ -67,6 +68,9 @@ func (n *testNode) testAlerts(t *testing.T) {
 	n.mustPrint(0, "alerts check --live "+n.path("alerts.d/shop.yaml"), "3 rules are valid", "NOW", "firing", "CartCrashes", "shop/cart-n1 main")
 	n.sample("alerts-check", "alerts check --live "+n.path("alerts.d/shop.yaml"))
 	n.mustPrint(0, "history pod/cart-n1 -n shop", "alert CartCrashes firing")
+	n.mustPrint(0, "actions", "DECISION", "snapshot   shop/cart-n1", "CartCrashes", "dry-run")
+	n.sample("actions", "actions")
+	n.mustPrint(1, "actions resume", "actions are not suspended")
 }
 
 // episodes returns when alerts fired, and whether they were resolved, by the records of the agent and by a replay of the others.

@@ -37,8 +37,8 @@ func newAlertsTestCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "test FILE...", Short: "Test rules with timelines, or with the history of this node",
 		Long: `Run files of tests: timelines of what happens to pods and the node, and which alerts are expected when. Statuses are made by the
-code of the agent, and time is virtual: days take milliseconds. The default rules are part of the tests, as they are of the agent. docs/alerts.md
-describes the files. The exit status is 1 if an expectation is not met.
+code of the agent, and time is virtual: days take milliseconds. The default rules are part of the tests, as they are of the agent.
+docs/alerts.md describes the files. The exit status is 1 if an expectation is not met.
 
 With --replay, FILE are rule files instead, and the rules run over the history that the agent has kept: how often, for how long, and for
 which objects would each have fired? --for tells how often that would have been with another duration. Without FILE the default rules are

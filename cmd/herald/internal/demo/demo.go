@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/heraldnode/herald/history"
+	"github.com/heraldnode/herald/internal/table"
 	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/server"
 )
@@ -117,7 +118,7 @@ func (d *demo) run(ctx context.Context) error {
 	defer stop()
 	localServer, err := server.New(server.Config{
 		Agent: d.agent.Agent, History: d.agent.History, Inspector: d.agent.Inspector, Loads: d.agent.Inspector, Operator: d.agent.Inspector,
-		Alerting: d.agent.Alerts,
+		Alerting: d.agent.Alerts, Actions: d.agent.Actions,
 	})
 	if err != nil {
 		return err
@@ -158,7 +159,7 @@ func (d *demo) watch(parent context.Context, agentEnded <-chan error) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for !screen.closed {
-		screen.draw(d.agent.Agent.LocalPods(), d.agent.Alerts.Alerts(), d.agent.Events.Recent(), time.Now())
+		screen.draw(d.agent.Agent.LocalPods(), d.alertLines(time.Now()), d.agent.Events.Recent(), time.Now())
 		select {
 		case err := <-agentEnded:
 			return fmt.Errorf("agent ended: %w", err)
@@ -175,6 +176,16 @@ func (d *demo) watch(parent context.Context, agentEnded <-chan error) error {
 		}
 	}
 	return errors.New("output was closed")
+}
+
+// alertLines returns the lines about alerts and the newest action.
+func (d *demo) alertLines(now time.Time) []string {
+	lines := alertLines(d.agent.Alerts.Alerts(), now)
+	for _, newest := range d.agent.Actions.List(1) {
+		text := fmt.Sprintf("action %s of %s for alert %s: %s", newest.Type, newest.Object, newest.Rule, newest.Decision)
+		lines = append(lines, table.Printable(text))
+	}
+	return lines
 }
 
 // forward sends what is yielded until ctx ends.

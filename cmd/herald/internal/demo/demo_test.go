@@ -130,12 +130,12 @@ func TestDemo_Alerts(t *testing.T) {
 	if err := demo.Run(ctx, demo.Options{Out: out}); err != nil {
 		t.Error(err)
 	}
-	changes := regexp.MustCompile(`(?m)^ *[0-9.]+s  alert (WebNotReady|CrashBackOff) ([a-z]+)  `).FindAllStringSubmatch(out.String(), -1)
+	changes := regexp.MustCompile(`(?m)^ *[0-9.]+s  alert (WebNotReady|CrashBackOff) ([a-z -]+?)(?:  .*)?$`).FindAllStringSubmatch(out.String(), -1)
 	seen := map[string]string{}
 	for _, change := range changes {
 		seen[change[1]] += change[2] + " "
 	}
-	if seen["WebNotReady"] != "firing resolved " || seen["CrashBackOff"] != "firing " {
+	if seen["WebNotReady"] != "firing resolved " || seen["CrashBackOff"] != "firing snapshot dry-run " {
 		t.Errorf("got %v: %s", seen, out.String())
 	}
 	mustBeEmpty(t, dir)
@@ -211,7 +211,7 @@ func TestDemo_TerminalAlerts(t *testing.T) {
 	}
 	dir := setTempDir(t)
 	t.Setenv("TERM", "xterm")
-	shown := runOnTerminal(t, 120, 40, regexp.MustCompile(`CrashBackOff +firing +crash-demo`))
+	shown := runOnTerminal(t, 120, 40, regexp.MustCompile(`action snapshot of default/crash-demo for alert CrashBackOff: dry-run`))
 	if !strings.Contains(shown, "ALERT ") || !strings.Contains(shown, "ends again and again, exit 1") {
 		t.Errorf("got %q", shown)
 	}

@@ -161,7 +161,7 @@ func isCrashLooping(p *v1.Pod) bool {
 }
 
 // expectedChanges lists what happens to the alerts of the demo, in order.
-var expectedChanges = map[string][]string{"WebNotReady": {"firing", "resolved"}, "CrashBackOff": {"firing"}}
+var expectedChanges = map[string][]string{"WebNotReady": {"firing", "resolved"}, "CrashBackOff": {"firing", "snapshot dry-run"}}
 
 // progress is the number of states that each pod and each alert has reached.
 type progress map[string]int

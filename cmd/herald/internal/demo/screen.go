@@ -56,7 +56,7 @@ func (s *screen) print(text string) {
 }
 
 // draw draws all pods, the alerts and the latest events on a terminal.
-func (s *screen) draw(pods []*v1.Pod, alerts []view.Alert, events []v1.Event, now time.Time) {
+func (s *screen) draw(pods []*v1.Pod, alerts []string, events []v1.Event, now time.Time) {
 	if s.terminal == nil {
 		return
 	}
@@ -65,7 +65,7 @@ func (s *screen) draw(pods []*v1.Pod, alerts []view.Alert, events []v1.Event, no
 		size = terminalSize{columns, rows}
 	}
 	const home, clearLine, clearBelow = "\x1b[H", "\x1b[K", "\x1b[J"
-	lines := size.fit(s.header, slices.Concat(podLines(pods, now), alertLines(alerts, now)), eventLines(events, now))
+	lines := size.fit(s.header, slices.Concat(podLines(pods, now), alerts), eventLines(events, now))
 	s.print(home + strings.Join(lines, clearLine+"\n") + clearLine + "\n" + clearBelow)
 }
 

@@ -101,7 +101,8 @@ func missing(r *rule.Rule) string {
 		trigger rule.Trigger
 		what    string
 	}{
-		{rule.OnLoad, "the load"}, {rule.OnProbe, "answers of probes"}, {rule.OnSync, "what the API server has"}, {rule.OnSource, "sources of pods"},
+		{rule.OnLoad, "the load"}, {rule.OnProbe, "answers of probes"}, {rule.OnSync, "what the API server has"},
+		{rule.OnSource, "sources of pods"},
 	} {
 		if r.Triggers&trigger.trigger != 0 {
 			return trigger.what
