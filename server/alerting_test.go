@@ -213,7 +213,8 @@ func TestAlerting_Authorization(t *testing.T) {
 	}
 }
 
-func TestAlerting_WatchState(t *testing.T) {
+// TestAlerting_Watch checks that a watch begins with all alerts, and sends what changed after a record of an alert.
+func TestAlerting_Watch(t *testing.T) {
 	n := newNode(t)
 	n.alerts = goldenAlerts()
 	address := n.serveOn(t, "127.0.0.1:0").String()
@@ -228,14 +229,25 @@ func TestAlerting_WatchState(t *testing.T) {
 	lines := bufio.NewScanner(response.Body)
 	lines.Buffer(nil, 1<<20)
 	var got []string
-	for len(got) < 3 && lines.Scan() {
+	for len(got) < 6 && lines.Scan() {
 		var event view.WatchEvent
 		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
 			t.Fatal(err)
 		}
 		got = append(got, string(event.Type)+" "+event.Topic)
+		if event.Type == view.Synced { // one is resolved, one is forgotten, one is new
+			n.mu.Lock()
+			resolved, fired := n.alerts[0], n.alerts[1]
+			resolved.State = alert.Resolved
+			fired.Labels = alert.Labels{alert.LabelName: "PodFailed"}
+			n.alerts = []view.Alert{resolved, fired}
+			n.mu.Unlock()
+			n.log.AlertChanged(&resolved.Alert, time.Now())
+		}
 	}
-	if want := []string{"ADDED alerts", "ADDED alerts", "SYNCED alerts"}; !slices.Equal(got, want) {
+	if want := []string{
+		"ADDED alerts", "ADDED alerts", "SYNCED alerts", "ADDED alerts", "MODIFIED alerts", "DELETED alerts",
+	}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
