@@ -10,7 +10,7 @@ BENCH ?= full
 DIR ?= /tmp/herald
 export HERALD_TEST_CONTAINERD := $(CONTAINERD)
 
-.PHONY: help run build test check fmt lint unit controlplane containerd e2e systemd vm bench tokens fuzz update rules
+.PHONY: help run build test check fmt lint unit controlplane containerd e2e systemd vm bench tokens versus fuzz update rules
 
 help: ## list the targets
 	@echo 'Herald runs the pods of a node and reports their status.'
@@ -70,6 +70,10 @@ bench: ## benchmark against the kubelet's code in one run: tables and RATIO line
 tokens: ## start pods with service account tokens on Herald and the kubelet ten times; writes docs/benchmarks-tokens.md
 	@hack/install-containers
 	@cd parity && go run ./cmd/bench -only=tokens
+
+versus: ## compare alerts with Prometheus and kube-state-metrics on the same events: about ten minutes; needs root; writes docs/alerts.md
+	@hack/install-containers
+	@prometheus=$$(hack/install-prometheus); PATH=$$PATH$${prometheus:+:$$prometheus}; cd parity && go run ./cmd/versus
 
 fuzz: ## run every fuzz target for FUZZTIME
 	@hack/fuzz $(FUZZTIME)
