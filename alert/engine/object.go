@@ -118,7 +118,7 @@ func (e *Engine) PodChanged(change PodChange) {
 		v.view = change.View
 	}
 	o.isSeen = true
-	e.recent.Observe(name.Namespace, name.Name, change.Changes, at)
+	e.recent.Observe(name.Namespace, name.Name, string(change.UID), change.Changes, at)
 	if haveContainersChanged {
 		e.evaluateAnew(o, at)
 		return
@@ -148,6 +148,7 @@ func (e *Engine) PodRemoved(uid podid.UID, at time.Time) {
 	o := e.objects[name]
 	at = e.beginChange(o, at)
 	delete(e.names, uid)
+	e.recent.Removed(name.Namespace, name.Name, string(uid))
 	index := o.find(uid)
 	o.versions = slices.Delete(o.versions, index, index+1)
 	if len(o.versions) > 0 {

@@ -126,6 +126,11 @@ func (m *machine) set(name string, restarts int32) {
 		Name: "main", RestartCount: restarts, ContainerID: fmt.Sprintf("test://%s-%d", name, restarts),
 		State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
 	}}}
+	if restarts > 0 {
+		status.ContainerStatuses[0].LastTerminationState.Terminated = &v1.ContainerStateTerminated{
+			Reason: "Error", ExitCode: 1, ContainerID: fmt.Sprintf("test://%s-%d", name, restarts-1),
+		}
+	}
 	m.mu.Lock()
 	before := m.statuses[uid]
 	m.statuses[uid] = status
@@ -323,6 +328,76 @@ func TestA5_Killed(t *testing.T) {
 		if got := m.manager.Alerts()[0].StartsAt; !got.Equal(startsAt) {
 			t.Errorf("got start %v, want %v", got, startsAt)
 		}
+	})
+}
+
+// A5: a restart and an end that an alert has counted, but that the restored status of the pod does not have yet, are not counted again.
+func TestA5_KilledBeforeStatusSaved(t *testing.T) {
+	m := newMachine(t)
+	var rules strings.Builder
+	for _, function := range []string{"restarted(", "ended('Error', "} {
+		for count := 2; count <= 3; count++ {
+			fmt.Fprintf(&rules, "\n  - alert: %s%d\n    on: container\n    expr: container.%s'10m') >= %d", function[:5], count, function, count)
+		}
+	}
+	m.write("a.yaml", ruleFile(rules.String()+"\n"))
+	synctest.Test(t, func(t *testing.T) {
+		m.T = t
+		m.start()
+		defer func() { m.stop() }()
+		firing := func() string {
+			synctest.Wait()
+			var names []string
+			for _, a := range m.manager.Alerts() {
+				names = append(names, a.Labels["alertname"])
+			}
+			slices.Sort(names)
+			return strings.Join(names, " ")
+		}
+		const early, all = "ended2 resta2", "ended2 ended3 resta2 resta3"
+		for restarts := range int32(3) {
+			m.set("web", restarts)
+		}
+		if got := firing(); got != early {
+			t.Fatalf("got %q after two restarts, want %q", got, early)
+		}
+		for range 2 {
+			m.kill() // the alerts are on disk, the last status is not
+			m.start()
+			m.mu.Lock()
+			clear(m.statuses)
+			m.mu.Unlock()
+			m.set("web", 1) // the status manager restores what it has
+			m.set("web", 2) // and hears from the runtime what is
+			if got := firing(); got != early {
+				t.Fatalf("got %q after two restarts and a restart of the agent, want %q", got, early)
+			}
+		}
+		m.set("web", 3)
+		if got := firing(); got != all {
+			t.Fatalf("got %q after three restarts, want %q", got, all)
+		}
+	})
+}
+
+// A static pod that is put back has its old UID, and its restarts are counted from zero again.
+func TestManager_PutBack(t *testing.T) {
+	run(t, func(m *machine) {
+		for restarts := range int32(3) {
+			m.set("web", restarts)
+		}
+		m.remove("web")
+		m.wait(2 * time.Second) // it is on disk
+		m.kill()
+		m.start()
+		m.take()
+		m.set("web", 0)
+		synctest.Wait()
+		if got := m.manager.Alerts(); len(got) > 0 {
+			t.Fatalf("got %+v after two restarts, want none", got)
+		}
+		m.set("web", 1)
+		m.wantTold("record Crashing firing ", "update Crashing web firing", "fired Crashing 0")
 	})
 }
 

@@ -31,9 +31,10 @@ type Counter struct {
 	isTaken bool
 }
 
-// record has the times of one object. Each list is in ascending order and not empty.
+// record has the times of one object. Each list is in ascending order and not empty. The marks are of kinds that have times.
 type record struct {
 	times  map[string][]time.Time
+	marks  map[string][]Mark
 	newest time.Time
 }
 
@@ -41,13 +42,34 @@ type record struct {
 type Entry struct {
 	Object
 	Kind  string      `json:"kind"`
-	Times []time.Time `json:"times"`
+	Times []time.Time `json:"times,omitempty"`
+	// Marks identify what was counted last, oldest first. Those that TakeAdded returns are added to earlier ones, or replace them.
+	Marks []Mark `json:"marks,omitempty"`
 }
 
 // Add notes that something happened. The time should have a monotonic clock reading if those of Count have one.
 func (c *Counter) Add(o Object, kind string, at time.Time) {
-	if c.add(o, kind, at) && c.isTaken {
-		c.added = append(c.added, Entry{Object: o, Kind: kind, Times: []time.Time{at}})
+	if c.add(o, kind, at) {
+		c.note(Entry{Object: o, Kind: kind, Times: []time.Time{at}})
+	}
+}
+
+// addMarked is Add for something that happened count times, and that the mark identifies.
+func (c *Counter) addMarked(o Object, kind string, count int, mark Mark, at time.Time) {
+	isAdded := false
+	for range count {
+		isAdded = c.add(o, kind, at)
+	}
+	if isAdded {
+		c.setMark(o, kind, mark)
+		c.note(Entry{Object: o, Kind: kind, Times: slices.Repeat([]time.Time{at}, count), Marks: []Mark{mark}})
+	}
+}
+
+// note keeps for TakeAdded what was added.
+func (c *Counter) note(added Entry) {
+	if c.isTaken {
+		c.added = append(c.added, added)
 	}
 }
 
@@ -84,6 +106,7 @@ func (r *record) prune(now time.Time) {
 	for kind, times := range r.times {
 		if first := firstAfter(times, limit); first == len(times) {
 			delete(r.times, kind)
+			delete(r.marks, kind)
 		} else if first > 0 {
 			r.times[kind] = slices.Delete(times, 0, first)
 		}
@@ -159,9 +182,9 @@ func (c *Counter) Entries(now time.Time) []Entry {
 		}
 	}
 	for _, o := range slices.SortedFunc(maps.Keys(c.objects), Object.Compare) {
-		times := c.objects[o].times
+		times, marks := c.objects[o].times, c.objects[o].marks
 		for _, kind := range slices.Sorted(maps.Keys(times)) {
-			entry := Entry{Object: o, Kind: kind, Times: make([]time.Time, len(times[kind]))}
+			entry := Entry{Object: o, Kind: kind, Times: make([]time.Time, len(times[kind])), Marks: slices.Clone(marks[kind])}
 			for i, at := range times[kind] {
 				entry.Times[i] = now.Add(at.Sub(now))
 			}
@@ -185,6 +208,9 @@ func (c *Counter) Restore(entries []Entry, now time.Time) {
 			if age := now.Sub(at); age < MaxWindow {
 				c.add(entry.Object, entry.Kind, now.Add(-max(age, 0)))
 			}
+		}
+		for _, mark := range entry.Marks {
+			c.setMark(entry.Object, entry.Kind, mark)
 		}
 	}
 }

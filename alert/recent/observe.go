@@ -16,29 +16,62 @@ var fields = map[transition.Field]bool{
 }
 
 // Observe adds what the changes of a pod's status say: restarts and ends of containers, and changes of conditions between two statuses.
-// What a container had behind it when its status was first seen is not counted: it may have happened long ago.
-func (c *Counter) Observe(namespace, pod string, changes []transition.Change, at time.Time) {
+// What a container had behind it when its status was first seen is not counted: it may have happened long ago. Restarts and ends that are
+// seen again are not counted again; changes of conditions have nothing to recognize them by.
+func (c *Counter) Observe(namespace, pod, uid string, changes []transition.Change, at time.Time) {
 	for i := range changes {
 		change := &changes[i]
 		o := Object{Namespace: namespace, Pod: pod, Container: change.Container}
 		switch {
+		case change.Field == transition.FieldRemoved:
+			c.Removed(namespace, pod, uid)
 		case change.Container == "":
 			if !fields[change.Field] && change.From != "" && change.To != "" && change.From != change.To {
 				c.Add(o, Flip(string(change.Field)), at)
 			}
 		case isNew(changes, change.Container):
 		case change.Field == transition.FieldRestartCount:
-			for range min(rise(change), MaxCount) {
-				c.Add(o, Restart, at)
-			}
+			c.observeRestarts(o, uid, change, at)
 		case change.Exit != nil && !isRepeated(changes, change):
 			if change.Reason != "" {
-				c.Add(o, Ended(change.Reason), at)
+				c.observeEnd(o, uid, Ended(change.Reason), change.Exit, at)
 			}
 			if change.Exit.StoppedBy != "" {
-				c.Add(o, Ended(StoppedBy(change.Exit.StoppedBy)), at)
+				c.observeEnd(o, uid, Ended(StoppedBy(change.Exit.StoppedBy)), change.Exit, at)
 			}
 		}
+	}
+}
+
+// observeRestarts adds the restarts that a restart count says, without those that were counted.
+func (c *Counter) observeRestarts(o Object, uid string, change *transition.Change, at time.Time) {
+	from, errFrom := strconv.Atoi(change.From)
+	to, errTo := strconv.Atoi(change.To)
+	if errFrom != nil || errTo != nil {
+		return
+	}
+	mark := newMark(to, uid)
+	if to < from {
+		c.lowerMark(o, mark)
+		return
+	}
+	if counted, found := c.findMark(o, Restart, mark.ID); found && uid != "" {
+		from = max(from, counted.Count)
+	}
+	if to > from {
+		c.addMarked(o, Restart, min(to-from, MaxCount), mark, at)
+	}
+}
+
+// observeEnd adds the end of an instance of a container, unless it was counted. Without a container ID nobody knows.
+func (c *Counter) observeEnd(o Object, uid, kind string, exit *transition.Exit, at time.Time) {
+	if exit.ContainerID == "" {
+		c.Add(o, kind, at)
+		return
+	}
+	mark := newMark(0, uid, exit.ContainerID)
+	if _, found := c.findMark(o, kind, mark.ID); !found {
+		c.addMarked(o, kind, 1, mark, at)
 	}
 }
 
@@ -61,14 +94,4 @@ func find(changes []transition.Change, container string, field transition.Field)
 		}
 	}
 	return nil
-}
-
-// rise returns by how much a restart count rose.
-func rise(change *transition.Change) int {
-	from, errFrom := strconv.Atoi(change.From)
-	to, errTo := strconv.Atoi(change.To)
-	if errFrom != nil || errTo != nil {
-		return 0
-	}
-	return to - from
 }

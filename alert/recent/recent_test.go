@@ -247,7 +247,7 @@ func TestCounter_Observe(t *testing.T) {
 						changes[i].Exit.StoppedBy = test.stopped
 					}
 				}
-				counter.Observe("ns", "p", changes, start)
+				counter.Observe("ns", "p", "u", changes, start)
 				before = after
 			}
 			var got []string

@@ -92,7 +92,7 @@ func crashLoopInput() rule.Input {
 	var last history.Version
 	for range 30 {
 		last = pods.round()[0]
-		counter.Observe(last.Pod.Namespace, last.Pod.Name, transition.AppendPod(nil, last.Before, last.After), last.Time)
+		counter.Observe(last.Pod.Namespace, last.Pod.Name, string(last.Pod.UID), transition.AppendPod(nil, last.Before, last.After), last.Time)
 	}
 	return rule.Input{Now: last.Time, Pod: ruleView(last.Pod, last.After, last.Time), Node: &view.NodeView{}, Recent: counter}
 }

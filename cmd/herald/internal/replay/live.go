@@ -31,7 +31,7 @@ func ReadLive(ctx context.Context, agent Agent, now time.Time) (*Live, error) {
 		record := &b.Records[i]
 		switch record.Kind {
 		case history.KindPod:
-			l.recent.Observe(record.Namespace, record.Name, record.Changes, record.Time)
+			l.recent.Observe(record.Namespace, record.Name, record.UID, record.Changes, record.Time)
 		case history.KindNode:
 			for _, change := range record.Changes {
 				if kind, isEvent := nodeEvents[change.Field]; isEvent {
