@@ -34,8 +34,9 @@ func newNodeState(v *view.NodeView) nodeState {
 	s := nodeState{
 		isKnown:         true,
 		isUnschedulable: v.Spec.Unschedulable, runtime: v.Runtime.Problem != "", network: v.Runtime.Network != "",
-		history: v.History.Problem != "", isStale: v.Runtime.Stale, sync: string(v.Lag.State), isFailing: v.Lag.Failures > 0 || v.Lease != nil && v.Lease.Problem != "",
-		pods: v.Pods.Total, maxPods: v.Pods.Max,
+		history: v.History.Problem != "", isStale: v.Runtime.Stale, sync: string(v.Lag.State),
+		isFailing: v.Lag.Failures > 0 || v.Lease != nil && v.Lease.Problem != "",
+		pods:      v.Pods.Total, maxPods: v.Pods.Max,
 	}
 	if v.CertificateExpires != nil {
 		s.certificate = v.CertificateExpires.Unix()
