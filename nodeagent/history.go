@@ -61,6 +61,7 @@ func (j historyJournal) Accepted(v status.Version) {
 	if j.alerts != nil {
 		j.alerts.PodVersion(manager.Version{
 			UID: v.UID, Pod: v.Pod, Before: v.Before, After: v.After, Version: v.Version, Time: v.Time, Removed: v.Removed,
+			Restored: v.Via == status.ViaRestore,
 		})
 	}
 	if v.Removed {
@@ -87,9 +88,14 @@ func (n *NodeAgent) recordNode(before, after *v1.Node) {
 // tellKnownPods passes the pods of the node to those who wait for them after a start.
 func (n *NodeAgent) tellKnownPods(known map[types.UID]bool) {
 	n.History.KnownPods(known)
-	if n.Alerts != nil {
-		n.Alerts.KnownPods(known)
+	if n.Alerts == nil {
+		return
 	}
+	desired := map[types.UID]bool{} // neither mirror pods nor those that only have to be cleaned up
+	for _, pod := range n.Agent.Pods.GetPods() {
+		desired[pod.UID] = true
+	}
+	n.Alerts.KnownPods(desired)
 }
 
 // recordStop passes the reason of a stop to the history, which finds it by the container ID of the status.

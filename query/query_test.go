@@ -7,8 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/heraldnode/herald/query"
 	"github.com/heraldnode/herald/expression"
+	"github.com/heraldnode/herald/query"
 	"github.com/heraldnode/herald/view"
 )
 

@@ -422,6 +422,52 @@ func TestSave_Retried(t *testing.T) {
 	})
 }
 
+// A5: a status that an earlier run left is no proof that the pod exists: a pod whose removal was not saved does not fire again.
+func TestA5_RemovalNotSaved(t *testing.T) {
+	run(t, func(m *machine) {
+		m.write("b.yaml", ruleFile("\n  - {alert: Ended, on: pod, expr: pod.phase == 'Failed'}\n"))
+		m.stop()
+		m.start()
+		m.take()
+		ended := manager.Version{UID: "u-web", Pod: newPod("web"), After: &v1.PodStatus{Phase: v1.PodFailed}, Version: 1, Time: time.Now()}
+		m.manager.PodVersion(ended)
+		m.manager.KnownPods(map[types.UID]bool{"u-web": true})
+		m.wantTold("record Ended firing ", "update Ended web firing", "fired Ended 0", "reconcile 1")
+		m.remove("web")
+		m.wantTold("record Ended resolved object gone", "update Ended web resolved", "resolved Ended")
+		m.kill()
+		m.start()
+		ended.Pod, ended.Restored = &v1.Pod{ObjectMeta: newPod("web").ObjectMeta}, true
+		m.manager.PodVersion(ended)
+		m.manager.KnownPods(map[types.UID]bool{})
+		m.wantTold("update Ended web resolved", "reconcile 1")
+	})
+}
+
+// A5: a pod that has ended may never get another status: its alert stays when the node still has it.
+func TestA5_EndedBefore(t *testing.T) {
+	run(t, func(m *machine) {
+		m.write("b.yaml", ruleFile("\n  - {alert: Ended, on: pod, expr: pod.phase == 'Failed'}\n"))
+		m.stop()
+		m.start()
+		m.take()
+		status := &v1.PodStatus{Phase: v1.PodFailed}
+		m.mu.Lock()
+		m.statuses["u-web"] = status
+		m.mu.Unlock()
+		ended := manager.Version{UID: "u-web", Pod: newPod("web"), After: status, Version: 1, Time: time.Now()}
+		m.manager.PodVersion(ended)
+		m.manager.KnownPods(map[types.UID]bool{"u-web": true})
+		m.wantTold("record Ended firing ", "update Ended web firing", "fired Ended 0", "reconcile 1")
+		m.kill()
+		m.start()
+		ended.Pod, ended.Restored = &v1.Pod{ObjectMeta: newPod("web").ObjectMeta}, true
+		m.manager.PodVersion(ended)
+		m.manager.KnownPods(map[types.UID]bool{"u-web": true})
+		m.wantTold("update Ended web firing", "fired Ended 0", "reconcile 1")
+	})
+}
+
 // Restored alerts wait for their objects at most two minutes.
 func TestStartup_Ends(t *testing.T) {
 	run(t, func(m *machine) {

@@ -23,6 +23,8 @@ type Version struct {
 	Time          time.Time
 	// Removed is set if the status was removed.
 	Removed bool
+	// Restored is set if an earlier run left the status: nobody knows yet whether the pod still exists.
+	Restored bool
 
 	// counted has the changes of earlier versions that this one stands for, oldest first.
 	counted []changes

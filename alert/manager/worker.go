@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/alert/engine"
@@ -38,6 +39,7 @@ type worker struct {
 	hasStarted atomic.Bool // startup has ended; read by all
 	startupEnd time.Time
 	pods       map[podid.UID]bool // that the engine knows
+	restored   map[podid.UID]bool // that an earlier run left as ended, and that the engine does not know
 	node       nodeState          // as last evaluated
 	owned      ownedConditions
 	changes    []transition.Change // reused
@@ -52,7 +54,7 @@ type request struct {
 }
 
 func newWorker(m *Manager) (*worker, error) {
-	w := &worker{Manager: m, pods: map[podid.UID]bool{}}
+	w := &worker{Manager: m, pods: map[podid.UID]bool{}, restored: map[podid.UID]bool{}}
 	if m.config.State == nil {
 		return w, nil
 	}
@@ -120,6 +122,7 @@ func (w *worker) step(ctx context.Context) {
 	taken := w.queue.take()
 	w.process(&taken)
 	now := time.Now()
+	w.confirmRestored(taken.known, now)
 	w.mu.Lock()
 	w.engine.Advance(now)
 	isStarted := w.endStartup(taken.known, now)
@@ -186,6 +189,13 @@ func (w *worker) process(taken *pending) {
 
 // addVersion evaluates a version, after it has counted those that it stands for.
 func (w *worker) addVersion(v *Version) {
+	delete(w.restored, v.UID)
+	if v.Restored {
+		if v.After.Phase == v1.PodSucceeded || v.After.Phase == v1.PodFailed { // others get a status of this run
+			w.restored[v.UID] = true
+		}
+		return
+	}
 	if v.Removed && len(v.counted) == 0 {
 		w.mu.Lock()
 		w.engine.PodRemoved(v.UID, v.Time)
@@ -234,6 +244,20 @@ func (w *worker) addFacts(uid podid.UID, trigger rule.Trigger) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.engine.PodChanged(engine.PodChange{UID: uid, View: view, Trigger: trigger, At: time.Now()})
+}
+
+// confirmRestored evaluates the pods that ended in an earlier run and that the node still has. They may never get another status.
+func (w *worker) confirmRestored(known map[types.UID]bool, now time.Time) {
+	if len(w.restored) == 0 || known == nil && now.Before(w.startupEnd) {
+		return
+	}
+	for _, uid := range slices.Sorted(maps.Keys(w.restored)) {
+		if known == nil || known[types.UID(uid)] {
+			delete(w.restored, uid)
+			w.pods[uid] = true
+			w.addFacts(uid, rule.OnStatus)
+		}
+	}
 }
 
 // endStartup resolves restored alerts of pods that are gone, once all pods of the node were seen, or after maxStartup. It reports whether
