@@ -12,8 +12,9 @@
 // requests. A client with [ControlPlane.NodeConfig] has exactly the permissions of a kubelet.
 //
 // There is no scheduler, and no controller manager unless a test starts one with [ControlPlane.NewControllerManager]. Pods of
-// lost nodes are not deleted, pods are not bound, and service accounts are not created. The ServiceAccount admission plugin is off for this reason: it rejects pods whose service account does not
-// exist, and the controller manager creates the "default" account of each namespace.
+// lost nodes are not deleted, pods are not bound, and service accounts are not created. The ServiceAccount admission plugin is off
+// for this reason: it rejects pods whose service account does not exist, and the controller manager creates the "default" account of
+// each namespace.
 //
 // [ControlPlane.NewServer] runs other programs beside the control plane, such as node agents. [BuildKubelet] builds the kubelet.
 //
