@@ -25,17 +25,17 @@ type Actor struct {
 	resumes chan resume
 	deeds   sync.WaitGroup
 
-	mu        sync.Mutex
-	inputs    map[string]input // by key of the alert: what is new since Run looked last
-	published remedy.Ledger    // a copy of ledger
-	refusals  []Record
+	mu       sync.Mutex
+	inputs   map[string]input // by key of the alert: what is new since Run looked last
+	ledger   remedy.Ledger    // modified by Run alone, which reads it without the lock
+	refusals []Record
 
 	// The fields below belong to Run.
 
 	startedAt time.Time
-	ledger    remedy.Ledger
 	alerts    map[string]*firing // by key
 	work      work
+	state     State // as OnChange was told last
 }
 
 // input is the newest state of an alert that Run has not seen.
@@ -55,7 +55,17 @@ type work struct {
 	others     int  // number of other deeds under way
 	uncordon   retry
 	sweep      time.Time // from when on a cordon of an alert that is not known is undone
+	breaker    due       // when the breaker is looked at
+	verify     due       // when it is looked at whether actions helped
 }
+
+// due is when something is looked at next: now, at a time, or, if both are zero, never.
+type due struct {
+	now bool
+	at  time.Time
+}
+
+func (d due) is(now time.Time) bool { return d.now || !d.at.IsZero() && !now.Before(d.at) }
 
 // retry is when something that failed is tried again.
 type retry struct {
@@ -82,7 +92,7 @@ func New(config Config) (*Actor, error) {
 	}
 	a := &Actor{
 		config: config, metrics: newMetrics(), wake: wakeup.New(), results: make(chan result), resumes: make(chan resume),
-		inputs: map[string]input{}, alerts: map[string]*firing{},
+		inputs: map[string]input{}, alerts: map[string]*firing{}, work: work{breaker: due{now: true}, verify: due{now: true}},
 	}
 	if err := a.metrics.register(config.Metrics); err != nil {
 		return nil, err
@@ -164,11 +174,11 @@ func (a *Actor) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		next := a.step(ctx)
-		if next.IsZero() {
+		now := a.config.Now() // reads a file
+		if next := a.step(ctx, now); next.IsZero() {
 			timer.Stop()
 		} else {
-			timer.Reset(max(0, next.Sub(a.config.Now().At)))
+			timer.Reset(max(0, next.Sub(now.At)))
 		}
 		select {
 		case <-ctx.Done():
@@ -201,29 +211,28 @@ func (a *Actor) drain() {
 	}
 }
 
-// step does all that is due and returns when something is due next; zero if nothing is.
-func (a *Actor) step(ctx context.Context) time.Time {
-	a.takeInputs()
-	now := a.config.Now()
-	var node remedy.Node
-	if len(a.alerts) > 0 {
-		view := a.config.Views.Node(ctx)
-		node = nodeFacts(&view)
-		node.StartedAt = a.startedAt
+// step does all that is due and returns when something is due next; zero if nothing is. Alerts that flap call it often: it must cost
+// little if nothing is due.
+func (a *Actor) step(ctx context.Context, now remedy.Instant) time.Time {
+	a.takeInputs(now.At)
+	node := sync.OnceValue(func() remedy.Node { return a.nodeFacts(ctx) })
+	if a.work.breaker.is(now.At) {
+		a.work.breaker = due{at: a.stepBreaker(node().Pods, now)}
 	}
-	next := earliest(a.stepBreaker(node.Pods, now), a.verify(now.At))
+	if a.work.verify.is(now.At) {
+		a.work.verify = due{at: a.verify(now.At)}
+	}
+	next := earliest(a.work.breaker.at, a.work.verify.at)
 	next = earliest(next, a.undoCordons(ctx, now))
-	next = earliest(next, a.decideAll(ctx, node))
-	return next
+	return earliest(next, a.decideAll(ctx, node, now.At))
 }
 
 // takeInputs updates the alerts.
-func (a *Actor) takeInputs() {
+func (a *Actor) takeInputs(now time.Time) {
 	a.mu.Lock()
 	inputs := a.inputs
 	a.inputs = map[string]input{}
 	a.mu.Unlock()
-	now := a.config.Now().At
 	for key, in := range inputs {
 		known, found := a.alerts[key]
 		switch {
@@ -232,8 +241,14 @@ func (a *Actor) takeInputs() {
 			a.metrics.dropped.Inc()
 		case !found:
 			a.alerts[key] = newFiring(key, in, now)
+			a.work.breaker.now = true
 		default:
-			known.update(in, now)
+			wasActive := known.isActive()
+			if known.update(in, now) {
+				a.work.breaker.now = true
+			} else if !wasActive && known.isActive() && a.ledger.Breaker != nil && a.ledger.Breaker.Reason != "" {
+				a.work.breaker.at = earliest(a.work.breaker.at, now.Add(breakerPause)) // it may prolong the suspension
+			}
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 const (
 	breakerPeriod = 5 * time.Minute
 	breakerCheck  = time.Minute
+	// breakerPause is how soon it is looked at when an alert that was recovering fires on.
+	breakerPause = time.Second
 )
 
 // stepBreaker suspends and resumes disruptive actions, and forgets alerts that were resolved. It returns when to call it again.
@@ -39,11 +41,13 @@ func (a *Actor) stepBreaker(pods int, now remedy.Instant) (next time.Time) {
 	}
 	after := before.Step(firings, pods, now)
 	if after.Reason != "" {
-		next = earliest(next, now.At.Add(breakerCheck))
+		next = earliest(next, earliest(after.Until(), now.At.Add(breakerCheck)))
 	}
 	isSwitched := (before.Reason == "") != (after.Reason == "")
 	if isSwitched || after.Reason != "" && after.Last.At.Sub(before.Last.At) >= breakerCheck {
 		a.setBreaker(after, isSwitched)
+	} else if after.Reason != "" {
+		next = earliest(next, before.Until()) // decisions look at what is written
 	}
 	return next
 }
@@ -101,5 +105,6 @@ func (a *Actor) resume(by string) resumed {
 		return resumed{wasSuspended: true, err: fmt.Errorf("resume actions: %w", err)}
 	}
 	a.setBreaker(breaker, true)
+	a.work.breaker.now = true
 	return resumed{wasSuspended: true}
 }

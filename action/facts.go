@@ -19,9 +19,15 @@ func objectOf(labels alert.Labels) remedy.Object {
 	}
 }
 
-// nodeFacts returns what is known about the node.
-func nodeFacts(node *view.NodeView) remedy.Node {
-	return remedy.Node{Pods: node.Pods.Total, RuntimeUnknown: node.Runtime.Stale || node.Runtime.Problem != ""}
+// nodeFacts returns what is known about the node; nothing if there are no alerts.
+func (a *Actor) nodeFacts(ctx context.Context) remedy.Node {
+	if len(a.alerts) == 0 {
+		return remedy.Node{}
+	}
+	node := a.config.Views.Node(ctx)
+	return remedy.Node{
+		Pods: node.Pods.Total, RuntimeUnknown: node.Runtime.Stale || node.Runtime.Problem != "", StartedAt: a.startedAt,
+	}
 }
 
 // podFacts returns what is known about the pod and the container of an object. It returns nil if the node does not have the pod.

@@ -42,14 +42,16 @@ func newFiring(key string, in input, now time.Time) *firing {
 	return f
 }
 
-// update applies a new state of the alert. What was refused is decided again.
-func (f *firing) update(in input, now time.Time) {
+// update applies a new state of the alert and reports whether it fired anew or was resolved. What was refused is decided again if that
+// may change the answer.
+func (f *firing) update(in input, now time.Time) bool {
 	if !in.alert.IsFiring() {
-		if f.endedAt.IsZero() {
+		f.alert.State = in.alert.State
+		wasFiring := f.endedAt.IsZero()
+		if wasFiring {
 			f.endedAt = now
 		}
-		f.alert.State = in.alert.State
-		return
+		return wasFiring
 	}
 	isNew := f.alert.Episode != in.alert.Episode || !f.endedAt.IsZero()
 	if isNew {
@@ -61,26 +63,51 @@ func (f *firing) update(in input, now time.Time) {
 	if isNew || len(f.tasks) != len(in.actions) {
 		f.tasks = make([]task, len(in.actions))
 	}
+	isKnown := f.alert.Mute.IsMuted() == in.alert.Mute.IsMuted() && (f.alert.Freeze == nil) == (in.alert.Freeze == nil)
 	for i := range f.tasks {
 		t := &f.tasks[i]
-		t.next = time.Time{}
-		t.over = t.over && i < len(f.actions) && f.actions[i].OnlyIf == in.actions[i].OnlyIf && isEqual(f.actions[i].Policy, in.actions[i].Policy)
+		isSame := i < len(f.actions) && isEqual(&f.actions[i], &in.actions[i])
+		if !isKnown || !isSame {
+			t.next = time.Time{}
+		}
+		t.over = t.over && isSame
 	}
 	f.alert, f.actions, f.allows, f.endedAt = in.alert, in.actions, in.allows, time.Time{}
+	return isNew
 }
 
-func isEqual(x, y remedy.Policy) bool {
-	return x.String() == y.String() && slices.Equal(x.Pods, y.Pods)
+// isEqual reports whether two actions are the same. Most often they are of the same rule.
+func isEqual(x, y *rule.Action) bool {
+	return x == y || x.OnlyIf == y.OnlyIf && x.String() == y.String() && slices.Equal(x.Pods, y.Pods)
+}
+
+// nextTask reports whether an action is to be decided now, and when the next one is; zero if only a change can tell.
+func (f *firing) nextTask(now time.Time) (next time.Time, isDue bool) {
+	if !f.isActive() {
+		return time.Time{}, false
+	}
+	for i := range f.tasks {
+		switch t := &f.tasks[i]; {
+		case t.over || t.running:
+		case now.Before(t.next):
+			next = earliest(next, t.next)
+		default:
+			isDue = true
+		}
+	}
+	return next, isDue
 }
 
 // isActive reports whether the expression of the rule is true, as far as is known. Nothing is done for an alert that recovers.
 func (f *firing) isActive() bool { return f.endedAt.IsZero() && f.alert.State == alert.Firing }
 
 // decideAll decides about all actions that are due and begins those that are allowed. It returns when the next is due.
-func (a *Actor) decideAll(ctx context.Context, node remedy.Node) (next time.Time) {
-	firings := make([]*firing, 0, len(a.alerts))
+func (a *Actor) decideAll(ctx context.Context, node func() remedy.Node, now time.Time) (next time.Time) {
+	var firings []*firing
 	for _, f := range a.alerts {
-		if f.isActive() && len(f.actions) > 0 {
+		at, isDue := f.nextTask(now)
+		next = earliest(next, at)
+		if isDue {
 			firings = append(firings, f)
 		}
 	}
@@ -94,24 +121,26 @@ func (a *Actor) decideAll(ctx context.Context, node remedy.Node) (next time.Time
 }
 
 // decide decides about one action, if that is due. It returns when to decide again; zero if a change will tell.
-func (a *Actor) decide(ctx context.Context, f *firing, i int, node remedy.Node) time.Time {
+func (a *Actor) decide(ctx context.Context, f *firing, i int, node func() remedy.Node) time.Time {
 	t, now := &f.tasks[i], a.config.Now()
-	policy := a.policy(&f.actions[i])
-	if !t.over && !t.running && (!policy.Type.Repeats() || !policy.Enforce) {
-		t.over = a.ledger.IsDone(f.key, f.alert.Episode, policy)
-	}
 	if t.over || t.running {
 		return time.Time{}
 	}
 	if now.At.Before(t.next) {
 		return t.next
 	}
-	decision := remedy.Decide(policy, &a.ledger, a.facts(ctx, f, i, node), now.At)
-	if decision.Verdict == remedy.Refuse {
-		return a.refuse(f, i, decision, now)
-	}
+	policy := a.policy(&f.actions[i])
 	if !a.hasRoom(policy) {
 		return time.Time{} // the end of another deed wakes Run
+	}
+	if !policy.Type.Repeats() || !policy.Enforce {
+		if t.over = a.ledger.IsDone(f.key, f.alert.Episode, policy); t.over {
+			return time.Time{}
+		}
+	}
+	decision := remedy.Decide(policy, &a.ledger, a.facts(ctx, f, i, node()), now.At)
+	if decision.Verdict == remedy.Refuse {
+		return a.refuse(f, i, decision, now)
 	}
 	t.refused = ""
 	if err := a.begin(ctx, f, i, policy, now); err != nil {
@@ -176,8 +205,8 @@ func (a *Actor) refuse(f *firing, i int, decision remedy.Decision, now remedy.In
 		return time.Time{}
 	case decision.Reason == remedy.ReasonBusy:
 		return time.Time{} // the end of the other deed wakes Run
-	case decision.Until.IsZero():
-		t.next = now.At.Add(recheck)
+	case !decision.Until.After(now.At):
+		t.next = now.At.Add(recheck) // also if it is not known
 	default:
 		t.next = decision.Until
 	}

@@ -113,6 +113,7 @@ func (a *Actor) finish(r result) {
 		}
 	}
 	a.note(change)
+	a.work.verify.now = true
 	a.metrics.total.WithLabelValues(string(entry.Type), resultOf(&entry)).Inc()
 	a.config.OnRecord(newRecord(entry))
 	if entry.Outcome == remedy.Failed {
@@ -126,31 +127,39 @@ func (a *Actor) finish(r result) {
 
 // intend writes a change of the ledger that must be on disk before what follows. If that fails, the ledger stays as it was.
 func (a *Actor) intend(change remedy.Ledger) error {
-	before := a.ledger.Clone()
-	a.ledger.Apply(change)
 	if err := a.write(change); err != nil {
-		a.ledger = before
 		return err
 	}
-	a.publish()
+	a.apply(change)
 	return nil
 }
 
 // note writes a change of the ledger that has happened. If that fails, it is written together with the next one.
 func (a *Actor) note(change remedy.Ledger) {
-	a.ledger.Apply(change)
+	a.apply(change)
 	if err := a.write(change); err != nil {
 		a.metrics.writeErrors.Inc()
 		a.config.Logger.Error("Failed to write the outcome of an action", "err", err)
 	}
+}
+
+// apply merges a change into the ledger.
+func (a *Actor) apply(change remedy.Ledger) {
+	a.mu.Lock()
+	a.ledger.Apply(change)
+	a.mu.Unlock()
 	a.publish()
 }
 
-// write writes a change that the ledger includes.
+// write writes a change, which the ledger may include already.
 func (a *Actor) write(change remedy.Ledger) error {
 	return a.log.Append(change, func() remedy.Ledger {
+		a.mu.Lock()
 		a.ledger.Prune(a.config.Now().At)
-		return a.ledger.Clone()
+		a.mu.Unlock()
+		ledger := a.ledger.Clone()
+		ledger.Apply(change)
+		return ledger
 	})
 }
 

@@ -37,7 +37,7 @@ func (a *Actor) List(limit int) []Record {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	records := slices.Clone(a.refusals)
-	for _, entry := range a.published.Entries {
+	for _, entry := range a.ledger.Entries {
 		records = append(records, newRecord(entry))
 	}
 	slices.SortStableFunc(records, func(x, y Record) int { return y.At.Compare(x.At) })
@@ -59,7 +59,7 @@ func newRecord(entry remedy.Entry) Record {
 func (a *Actor) State() State {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return stateOf(&a.published, a.config.Now().At)
+	return stateOf(&a.ledger, a.config.Now().At)
 }
 
 func stateOf(ledger *remedy.Ledger, now time.Time) State {
@@ -73,14 +73,10 @@ func stateOf(ledger *remedy.Ledger, now time.Time) State {
 	return state
 }
 
-// publish makes the ledger visible to queries, and tells if the state has changed.
+// publish tells if the state has changed.
 func (a *Actor) publish() {
-	now := a.config.Now().At
-	a.mu.Lock()
-	before := stateOf(&a.published, now)
-	a.published = a.ledger.Clone()
-	after := stateOf(&a.published, now)
-	a.mu.Unlock()
+	before, after := a.state, stateOf(&a.ledger, a.config.Now().At)
+	a.state = after
 	a.metrics.setState(after)
 	isChanged := before.Suspended != after.Suspended || !slices.Equal(before.Exhausted, after.Exhausted) ||
 		len(before.Cordoned) != len(after.Cordoned)

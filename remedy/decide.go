@@ -37,7 +37,7 @@ const (
 	ReasonLimit      Reason = "Limit"         // it was done too often
 	ReasonCoolDown   Reason = "CoolDown"      // it was done a short time ago
 	ReasonBusy       Reason = "Busy"          // another disruptive action is under way
-	ReasonNodeLimit  Reason = "NodeLimit"     // too many pods of the node were acted upon
+	ReasonNodeLimit  Reason = "NodeLimit"     // too many pods of the node were acted upon, or too many snapshots taken
 	ReasonLedgerFull Reason = "LedgerFull"    // there is no room to write it down
 )
 
@@ -59,6 +59,8 @@ const (
 	// nodePeriod is the time in which at most a tenth of the node's pods is acted upon.
 	nodePeriod = 10 * time.Minute
 	nodeShare  = 10
+	// nodeSnapshots is how many snapshots of pods, or of the node, are taken in nodePeriod: pods that fail together fail alike.
+	nodeSnapshots = 10
 )
 
 // Decide decides about an action. The ledger has what was done before.
@@ -68,6 +70,7 @@ const (
 //   - A critical pod and a static pod of kube-system is acted upon disruptively only if Policy.Pods names it.
 //   - Disruptive actions happen one at a time, at least 30 s after the alert fired and 2 min after the start of the agent, to at most a
 //     tenth of the node's pods (at least one) in 10 min, not while the runtime is not observed, and not while the breaker suspends them.
+//   - At most 10 snapshots of pods are taken in 10 min, and as many of the node.
 //   - An action that did not help an object twice in a row is off for it for 24 h.
 //   - Each type has states of the object in which it is refused.
 //
@@ -252,6 +255,9 @@ func checkNode(p *Policy, l *Ledger, f *Facts, now time.Time) *Decision {
 	if until := l.fullUntil(p.Type.IsDisruptive(), now); !until.IsZero() {
 		return later(ReasonLedgerFull, until, "%d actions were written down within %s", maxEntries, short(MaxPeriod))
 	}
+	if p.Type == Snapshot {
+		return checkSnapshots(p, l, f, now)
+	}
 	if !p.Type.IsDisruptive() {
 		return nil
 	}
@@ -267,4 +273,14 @@ func checkNode(p *Policy, l *Ledger, f *Facts, now time.Time) *Decision {
 			"%d of %d pods were acted upon within %s", len(acted), f.Node.Pods, short(nodePeriod))
 	}
 	return nil
+}
+
+// checkSnapshots limits the snapshots of all pods together.
+func checkSnapshots(p *Policy, l *Ledger, f *Facts, now time.Time) *Decision {
+	taken := l.snapshotTimes(!p.Enforce, f.Object.Pod != "", now, nodePeriod)
+	if len(taken) < nodeSnapshots {
+		return nil
+	}
+	return later(ReasonNodeLimit, taken[len(taken)-nodeSnapshots].Add(nodePeriod),
+		"%d snapshots were taken within %s", len(taken), short(nodePeriod))
 }

@@ -1,6 +1,7 @@
 package remedy_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -170,6 +171,34 @@ func TestDecide_Limits(t *testing.T) {
 		if isExhausted := len(ledger.Exhausted(start)) == 1; isExhausted != (test.reason == remedy.ReasonExhausted) {
 			t.Errorf("%s: got %v exhausted", name, ledger.Exhausted(start))
 		}
+	}
+}
+
+// TestR2_NodeSnapshots checks that no policy allows more than 10 snapshots of pods within 10 minutes. Those of the node count apart.
+func TestR2_NodeSnapshots(t *testing.T) {
+	policy := enforced(remedy.Snapshot)
+	policy.Max, policy.Per = 1000, time.Second
+	ledger := remedy.Ledger{}
+	for i := range 10 {
+		if got := remedy.Decide(policy, &ledger, newFacts(), start); got.Verdict != remedy.Do {
+			t.Fatalf("got %+v after %d snapshots, want another one", got, i)
+		}
+		at := start.Add(-9*time.Minute + time.Duration(i)*time.Second)
+		ledger.Apply(remedy.Ledger{Entries: []remedy.Entry{
+			entry(uint64(i+1), remedy.Snapshot, remedy.Object{Namespace: "shop", Pod: fmt.Sprintf("cart-%d", i)}, at, remedy.Done),
+		}})
+	}
+	got := remedy.Decide(policy, &ledger, newFacts(), start)
+	if until := start.Add(time.Minute); got.Reason != remedy.ReasonNodeLimit || !got.Until.Equal(until) {
+		t.Errorf("got %+v, want %s until %v", got, remedy.ReasonNodeLimit, until)
+	}
+	if got := remedy.Decide(policy, &ledger, newFacts(), got.Until); got.Verdict != remedy.Do {
+		t.Errorf("got %+v when the first one is 10 minutes old, want another one", got)
+	}
+	node := newFacts()
+	node.Object, node.Pod = remedy.Object{}, nil
+	if got := remedy.Decide(policy, &ledger, node, start); got.Verdict != remedy.Do {
+		t.Errorf("got %+v, want a snapshot of the node", got)
 	}
 }
 

@@ -185,6 +185,13 @@ func (l *Ledger) podTimes(forDryRun bool, now time.Time, period time.Duration) [
 	})
 }
 
+// snapshotTimes returns when snapshots of pods, or of the node, were taken within the period, in order.
+func (l *Ledger) snapshotTimes(forDryRun, ofPods bool, now time.Time, period time.Duration) []time.Time {
+	return l.timesOf(now, func(e *Entry) bool {
+		return e.counts(forDryRun) && e.Type == Snapshot && (e.Object.Pod != "") == ofPods && now.Sub(e.At) < period
+	})
+}
+
 func (l *Ledger) timesOf(now time.Time, matches func(*Entry) bool) []time.Time {
 	var times []time.Time
 	for i := range l.Entries {
@@ -212,6 +219,9 @@ func (l *Ledger) running(forDryRun bool) *Entry {
 
 // fullUntil returns when there is room for another entry, or zero if there is.
 func (l *Ledger) fullUntil(disruptive bool, now time.Time) time.Time {
+	if len(l.Entries) < maxEntries {
+		return time.Time{}
+	}
 	times := l.timesOf(now, func(e *Entry) bool { return e.Type.IsDisruptive() == disruptive && now.Sub(e.At) <= MaxPeriod })
 	if len(times) < maxEntries {
 		return time.Time{}
@@ -258,7 +268,8 @@ func (l *Ledger) Exhausted(now time.Time) []Object {
 	var objects []Object
 	for i := range l.Entries {
 		e := &l.Entries[i]
-		if !e.DryRun && !slices.Contains(objects, e.Object) && !l.exhausted(e.Type, e.Target, e.Object, now).IsZero() {
+		hasFailed := !e.DryRun && (e.Outcome == NotHelped || e.Outcome == Failed) // few have
+		if hasFailed && !slices.Contains(objects, e.Object) && !l.exhausted(e.Type, e.Target, e.Object, now).IsZero() {
 			objects = append(objects, e.Object)
 		}
 	}
