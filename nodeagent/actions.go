@@ -31,7 +31,7 @@ func (n *NodeAgent) newActions() error {
 		return err
 	}
 	n.Actions, err = action.New(action.Config{
-		State: n.state, Views: lateInspector{n}, Deeds: deeds, NeverEnforce: n.config.Alerting.DryRun,
+		State: n.state, Views: actionViews{lateInspector{n}}, Deeds: deeds, NeverEnforce: n.config.Alerting.DryRun,
 		Now: newClock(), OnRecord: n.recordAction, OnChange: n.refreshAlerting, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	})
 	return err
@@ -45,8 +45,14 @@ func (l lateInspector) Pod(ctx context.Context, name podid.FullName) (view.PodVi
 	return l.node.Inspector.Pod(ctx, name)
 }
 
-// Node implements action.Views.
+// Node implements deed.Inspector.
 func (l lateInspector) Node(ctx context.Context) view.NodeView { return l.node.Inspector.Node(ctx) }
+
+// actionViews implements action.Views.
+type actionViews struct{ lateInspector }
+
+// Node returns the view of the node for rules, which does not look at each pod.
+func (a actionViews) Node(context.Context) view.NodeView { return *a.node.Inspector.NodeNow() }
 
 // Facts implements deed.Inspector.
 func (l lateInspector) Facts(ctx context.Context, name podid.FullName) (explain.Facts, bool) {

@@ -55,9 +55,12 @@ type Profile struct {
 	// HistoryIdle how long the history is observed after it.
 	HistoryBytes              int64
 	HistoryStorm, HistoryIdle time.Duration
+	// AlertPods is how many pods fail for AlertTime. Their alerts fire after about 30 s.
+	AlertPods int
+	AlertTime time.Duration
 }
 
-// ShortProfile returns a profile that takes less than four minutes.
+// ShortProfile returns a profile that takes about five minutes.
 func ShortProfile() Profile {
 	return Profile{
 		CallRounds: 5, CallTime: 100 * time.Millisecond, ProbeRounds: 1, BurstRounds: 1, BurstPods: 300,
@@ -65,6 +68,7 @@ func ShortProfile() Profile {
 		RestingPods: 100, RestingPeriod: 10 * time.Second,
 		AgentRounds: 1, AgentPods: 30, AgentSettle: 2 * time.Second, AgentIdle: 6 * time.Second, SingleStarts: 5,
 		HistoryBytes: 56 << 20, HistoryStorm: 10 * time.Second, HistoryIdle: 3 * time.Second,
+		AlertPods: alertPods, AlertTime: 80 * time.Second,
 	}
 }
 
@@ -76,6 +80,7 @@ func FullProfile() Profile {
 		RestingPods: 500, RestingPeriod: time.Minute,
 		AgentRounds: 3, AgentPods: 30, AgentSettle: 20 * time.Second, AgentIdle: 30 * time.Second, SingleStarts: 9,
 		HistoryBytes: 56 << 20, HistoryStorm: time.Minute, HistoryIdle: 10 * time.Second,
+		AlertPods: alertPods, AlertTime: 4 * time.Minute,
 	}
 }
 

@@ -33,6 +33,7 @@ func newTinyEnvironment(t *testing.T) *bench.Environment {
 		CallRounds: 1, CallTime: 1, ProbeRounds: 1, BurstRounds: 1, BurstPods: 10, QueuedChanges: 10, ReadinessSamples: 3, KubeletReadinessSamples: 1, IdlePods: 1000, MemoryPods: 10,
 		RestingPods: 2, RestingPeriod: 2 * time.Second, AgentRounds: 1, AgentPods: 2, AgentIdle: 3 * time.Second, SingleStarts: 1,
 		HistoryBytes: 6 << 20, HistoryStorm: 100 * time.Millisecond, HistoryIdle: time.Millisecond,
+		AlertPods: 2, AlertTime: 5 * time.Second,
 	}}
 }
 
@@ -88,6 +89,19 @@ func TestRun_AlertCases(t *testing.T) {
 		if result.Name == "alert_idle_evaluations" && result.Value != 0 {
 			t.Errorf("got %v evaluations of rules although nothing happened", result.Value)
 		}
+	}
+}
+
+func TestRun_AlertAgentCases(t *testing.T) {
+	results, err := bench.Run(t.Context(), newTinyEnvironment(t), bench.AlertAgentCases())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"alert_cpu", "alert_messages"}; !slices.Equal(resultNames(results), want) {
+		t.Fatalf("got results %v, want %v", resultNames(results), want)
+	}
+	if value := results[0].Value; math.IsNaN(value) || math.IsInf(value, 0) || value <= 0 {
+		t.Errorf("got %v, want a ratio", value)
 	}
 }
 
