@@ -43,8 +43,8 @@ func main() {
 	flags := flag.NewFlagSet("bench", flag.ExitOnError) // the kubelet's code registers its own flags in the default set
 	mode := flags.String("mode", "full", "how much to measure: short (about five minutes) or full")
 	write := flags.Bool("write", false, "write "+docs+"/benchmarks.md and benchmarks.svg in short mode too; full mode always writes them")
-	only := flags.String("only", "", "measure one part: calls, history, alerts, alertcpu, statuses (needs an API server), agents, lives or starts "+
-		"(need containers), "+
+	only := flags.String("only", "", "measure one part: calls, history, alerts, alertcpu, statuses (needs an API server), agents, lives "+
+		"or starts (need containers), "+
 		"or tokens (needs containers, writes "+docs+"/benchmarks-tokens.md); the others write no files")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), `bench compares Herald with the kubelet's own code, in one process and in alternating rounds, and
