@@ -152,8 +152,8 @@ func (m *Manager) NodeEvent(kind string, at time.Time) {
 // pod status.
 func (m *Manager) Stopping(containerID, reason string) { m.queue.addStop(containerID, reason) }
 
-// KnownPods tells which pods the node is to run, when all sources are complete. When each of them has been seen, restored alerts of others are
-// resolved. Later calls are ignored. known must not be modified afterwards.
+// KnownPods tells which pods the node is to run, when all sources are complete. When each of them has been seen, restored alerts of others
+// are resolved. Later calls are ignored. known must not be modified afterwards.
 func (m *Manager) KnownPods(known map[types.UID]bool) {
 	if !m.worker.hasStarted.Load() {
 		m.queue.add(func(p *pending) { p.known = known })
