@@ -17,6 +17,7 @@ import (
 	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/remedy"
 	"github.com/heraldnode/herald/transition"
+	"github.com/heraldnode/herald/view"
 )
 
 // unreadyRule acts on a pod that has started and whose readiness probe fails.
@@ -100,6 +101,13 @@ func TestActions(t *testing.T) {
 			page, err := n.History.Query(t.Context(), history.Query{Namespace: "default", Name: "unready-n1", Kinds: []history.Kind{history.KindAction}})
 			return err == nil && slices.ContainsFunc(page.Records, func(record history.Record) bool {
 				return record.Action.Type == "snapshot" && record.Action.Outcome == "done" && record.Action.Rule == "Unready" && record.Action.Policy != ""
+			})
+		})
+		eventually(t, "the delivery of the alert", func() bool {
+			return slices.ContainsFunc(n.Alerts.Alerts(), func(a view.Alert) bool {
+				return a.Labels["alertname"] == "Unready" && slices.ContainsFunc(a.Deliveries, func(d view.Delivery) bool {
+					return d.Receiver == "webhook/test" && d.State == "delivered"
+				})
 			})
 		})
 		removeManifests(t, n, config)

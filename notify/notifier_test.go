@@ -3,6 +3,7 @@ package notify_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,6 +190,42 @@ func TestRefusal_IsIsolated(t *testing.T) {
 			}
 			if state.Kind == notify.KindAlertmanager && state.Waiting != 1 {
 				t.Errorf("got %d waiting, want 1", state.Waiting)
+			}
+		}
+	})
+}
+
+// TestDeliveries checks what people see of the delivery of an alert.
+func TestDeliveries(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *run, network receivers) {
+		fired, muted := firingAlert("PodFailed", "p0", 1), firingAlert("PodFailed", "p1", 1)
+		muted.Mute.SilencedBy = []string{"s1"}
+		network["hook"].set(broken)
+		n.Update([]alert.Alert{fired, muted})
+		synctest.Wait()
+		states := func() map[string]alert.Delivery {
+			byName := map[string]alert.Delivery{}
+			for _, delivery := range n.Deliveries()[fired.Key()] {
+				byName[delivery.Receiver] = delivery
+			}
+			return byName
+		}
+		got := states()
+		hook := got["webhook/hook"]
+		if hook.State != alert.Failing || !strings.Contains(hook.Problem, "500") || !hook.NextTry.After(time.Now()) {
+			t.Errorf("got %+v of a webhook that answers 500, want a problem and the next attempt", hook)
+		}
+		if delivery, found := got["log"]; found {
+			t.Errorf("got %+v, want none of the log", delivery)
+		}
+		if others := n.Deliveries()[muted.Key()]; len(others) > 0 {
+			t.Errorf("got %+v of a muted alert, want nothing", others)
+		}
+		network["hook"].set(healthy)
+		pass(time.Minute)
+		for name, delivery := range states() {
+			if delivery.State != alert.Delivered || delivery.Problem != "" {
+				t.Errorf("%s: got %+v, want delivered", name, delivery)
 			}
 		}
 	})

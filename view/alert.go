@@ -79,9 +79,8 @@ type RuleState struct {
 	Firing  int    `json:"firing"`
 	Pending int    `json:"pending"`
 	// Unknown counts objects for which the answer is not known.
-	Unknown        int    `json:"unknown"`
-	LastEvaluation *Time  `json:"lastEvaluation,omitempty"`
-	LastError      string `json:"lastError,omitempty"`
+	Unknown   int    `json:"unknown"`
+	LastError string `json:"lastError,omitempty"`
 }
 
 // SilenceList is the answer of /herald/v1/silences.

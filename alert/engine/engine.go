@@ -126,6 +126,15 @@ func (e *Engine) Alerts() []alert.Alert {
 // counts counts evaluations since the engine was created.
 type counts struct{ all, failed uint64 }
 
+// Due returns when time alone changes the state of an alert; zero if never, or if that is not known.
+func (e *Engine) Due(key string) time.Time {
+	i := e.alerts[key]
+	if i == nil || i.isWaiting {
+		return time.Time{}
+	}
+	return i.state.Due(i.cell.rule.timing)
+}
+
 // Evaluations returns how many rules were evaluated since the engine was created.
 func (e *Engine) Evaluations() uint64 { return e.evaluations.all }
 

@@ -38,6 +38,8 @@ type Notifier interface {
 	Reconcile(all []alert.Alert)
 	// Failing returns how many receivers fail.
 	Failing() int
+	// Deliveries returns by the keys of alerts which receivers know their present states. It must not block.
+	Deliveries() map[string][]alert.Delivery
 }
 
 // Actor carries out the actions of rules. *action.Actor implements it.
@@ -128,6 +130,7 @@ type nobody struct{}
 func (nobody) Update([]alert.Alert)                                      {}
 func (nobody) Reconcile([]alert.Alert)                                   {}
 func (nobody) Failing() int                                              { return 0 }
+func (nobody) Deliveries() map[string][]alert.Delivery                   { return nil }
 func (nobody) Fired(alert.Alert, []rule.Action, func(int) (bool, error)) {}
 func (nobody) Resolved(alert.Alert)                                      {}
 func (nobody) AlertChanged(*alert.Alert, time.Time)                      {}

@@ -217,6 +217,16 @@ func (m *machine) Reconcile(all []alert.Alert) { m.note("reconcile %d", len(all)
 
 func (m *machine) Failing() int { return 0 }
 
+func (m *machine) Deliveries() map[string][]alert.Delivery {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	deliveries := map[string][]alert.Delivery{}
+	for key := range m.current {
+		deliveries[key] = []alert.Delivery{{Receiver: "hook", State: alert.Failing, Problem: "500", NextTry: time.Now().Add(time.Minute)}}
+	}
+	return deliveries
+}
+
 func (m *machine) Fired(a alert.Alert, actions []rule.Action, allows func(int) (bool, error)) {
 	m.note("fired %s %d", a.Labels["alertname"], len(actions))
 	m.mu.Lock()
@@ -282,6 +292,9 @@ func TestManager_FiresAndResolves(t *testing.T) {
 		if len(alerts) != 1 || alerts[0].Annotations["explain"] != "shop/web main is broken" ||
 			strings.Count(alerts[0].Annotations["last_log"], "line") != 10 || alerts[0].Annotations["summary"] != "it crashes" {
 			t.Fatalf("got %+v, want one with all annotations", alerts)
+		}
+		if got := alerts[0].Deliveries; len(got) != 1 || got[0].Receiver != "hook" || got[0].State != "failing" || got[0].NextTry == nil {
+			t.Errorf("got deliveries %+v, want that of the webhook", got)
 		}
 		if got := m.manager.Alerting(); got.Firing != 1 || got.Rules != 1 {
 			t.Errorf("got %+v, want one firing", got)

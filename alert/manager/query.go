@@ -30,14 +30,21 @@ func (m *Manager) do(ctx context.Context, r request) error {
 
 // Alerts returns all alerts, also pending and recently resolved ones.
 func (m *Manager) Alerts() []view.Alert {
+	deliveries := m.config.Notifier.Deliveries()
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	alerts := m.engine.Alerts()
 	views := make([]view.Alert, len(alerts))
 	for i := range alerts {
 		views[i] = view.Alert{Alert: alerts[i]}
-		if r := m.worker.ruleOf(&alerts[i]); r != nil && alerts[i].State == alert.Pending && alerts[i].Freeze == nil {
-			views[i].NextAt = view.NewTime(alerts[i].ActiveAt.Add(r.For))
+		key := alerts[i].Key()
+		if alerts[i].State == alert.Pending || alerts[i].State == alert.Recovering {
+			views[i].NextAt = view.NewTime(m.engine.Due(key))
+		}
+		for _, d := range deliveries[key] {
+			views[i].Deliveries = append(views[i].Deliveries, view.Delivery{
+				Receiver: d.Receiver, State: string(d.State), Problem: d.Problem, NextTry: view.NewTime(d.NextTry),
+			})
 		}
 	}
 	return views

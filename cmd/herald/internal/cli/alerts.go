@@ -220,20 +220,24 @@ func formatAlertSummary(a *view.Alert, now time.Time) string {
 	return text
 }
 
+// formatDeliveries says which receivers know the state of the alert: "webhook/ops ok; webhook/dev failing: status 500, next in 5s".
 func formatDeliveries(a *view.Alert, now time.Time) string {
 	var parts []string
 	for i := range a.Deliveries {
 		d := &a.Deliveries[i]
-		switch {
-		case d.State == "delivered":
-			parts = append(parts, d.Receiver+" ok")
-		case d.NextTry != nil:
-			parts = append(parts, d.Receiver+" retry in "+formatDuration(max(0, d.NextTry.Sub(now))))
-		default:
-			parts = append(parts, d.Receiver+" "+d.State)
+		part := d.Receiver + " " + d.State
+		if d.State == string(alert.Delivered) {
+			part = d.Receiver + " ok"
 		}
+		if d.Problem != "" {
+			part += ": " + d.Problem
+		}
+		if d.NextTry != nil {
+			part += ", next in " + formatDuration(max(0, d.NextTry.Sub(now)))
+		}
+		parts = append(parts, part)
 	}
-	return cmp.Or(strings.Join(parts, ", "), "-")
+	return cmp.Or(strings.Join(parts, "; "), "-")
 }
 
 func newAlertsRulesCommand() *cobra.Command {
