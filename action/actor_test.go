@@ -105,6 +105,20 @@ func (n *fakeNode) taken() []string {
 	return slices.Clone(n.deeds)
 }
 
+// lookCount returns how often somebody asked for the node or a pod.
+func (n *fakeNode) lookCount() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.looks
+}
+
+// recorded returns the records until now.
+func (n *fakeNode) recorded() []action.Record {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.records)
+}
+
 // harness is an actor with a ledger in a real directory.
 type harness struct {
 	*testing.T
@@ -479,7 +493,7 @@ func TestR4_Snapshots(t *testing.T) {
 		if got := len(h.taken()); got != 10 {
 			t.Fatalf("got %d snapshots, want 10", got)
 		}
-		before := h.looks
+		before := h.lookCount()
 		for range 10 {
 			fire(alert.Recovering)
 			h.wait(time.Second)
@@ -487,11 +501,11 @@ func TestR4_Snapshots(t *testing.T) {
 			h.wait(4 * time.Second)
 		}
 		// The breaker looks at the node once a second at most; it was suspended when most of the pods had fired.
-		if got := h.looks - before; got > 60 {
+		if got := h.lookCount() - before; got > 60 {
 			t.Errorf("got %d looks at the node and its pods although nothing was due, want at most one a second", got)
 		}
 		refusals := map[string]int{}
-		for _, record := range h.records {
+		for _, record := range h.recorded() {
 			if record.Decision == remedy.Refuse {
 				refusals[string(record.Reason)+" "+record.Object.String()]++
 			}
