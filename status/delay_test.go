@@ -86,7 +86,8 @@ func TestSM38_Delays_Deletion(t *testing.T) {
 				for i := range seen.Conditions {
 					seen.Conditions[i].ObservedGeneration = confirmed.Generation
 				}
-				h.Reconcile(pod) // may still wait when the status is set
+				h.Reconcile(pod)
+				synctest.Wait() // a sync that is under way would take the status along
 				h.SetPodStatus(&confirmed, seen)
 				time.Sleep(time.Second)
 				h.SetPodStatus(&confirmed, seen)
