@@ -235,7 +235,7 @@ spec:
 	}
 	h.setHealth(web, address, true)
 	herald.awaitOutput(t, "ContainerCreating", unready, ready, unready, ready)
-	kubectl.awaitOutput(t, "ContainerCreating", ready, unready, ready) // the start and the readiness that follows may share a request
+	kubectl.awaitOutput(t, ready, unready, ready) // until it is ready, a pod that starts soon may take one request (ADR 19)
 	h.kubectl("delete", "pod", "my-web-server")
 	h.AwaitDeleted("my-web-server")
 	for _, watch := range []*commandOutput{kubectl, herald} {
