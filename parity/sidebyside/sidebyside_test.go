@@ -295,7 +295,10 @@ func (n *testNode) start(ctx context.Context, cluster *recorder.Cluster) (err er
 			return err
 		}
 	}
-	place := agents.Config{ControlPlane: cluster.ControlPlane, Containerd: n.runtime, NodeName: nodeName(n.program)}
+	place := agents.Config{
+		ControlPlane: cluster.ControlPlane, Containerd: n.runtime, NodeName: nodeName(n.program),
+		HeraldConfig: "alerting: {enabled: false}", // the kubelet has neither events nor conditions of alerts
+	}
 	if n.agent, err = n.program.NewAgent(place); err != nil {
 		return err
 	}
