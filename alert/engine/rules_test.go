@@ -89,7 +89,7 @@ func TestLimits(t *testing.T) {
 	s.status(after(2*time.Minute), "web3", nil)
 	s.expect("1m0s NotReady web0 firing>resolved", "1m0s Other web0 firing>resolved")
 	s.advance(after(20 * time.Minute))
-	s.status(after(20*time.Minute), "web3", nil) // the next evaluation finds room
+	s.status(after(20*time.Minute), "web3", nil) // the next evaluation is below the limit
 	s.expect("16m0s NotReady web0 resolved>-", "16m0s Other web0 resolved>-", "20m0s NotReady web3 ->firing", "20m0s Other web3 ->firing")
 	if h := s.engine.Health(); h.Firing != 5 || h.Suppressed != 1 {
 		t.Errorf("got %+v", h)

@@ -62,9 +62,9 @@ type boundedWriter struct{ strings.Builder }
 
 // Write implements io.Writer. It fails when nothing more fits, to end the template.
 func (w *boundedWriter) Write(data []byte) (int, error) {
-	if room := maxAnnotation - w.Len(); len(data) > room {
-		w.Builder.Write(data[:room])
-		return room, errFull
+	if free := maxAnnotation - w.Len(); len(data) > free {
+		w.Builder.Write(data[:free])
+		return free, errFull
 	}
 	return w.Builder.Write(data)
 }
