@@ -276,6 +276,49 @@ func TestSync_Gone(t *testing.T) {
 	})
 }
 
+// unrelated is the API server's answer to a node that reads a pod that does not exist.
+var unrelated = fault.Message(`pods "web" is forbidden: no relationship found between node 'n1' and this object`)
+
+// A node that may not read a pod does not conclude that the pod's status is rejected.
+func TestSync_ReadForbidden(t *testing.T) {
+	for name, message := range map[string]fault.ReplyOption{"unrelated": unrelated, "not authorized": fault.Message("RBAC")} {
+		t.Run(name, func(t *testing.T) {
+			withHarness(t, nil, func(t *testing.T, h *harness) {
+				pod := h.addPod("web")
+				heal := h.faults.Add(fault.On("GET", "/pods/").Reply(http.StatusForbidden, message))
+				h.faults.Add(fault.On("PATCH", "/pods/").Times(1).LoseReply()) // so that the object must be read
+				h.faults.Add(fault.On("watch", "/pods").Stall())
+				h.SetPodStatus(pod, runningStatus())
+				for range 5 {
+					time.Sleep(10 * time.Second)
+					wantSync(t, h.syncOf(pod), status.SyncWaiting, 1, "rejected: ")
+				}
+				heal()
+				time.Sleep(2 * time.Minute)
+				wantSync(t, h.syncOf(pod), status.SyncSynced, 0, "")
+			})
+		})
+	}
+}
+
+// The API server answers 403 to a node that reads a pod that is gone. SM-58: its status is removed.
+func TestSM58_UnrelatedAfterDeletion(t *testing.T) {
+	withHarness(t, nil, func(t *testing.T, h *harness) {
+		pod := h.addPod("web")
+		h.faults.Add(fault.On("GET", "/pods/").Reply(http.StatusForbidden, unrelated))
+		release := make(chan struct{})
+		h.faults.Add(fault.On("PATCH", "/pods/").Times(1).HoldUntil(release))
+		h.SetPodStatus(pod, runningStatus())
+		synctest.Wait()
+		h.server.DeletePod(podid.FullNameOf(pod), 0)
+		time.Sleep(5 * time.Minute) // the request timed out: whether it was executed is not known
+		close(release)
+		if sync, found := h.Sync(pod.UID); found {
+			t.Fatalf("got %s, %q for a pod that does not exist", sync.State, sync.Reason)
+		}
+	})
+}
+
 func TestSync_DeleteFails(t *testing.T) {
 	withHarness(t, nil, func(t *testing.T, h *harness) {
 		pod := h.addDeletedPod("web")

@@ -128,9 +128,11 @@ func (m *Manager) handleRejected(ctx context.Context, attempt syncAttempt, err e
 	if attempt.entry.backoff.class != apierror.Rejected {
 		m.config.Logger.Warn("API server rejected pod status, will retry", attempt.logValues(err)...)
 	}
-	if m.readObject(ctx, &attempt) {
-		m.backOff(attempt, apierror.Rejected, err)
+	if class, _ := m.fetchObject(ctx, &attempt); class == apierror.NotFound {
+		m.handleNotFound(attempt)
+		return
 	}
+	m.backOff(attempt, apierror.Rejected, err)
 }
 
 // retryLater backs off.

@@ -349,18 +349,34 @@ func (m *Manager) deleteObject(ctx context.Context, attempt syncAttempt) {
 // readObject reads the object. It returns true if the attempt's target is the newest version now, and false if the object
 // does not exist or the pod backs off.
 func (m *Manager) readObject(ctx context.Context, attempt *syncAttempt) bool {
+	class, err := m.fetchObject(ctx, attempt)
+	switch class {
+	case apierror.None:
+		return true
+	case apierror.NotFound:
+		m.handleNotFound(*attempt)
+	case apierror.Rejected: // the server judged the reader, not the status
+		m.retryLater(*attempt, apierror.Failed, err)
+	default:
+		m.retryLater(*attempt, class, err)
+	}
+	return false
+}
+
+// fetchObject reads the object into the attempt's target. It returns NotFound if the object does not exist or is another one.
+func (m *Manager) fetchObject(ctx context.Context, attempt *syncAttempt) (apierror.Class, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.config.RequestTimeout)
 	defer cancel()
 	target := &attempt.target
 	pod, err := m.config.API.GetPod(ctx, target.name.Namespace, target.name.Name)
 	class := m.recordRequest("get", err)
 	switch {
-	case class == apierror.NotFound || class == apierror.Replaced || (class == apierror.None && pod.UID != target.uid):
-		m.handleNotFound(*attempt)
-		return false
+	case class == apierror.Replaced || class == apierror.None && pod.UID != target.uid:
+		return apierror.NotFound, err
+	case attempt.watched == nil && apierror.IsUnrelated(err): // and it left the watch
+		return apierror.NotFound, err
 	case class != apierror.None:
-		m.retryLater(*attempt, class, err)
-		return false
+		return class, err
 	}
 	m.updateObject(*attempt, func(object *objectState) {
 		object.resourceVersion, object.status = pod.ResourceVersion, &pod.Status
@@ -369,7 +385,7 @@ func (m *Manager) readObject(ctx context.Context, attempt *syncAttempt) bool {
 	attempt.entry.object.unsettledWrite = false
 	target.resourceVersion, target.status = pod.ResourceVersion, &pod.Status
 	target.deletionRequested = target.deletionRequested || pod.DeletionTimestamp != nil
-	return true
+	return apierror.None, nil
 }
 
 // acknowledge records that the API server accepted the attempt's version.

@@ -109,6 +109,12 @@ func isReplaced(err error) bool {
 		})
 }
 
+// IsUnrelated reports whether the authorizer of nodes rejected the request because it knows no relation between the node and the
+// object. It answers so, and not with 404, if the object does not exist.
+func IsUnrelated(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "no relationship found")
+}
+
 func isClientError(code int) bool {
 	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout
 }

@@ -17,12 +17,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/event/broadcaster"
 	"github.com/heraldnode/herald/heraldtest"
+	"github.com/heraldnode/herald/internal/apierror"
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/node"
 	"github.com/heraldnode/herald/node/machine"
@@ -292,5 +294,29 @@ func replaceFile(t *testing.T, path string, content []byte) {
 	}
 	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSM58_ReadOfMissingPod: the API server answers 403 to a node that reads a pod that is gone. That is no rejection of its status.
+func TestSM58_ReadOfMissingPod(t *testing.T) {
+	createNode(t, "reads")
+	pod := createPod(t, "short", "reads")
+	client, err := kubeapi.New(cluster.NodeConfig("reads"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseConnections()
+	if err := admin(t).CoreV1().Pods("default").Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+		t.Fatal(err)
+	}
+	for { // the authorizer may know the pod for a moment; the server then finds nothing
+		_, err := client.GetPod(t.Context(), pod.Namespace, pod.Name)
+		if apierror.IsUnrelated(err) {
+			return
+		}
+		if !apierrors.IsNotFound(err) {
+			t.Fatalf("got %v, want that the object is unrelated", err)
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
