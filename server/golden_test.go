@@ -187,6 +187,7 @@ func goldenObjects(t *testing.T) map[string]any {
 			Verdict: goldenVerdict(),
 		},
 		"LoadHistory": view.NewPodLoadHistory(goldenPoints(), pod.Metadata),
+		"Loads":       view.NewLoads(goldenNode().Load, []view.PodView{pod}),
 		"SourceList":  view.SourceList{APIVersion: view.APIVersion, Kind: "SourceList", Items: goldenSources(), RuleFiles: goldenRules().Files},
 		"HistoryList": server.HistoryList{APIVersion: view.APIVersion, Kind: "HistoryList", Continue: "48211", Items: []history.Record{record}},
 		"WatchEvent":  view.WatchEvent{ID: 48211, Topic: "pods", Type: view.Modified, Object: encoded},

@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "rewrite schema.json")
 // roots are the objects of the query API.
 var roots = []any{
 	view.PodView{}, view.PodViewList{}, view.NodeView{}, view.SourceList{}, view.Explanation{}, view.WatchEvent{}, view.Restart{},
-	view.ProbeCheckList{}, server.HistoryList{}, view.LoadHistory{}, view.AlertList{}, view.RuleList{}, view.SilenceList{}, view.ActionList{},
+	view.ProbeCheckList{}, server.HistoryList{}, view.LoadHistory{}, view.Loads{}, view.AlertList{}, view.RuleList{}, view.SilenceList{}, view.ActionList{},
 }
 
 // schemaOf generates a JSON Schema from Go types, by the rules of encoding/json.

@@ -24,6 +24,7 @@ const (
 	topicNode    = "node"
 	topicHistory = "history"
 	topicAlerts  = "alerts"
+	topicLoad    = "load"
 )
 
 const (
@@ -51,12 +52,13 @@ type watchStream struct {
 	membership map[podid.FullName]query.Membership
 	names      map[string]podid.FullName // by UID
 	alerts     sentAlerts
+	sentLoads  []byte // JSON of the loads; nil before the first
 }
 
 // serveWatch serves a stream of view.WatchEvent, as JSON lines or, if the client accepts text/event-stream, as server-sent events.
 // Parameters, all optional:
 //
-//	topics                                           pods (default), node, alerts and history, separated by commas
+//	topics                                           pods (default), node, alerts, load and history, separated by commas
 //	namespace, labelSelector, fieldSelector, where   select pods
 //	load=true                                        adds the loads of pods, as of the event
 //	after                                            resumes after the event with this ID, as the header Last-Event-ID does
@@ -95,8 +97,11 @@ func (s *Server) newWatchStream(r *http.Request) (stream *watchStream, code int,
 		stream.topics = strings.Split(text, ",")
 	}
 	for _, topic := range stream.topics {
-		if !slices.Contains([]string{topicPods, topicNode, topicAlerts, topicHistory}, topic) {
-			return nil, http.StatusBadRequest, fmt.Errorf("topics: %q must be pods, node, alerts or history", topic)
+		if !slices.Contains([]string{topicPods, topicNode, topicAlerts, topicLoad, topicHistory}, topic) {
+			return nil, http.StatusBadRequest, fmt.Errorf("topics: %q must be pods, node, alerts, load or history", topic)
+		}
+		if topic == topicLoad && s.config.Loads == nil {
+			return nil, http.StatusNotFound, errors.New("this agent does not measure loads")
 		}
 		if topic == topicAlerts && s.config.Alerting == nil {
 			return nil, http.StatusNotFound, errors.New(alertingOff)
@@ -176,6 +181,8 @@ func (w *watchStream) run(ctx context.Context) error {
 	}()
 	keepAlive := time.NewTicker(keepAlivePeriod)
 	defer keepAlive.Stop()
+	loads, stopLoads := w.loadTimer()
+	defer stopLoads()
 	for {
 		select {
 		case record, open := <-records:
@@ -183,6 +190,10 @@ func (w *watchStream) run(ctx context.Context) error {
 				return ctx.Err()
 			}
 			if err := w.sendBatch(ctx, takeBatch(record, records)); err != nil {
+				return err
+			}
+		case <-loads:
+			if err := w.sendLoads(ctx, w.position); err != nil {
 				return err
 			}
 		case <-keepAlive.C:
@@ -258,6 +269,11 @@ func (w *watchStream) sendState(ctx context.Context) error {
 			if err := w.writer.write(0, topicAlerts, event.kind, event.object); err != nil {
 				return err
 			}
+		}
+	}
+	if w.has(topicLoad) {
+		if err := w.sendLoads(ctx, 0); err != nil {
+			return err
 		}
 	}
 	return w.writer.write(w.position, w.topics[0], view.Synced, nil)

@@ -218,6 +218,41 @@ func TestWatch_Topics(t *testing.T) {
 	}
 }
 
+// TestWatch_Load checks that loads are sent at the beginning and when they change, without any change of a status.
+func TestWatch_Load(t *testing.T) {
+	n := newNode(t)
+	n.set(newRunningPod("web", true))
+	n.set(newRunningPod("other", true))
+	base := httptest.NewServer(n.newServer(t))
+	defer base.Close()
+	decoder, closeStream := newWatcher("topics=load&where="+url.QueryEscape("pod.name != 'other'")).connect(t.Context(), t, base.URL)
+	defer closeStream()
+	nextNames := func(want view.WatchType) (names []string) {
+		t.Helper()
+		event := next(t, decoder)
+		var loads view.Loads
+		if err := json.Unmarshal(event.Object, &loads); err != nil || event.Topic != "load" || event.Type != want {
+			t.Fatalf("got %+v, %v, want %s of the topic load", event, err, want)
+		}
+		validate(t, "Loads", event.Object)
+		for i := range loads.Pods {
+			names = append(names, loads.Pods[i].Metadata.Name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	if got := nextNames(view.Added); !slices.Equal(got, []string{"web"}) {
+		t.Errorf("got %v, want web", got)
+	}
+	if event := next(t, decoder); event.Type != view.Synced {
+		t.Errorf("got %+v, want SYNCED", event)
+	}
+	n.set(newRunningPod("web2", true))
+	if got := nextNames(view.Modified); !slices.Equal(got, []string{"web", "web2"}) {
+		t.Errorf("got %v, want web and web2", got)
+	}
+}
+
 // TestQ2_ListAndWatch checks that a list and a watch after it give the list of later, over lost connections and restarts of the agent,
 // with and without a filter.
 func TestQ2_ListAndWatch(t *testing.T) {
