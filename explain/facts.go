@@ -182,6 +182,8 @@ type Probe struct {
 	Last   Answer
 	// LastSuccess is the newest success. Zero if there was none.
 	LastSuccess time.Time
+	// Median and Longest are of the time that the last checks took.
+	Median, Longest time.Duration
 	// Next is when it is asked again. Zero if it is not scheduled.
 	Next time.Time
 }

@@ -133,7 +133,7 @@ func newProbe(s *probe.State) explain.Probe {
 	return explain.Probe{
 		Container: s.Container, Kind: probeKind(s.Kind), Target: s.Target, Result: probeResult(s.Result),
 		Streak: s.Streak, StreakFailed: s.StreakFailed, Threshold: s.Threshold, Errors: s.Errors,
-		Last: newAnswer(s.Last), LastSuccess: s.LastSuccess, Next: s.Next,
+		Last: newAnswer(s.Last), LastSuccess: s.LastSuccess, Median: s.Median, Longest: s.Longest, Next: s.Next,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +36,8 @@ type State struct {
 	// Last is the last answer of the instance, LastSuccess is when the newest successful one was.
 	Last        Answer
 	LastSuccess time.Time
+	// Median and Longest are of the time that the last checks of the instance took, at most 16.
+	Median, Longest time.Duration
 	// Checking reports that a check is in flight.
 	Checking bool
 	// Next is when the next check is due. It is zero during a check and while none is scheduled: the container does not run,
@@ -87,6 +90,7 @@ func (p *containerProbe) stateLocked() State {
 	if p.last.container == id {
 		state.Last, state.LastSuccess = p.last.answer, p.last.success
 		state.Last.Message = p.messageText(id, p.last.answer.Message)
+		state.Median, state.Longest = p.last.durations()
 	}
 	if !p.stopped && !state.Checking {
 		state.Next = p.state.NextDue()
@@ -154,7 +158,12 @@ type lastAnswers struct {
 	container observed.ContainerID
 	answer    Answer
 	success   time.Time
+	took      [maxDurations]time.Duration // of the newest answers, in a ring
+	count     int                         // of all answers
 }
+
+// maxDurations is the number of answers of which the time is kept.
+const maxDurations = 16
 
 func (l lastAnswers) with(id observed.ContainerID, answer Answer) lastAnswers {
 	if id != l.container {
@@ -164,7 +173,19 @@ func (l lastAnswers) with(id observed.ContainerID, answer Answer) lastAnswers {
 	if answer.OK {
 		l.success = answer.At
 	}
+	l.took[l.count%maxDurations] = answer.Took
+	l.count++
 	return l
+}
+
+// durations returns the median of the kept times, of two in the middle the shorter one, and the longest.
+func (l lastAnswers) durations() (median, longest time.Duration) {
+	kept := l.took[:min(l.count, maxDurations)] // of the copy
+	if len(kept) == 0 {
+		return 0, 0
+	}
+	slices.Sort(kept)
+	return kept[(len(kept)-1)/2], kept[len(kept)-1]
 }
 
 // targetText describes what a probe checks, like kubectl describe.

@@ -117,6 +117,33 @@ func TestState(t *testing.T) {
 	})
 }
 
+// Median and Longest are of the last 16 checks of an instance: the first four are forgotten, and all with the instance.
+func TestState_Durations(t *testing.T) {
+	runTest(t, func(h *harness) {
+		ready := newExecProbe("ready")
+		ready.TimeoutSeconds, ready.PeriodSeconds = 30, 30
+		pod := newPod(v1.Container{Name: "app", ReadinessProbe: ready})
+		checks := 0
+		h.handle("ready", func(context.Context) (int, error) {
+			checks++
+			time.Sleep(time.Duration(21-checks) * time.Second)
+			return 0, nil
+		})
+		h.setRunning(pod, "app", "a1")
+		h.AddPod(pod)
+		h.advance(20*30*time.Second - 1) // they took 20, 19, ... and 1 second
+		if got := h.State("u")[0]; checks != 20 || got.Median != 8*time.Second || got.Longest != 16*time.Second {
+			t.Fatalf("got median %v and longest %v after %d checks, want 8s, 16s, 20", got.Median, got.Longest, checks)
+		}
+		h.setRunning(pod, "app", "a2")
+		h.AddPod(pod)
+		h.advance(0)
+		if got := h.State("u")[0]; got.Longest != 0 {
+			t.Fatalf("got %v of the instance before", got.Longest)
+		}
+	})
+}
+
 func TestState_Message(t *testing.T) {
 	runTest(t, func(h *harness) {
 		command := "\x1b[31mcontainer-id " + strings.Repeat("x", 1000)

@@ -132,6 +132,7 @@ func newProbe(p *explain.Probe) Probe {
 	}
 	if !p.Last.At.IsZero() {
 		probe.Last = NewAnswer(p.Last)
+		probe.P50Ms, probe.MaxMs = p.Median.Milliseconds(), p.Longest.Milliseconds()
 	}
 	return probe
 }

@@ -110,7 +110,10 @@ type Probe struct {
 	Threshold    int     `json:"threshold"`
 	Errors       int     `json:"errors,omitempty"`
 	Last         *Answer `json:"last,omitempty"`
-	Next         *Time   `json:"next,omitempty"`
+	// P50Ms and MaxMs are of the time that the last 16 checks of this instance took.
+	P50Ms int64 `json:"p50Ms,omitempty"`
+	MaxMs int64 `json:"maxMs,omitempty"`
+	Next  *Time `json:"next,omitempty"`
 }
 
 // Answer is the answer to a check.
