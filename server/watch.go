@@ -52,7 +52,8 @@ type watchStream struct {
 	membership map[podid.FullName]query.Membership
 	names      map[string]podid.FullName // by UID
 	alerts     sentAlerts
-	sentLoads  []byte // JSON of the loads; nil before the first
+	sentLoads  []byte        // JSON of the loads; nil before the first
+	bookmarks  time.Duration // 0: none
 }
 
 // serveWatch serves a stream of view.WatchEvent, as JSON lines or, if the client accepts text/event-stream, as server-sent events.
@@ -61,6 +62,7 @@ type watchStream struct {
 //	topics                                           pods (default), node, alerts, load and history, separated by commas
 //	namespace, labelSelector, fieldSelector, where   select pods
 //	load=true                                        adds the loads of pods, as of the event
+//	bookmarks                                        seconds from 1 to 60: sends a BOOKMARK this often, so that a client notices silence
 //	after                                            resumes after the event with this ID, as the header Last-Event-ID does
 func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request) {
 	stream, code, err := s.newWatchStream(r)
@@ -111,6 +113,9 @@ func (s *Server) newWatchStream(r *http.Request) (stream *watchStream, code int,
 		return nil, http.StatusBadRequest, err
 	}
 	if stream.needsLoad, err = s.parseLoad(values, stream.filter); err != nil {
+		return nil, http.StatusBadRequest, err
+	}
+	if stream.bookmarks, err = parseBookmarks(values.Get("bookmarks")); err != nil {
 		return nil, http.StatusBadRequest, err
 	}
 	after := values.Get("after")
@@ -183,6 +188,8 @@ func (w *watchStream) run(ctx context.Context) error {
 	defer keepAlive.Stop()
 	loads, stopLoads := w.loadTimer()
 	defer stopLoads()
+	bookmarks, stopBookmarks := w.bookmarkTimer()
+	defer stopBookmarks()
 	for {
 		select {
 		case record, open := <-records:
@@ -194,6 +201,10 @@ func (w *watchStream) run(ctx context.Context) error {
 			}
 		case <-loads:
 			if err := w.sendLoads(ctx, w.position); err != nil {
+				return err
+			}
+		case <-bookmarks:
+			if err := w.writer.write(w.position, w.topics[0], view.Bookmark, nil); err != nil {
 				return err
 			}
 		case <-keepAlive.C:

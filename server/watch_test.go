@@ -213,7 +213,9 @@ func TestWatch_Topics(t *testing.T) {
 			break
 		}
 	}
-	for parameters, code := range map[string]int{"topics=weather": 400, "after=x": 400, "where=pod": 400, "topics=history&after=999999": 410} {
+	for parameters, code := range map[string]int{
+		"topics=weather": 400, "bookmarks=0": 400, "bookmarks=61": 400, "bookmarks=x": 400, "after=x": 400, "where=pod": 400, "topics=history&after=999999": 410,
+	} {
 		getJSON[failure](t, s, "watch?"+parameters, code)
 	}
 }
@@ -250,6 +252,19 @@ func TestWatch_Load(t *testing.T) {
 	n.set(newRunningPod("web2", true))
 	if got := nextNames(view.Modified); !slices.Equal(got, []string{"web", "web2"}) {
 		t.Errorf("got %v, want web and web2", got)
+	}
+}
+
+// TestWatch_Bookmarks checks that a client that wants to notice silence is told that there is nothing.
+func TestWatch_Bookmarks(t *testing.T) {
+	n := newNode(t)
+	base := httptest.NewServer(n.newServer(t))
+	defer base.Close()
+	decoder, closeStream := newWatcher("bookmarks=1").connect(t.Context(), t, base.URL)
+	defer closeStream()
+	synced := next(t, decoder)
+	if event := next(t, decoder); event.Type != view.Bookmark || event.ID != synced.ID || event.Object != nil {
+		t.Errorf("got %+v, want a bookmark with the ID %d", event, synced.ID)
 	}
 }
 

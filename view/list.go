@@ -39,12 +39,14 @@ type Explanation struct {
 // WatchType is what happened to an object of a watch.
 type WatchType string
 
-// The types. Synced follows the objects that exist when the watch begins. Error is the last event of a watch that failed.
+// The types. Synced follows the objects that exist when the watch begins. Bookmark has no object: it tells a client that asked for it that
+// the stream is alive. Error is the last event of a watch that failed.
 const (
 	Added    WatchType = "ADDED"
 	Modified WatchType = "MODIFIED"
 	Deleted  WatchType = "DELETED"
 	Synced   WatchType = "SYNCED"
+	Bookmark WatchType = "BOOKMARK"
 	Error    WatchType = "ERROR"
 )
 
@@ -52,10 +54,10 @@ const (
 type WatchEvent struct {
 	// ID resumes the stream after this event. It is a sequence number of the history, and 0 in events before SYNCED.
 	ID uint64 `json:"id"`
-	// Topic is pods, node, alerts or history.
+	// Topic is pods, node, alerts, load or history.
 	Topic string    `json:"topic"`
 	Type  WatchType `json:"type"`
-	// Object is a PodView, a NodeView, an Alert or a record of the history; a Status in an error.
+	// Object is a PodView, a NodeView, an Alert, Loads or a record of the history; a Status in an error.
 	Object json.RawMessage `json:"object,omitempty"`
 }
 
