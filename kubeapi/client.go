@@ -16,6 +16,7 @@ import (
 	"net/http"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -82,7 +83,8 @@ func withDefaults(config *rest.Config) *rest.Config {
 func NewScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(v1.AddToScheme(scheme))
-	utilruntime.Must(authenticationv1.AddToScheme(scheme)) // service account tokens
+	utilruntime.Must(authenticationv1.AddToScheme(scheme)) // service account tokens, token reviews
+	utilruntime.Must(authorizationv1.AddToScheme(scheme))  // access reviews
 	utilruntime.Must(coordinationv1.AddToScheme(scheme))   // node leases
 	utilruntime.Must(nodev1.AddToScheme(scheme))           // runtime classes
 	utilruntime.Must(metav1.AddMetaToScheme(scheme))

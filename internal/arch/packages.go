@@ -134,6 +134,7 @@ var Layout = []Package{
 		Purpose: "probe state machine: when a probe is due, thresholds, results",
 	},
 	{Path: "status/patch", Layer: Decisions, Purpose: "builds the pod status patch"},
+	{Path: "auth/attributes", Layer: Decisions, Purpose: "decides which permissions a request to the node's server needs"},
 
 	{Path: "internal/nodeaddress", Layer: Components, Purpose: "rejects probe and hook targets on the node and metadata services"},
 	{Path: "internal/latency", Layer: Components, Purpose: "how long an operation took in the last 15 minutes"},
@@ -205,6 +206,11 @@ var Layout = []Package{
 	{
 		Path: "kubeapi", Layer: Components, MayImport: []string{"internal/latency"},
 		Purpose: "typed API client over client-go's REST client",
+	},
+
+	{
+		Path: "auth", Layer: Components, MayImport: []string{"internal/permission"},
+		Purpose: "authenticates and authorizes requests to the node's server, by the API server or by files",
 	},
 
 	{Path: "internal/diskusage", Layer: Components, Purpose: "measures how much space directories take on disk"},
