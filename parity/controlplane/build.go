@@ -75,6 +75,12 @@ func BuildControllerManager(ctx context.Context, progress io.Writer) (string, er
 	return buildProgram(ctx, "kube-controller-manager", progress)
 }
 
+// BuildScheduler builds the kube-scheduler of the API server's version, like BuildKubelet. After Build, the first build takes about
+// one more minute.
+func BuildScheduler(ctx context.Context, progress io.Writer) (string, error) {
+	return buildProgram(ctx, "kube-scheduler", progress)
+}
+
 // buildProgram builds another program of Kubernetes. It needs no stamp: the go command takes one second if the program is up
 // to date.
 func buildProgram(ctx context.Context, name string, progress io.Writer) (path string, err error) {

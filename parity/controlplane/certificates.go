@@ -54,10 +54,17 @@ func (a *authority) issueServer(name string) keyPair {
 
 // issueClient issues a certificate that the API server maps to a user and its groups.
 func (a *authority) issueClient(user string, groups ...string) keyPair {
+	return a.issueIdentity(Identity{User: user, Groups: groups})
+}
+
+// issueIdentity issues a certificate for a user, with the lifetime of the identity.
+func (a *authority) issueIdentity(identity Identity) keyPair {
 	return a.issue(&x509.Certificate{
-		Subject:     pkix.Name{CommonName: user, Organization: groups},
+		Subject:     pkix.Name{CommonName: identity.User, Organization: identity.Groups},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		NotBefore:   identity.NotBefore,
+		NotAfter:    identity.NotAfter,
 	})
 }
 
@@ -96,8 +103,12 @@ func sign(template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) 
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	must(err)
 	template.SerialNumber = serial
-	template.NotBefore = time.Now().Add(-time.Hour) // tolerate clock skew
-	template.NotAfter = time.Now().Add(validity)
+	if template.NotBefore.IsZero() {
+		template.NotBefore = time.Now().Add(-time.Hour) // tolerate clock skew
+	}
+	if template.NotAfter.IsZero() {
+		template.NotAfter = time.Now().Add(validity)
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
 	must(err)
 	return der

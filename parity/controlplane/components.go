@@ -5,9 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Files of the API server's authority that other components need too.
+const (
+	caFile          = "ca.crt"
+	accountsKeyFile = "service-account.key"
 )
 
 // newEtcd returns the etcd server. It uses its own certificate authority: with the API server's, every user of the cluster could
@@ -38,7 +43,8 @@ func (cp *ControlPlane) newEtcd(binary string, files *pkiFiles, peerURL string) 
 // newAPIServer returns the API server. It requires the files of newEtcd.
 func (cp *ControlPlane) newAPIServer(config Config, files *pkiFiles, port int) *Server {
 	cert, key := files.writePair("kube-apiserver", cp.ca.issueServer("kube-apiserver"))
-	accountsKey := files.write("service-account.key", encodeKey(newKey()))
+	accountsKey := files.write(accountsKeyFile, encodeKey(newKey()))
+	nodeCert, nodeKey := files.writePair("kubelet-client", cp.ca.issueClient(KubeletClientUser))
 	args := []string{
 		"--etcd-servers=" + cp.etcdURL, "--etcd-cafile=" + files.path("etcd-ca.crt"),
 		"--etcd-certfile=" + files.path("etcd-client.crt"), "--etcd-keyfile=" + files.path("etcd-client.key"),
@@ -48,13 +54,18 @@ func (cp *ControlPlane) newAPIServer(config Config, files *pkiFiles, port int) *
 		// A loopback address is not a valid endpoint of the "kubernetes" service.
 		"--endpoint-reconciler-type=none",
 
-		"--client-ca-file=" + files.write("ca.crt", cp.ca.pem), "--anonymous-auth=false",
-		"--authorization-mode=Node,RBAC",
-		// ServiceAccount: see the package comment.
-		"--enable-admission-plugins=NodeRestriction", "--disable-admission-plugins=ServiceAccount",
+		"--client-ca-file=" + files.write(caFile, cp.ca.pem), "--anonymous-auth=false",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+
+		// Host names of test nodes do not resolve.
+		"--kubelet-client-certificate=" + nodeCert, "--kubelet-client-key=" + nodeKey,
+		"--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
 
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + accountsKey,
 		"--service-account-signing-key-file=" + accountsKey, "--service-cluster-ip-range=10.0.0.0/24", "--allow-privileged",
+	}
+	if !config.ServiceAccounts {
+		args = append(args, "--disable-admission-plugins=ServiceAccount") // see the package comment
 	}
 	if len(config.AuditPolicy) > 0 {
 		policy := files.write("audit-policy.yaml", config.AuditPolicy)
@@ -65,24 +76,6 @@ func (cp *ControlPlane) newAPIServer(config Config, files *pkiFiles, port int) *
 		log: cp.path("kube-apiserver.log"), ready: readyz(cp.url, cp.ca.clientTLS(cp.adminPair())),
 		args: append(args, config.APIServerArgs...),
 	}
-}
-
-// NewControllerManager returns a controller manager that runs the named controllers, each with the permissions of its own
-// service account. It is not started yet, and serves nothing.
-func (cp *ControlPlane) NewControllerManager(binary string, controllers ...string) (*Server, error) {
-	pair := cp.ca.issueClient("system:kube-controller-manager")
-	kubeconfig := cp.path("kube-controller-manager.kubeconfig")
-	if err := writeKubeconfig(kubeconfig, cp.config(cp.url, pair)); err != nil {
-		return nil, err
-	}
-	return cp.NewServer(ServerConfig{
-		Name: "kube-controller-manager",
-		Command: []string{
-			binary, "--kubeconfig=" + kubeconfig, "--use-service-account-credentials", "--leader-elect=false", "--secure-port=0",
-			"--controllers=" + strings.Join(controllers, ","),
-		},
-		Ready: func(context.Context) error { return nil }, // its work shows when it is ready
-	}), nil
 }
 
 // Compact removes etcd's history up to now. The API server keeps recent history in its watch cache. After a restart of the API

@@ -28,6 +28,9 @@ type Config struct {
 	// AuditPolicy is the content of an audit policy file. The API server logs the selected requests to AuditLog. Defaults to no
 	// audit log.
 	AuditPolicy []byte
+	// ServiceAccounts enables the ServiceAccount admission plugin. Pods then need the controller serviceaccount, which creates the
+	// accounts, and the controller root-ca-certificate-publisher, which creates the ConfigMap that tokens are mounted with.
+	ServiceAccounts bool
 }
 
 // ControlPlane is a running etcd and kube-apiserver.
@@ -124,7 +127,7 @@ func (cp *ControlPlane) start(ctx context.Context, config Config) error {
 		return err
 	}
 	cp.etcdURL, cp.url = "https://"+loopback(ports[0]).String(), "https://"+loopback(ports[2]).String()
-	files := pkiFiles{dir: cp.path("pki")}
+	files := pkiFiles{dir: cp.pkiPath("")}
 	cp.Etcd = cp.newEtcd(config.Binaries.Etcd, &files, "https://"+loopback(ports[1]).String())
 	cp.APIServer = cp.newAPIServer(config, &files, ports[2])
 	if err := files.err; err != nil {
@@ -136,7 +139,10 @@ func (cp *ControlPlane) start(ctx context.Context, config Config) error {
 	if err := cp.Etcd.Start(ctx); err != nil {
 		return err
 	}
-	return cp.APIServer.Start(ctx)
+	if err := cp.APIServer.Start(ctx); err != nil {
+		return err
+	}
+	return cp.bindKubeletClient(ctx)
 }
 
 // Stop stops both servers and the proxies and removes the directory. It may be called more than once.
@@ -168,7 +174,13 @@ func (cp *ControlPlane) Dir() string { return cp.dir }
 // AuditLog returns the path of the log that Config.AuditPolicy asks for. The first line creates the file.
 func (cp *ControlPlane) AuditLog() string { return cp.path("audit.log") }
 
+// CAFile returns the path of the certificate of the authority that the API server and its clients have their certificates from. Node
+// agents read it to authenticate the API server.
+func (cp *ControlPlane) CAFile() string { return cp.pkiPath(caFile) }
+
 func (cp *ControlPlane) path(name string) string { return filepath.Join(cp.dir, name) }
+
+func (cp *ControlPlane) pkiPath(name string) string { return filepath.Join(cp.path("pki"), name) }
 
 // supervisor is the process that cleans up after this one; see the package comment.
 type supervisor struct {

@@ -11,10 +11,13 @@
 // authorization of a production cluster: Node and RBAC authorizers, the NodeRestriction admission plugin, no anonymous
 // requests. A client with [ControlPlane.NodeConfig] has exactly the permissions of a kubelet.
 //
-// There is no scheduler, and no controller manager unless a test starts one with [ControlPlane.NewControllerManager]. Pods of
-// lost nodes are not deleted, pods are not bound, and service accounts are not created. The ServiceAccount admission plugin is off
-// for this reason: it rejects pods whose service account does not exist, and the controller manager creates the "default" account of
-// each namespace.
+// There is no scheduler and no controller manager unless a test starts them with [ControlPlane.NewScheduler] and
+// [ControlPlane.NewControllerManager]. Pods of lost nodes are not deleted, pods are not bound, and service accounts are not created. The
+// ServiceAccount admission plugin is off for this reason, unless Config.ServiceAccounts is set: it rejects pods whose service account
+// does not exist, and the controller manager creates the "default" account of each namespace.
+//
+// The API server calls node agents at their InternalIP, with a certificate of the user [KubeletClientUser]. An agent that trusts
+// [ControlPlane.CAFile] and asks for authorization accepts it; [ControlPlane.IssueClient] makes other users.
 //
 // [ControlPlane.NewServer] runs other programs beside the control plane, such as node agents. [BuildKubelet] builds the kubelet.
 //
