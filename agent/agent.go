@@ -8,6 +8,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,6 +47,8 @@ type Agent struct {
 	health  *runtimeHealth
 	starts  *startTracker
 	volumes *volumeCleaner // nil without Config.Volumes
+	// lastTurn is when dispatch last turned.
+	lastTurn atomic.Pointer[time.Time]
 }
 
 // New creates the components of an agent and reads Config.State. It starts nothing.

@@ -26,6 +26,8 @@ func (a *Agent) dispatch(ctx context.Context) error {
 	housekeeping := time.NewTicker(a.config.HousekeepingInterval)
 	defer housekeeping.Stop()
 	for {
+		now := time.Now()
+		a.lastTurn.Store(&now)
 		select {
 		case <-ctx.Done():
 			return nil

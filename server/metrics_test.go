@@ -33,7 +33,7 @@ func TestRequestMetrics(t *testing.T) {
 		}
 	}
 	const want = `
-# HELP kubelet_http_requests_total Number of requests to the local server.
+# HELP kubelet_http_requests_total Number of requests to the agent's servers.
 # TYPE kubelet_http_requests_total counter
 kubelet_http_requests_total{long_running="false",method="GET",path="",server_type="local"} 1
 kubelet_http_requests_total{long_running="false",method="GET",path="metrics/probes",server_type="local"} 1

@@ -14,14 +14,16 @@
 //	GET /herald/v1/load     returns the load of the last 24 hours, see serveLoad
 //	GET /herald/v1/alerts, /herald/v1/rules, /herald/v1/silences, /herald/v1/actions
 //	GET /herald/v1/watch    streams changes, see serveWatch
+//	GET /containerLogs/NAMESPACE/POD/CONTAINER  returns a log as the kubelet does
+//	GET, POST /exec, /attach, /run, /portForward  as the kubelet's, by web socket or SPDY
 //	POST /herald/v1/restart, /herald/v1/probe  restart a container, check its probes once
 //	POST /herald/v1/silences, DELETE /herald/v1/silences/ID  silence alerts, end a silence
 //	POST /herald/v1/actions/resume  lets actions happen again that were suspended
 //
 // Reading needs no authentication. The server therefore listens on loopback addresses and unix sockets only, and rejects requests
-// for other host names, which a browser can be tricked into sending. A POST or DELETE is accepted on a unix socket from root and
-// the agent's user, and over TCP with a bearer token. Connections and the time to
-// send a request or read a response are bounded, so that a client can delay other clients but not the agent.
+// for other host names, which a browser can be tricked into sending. A POST or DELETE, and what runs a command in a container or
+// connects to it, is accepted on a unix socket from root and the agent's user, and over TCP with a bearer token. Connections and the
+// time to send a request or read a response are bounded, so that a client can delay other clients but not the agent.
 package server
 
 import (
@@ -75,6 +77,9 @@ type Config struct {
 	// Alerting serves alerts, rules and silences, Actions serves actions. Nil answers that alerting is off.
 	Alerting Alerting
 	Actions  Actions
+	// Containers serves the kubelet's /containerLogs to all clients, and /exec, /attach, /run and /portForward to those that may change
+	// something, see nodeserver.NewContainerHandler. Nil disables the paths.
+	Containers http.Handler
 	// Token authorizes requests that change something over TCP. Empty refuses them.
 	Token string
 	// Logger receives log messages. Defaults to a logger that discards them.
@@ -135,7 +140,10 @@ func New(config Config) (*Server, error) {
 		mux.HandleFunc("POST "+apiPrefix+"restart", s.authorized(s.serveRestart))
 		mux.HandleFunc("POST "+apiPrefix+"probe", s.authorized(s.serveProbe))
 	}
-	s.routes = requireLocalHost(config.Requests.observe(mux))
+	if config.Containers != nil {
+		s.addContainers(mux)
+	}
+	s.routes = requireLocalHost(observe(config.Requests, mux))
 	return s, nil
 }
 

@@ -213,6 +213,8 @@ var Layout = []Package{
 		Purpose: "authenticates and authorizes requests to the node's server, by the API server or by files",
 	},
 
+	{Path: "internal/httpmetrics", Layer: Components, Purpose: "counts the requests to the agent's HTTP servers"},
+	{Path: "internal/streamwriter", Layer: Components, Purpose: "lets an HTTP response last as long as its client reads it"},
 	{Path: "internal/diskusage", Layer: Components, Purpose: "measures how much space directories take on disk"},
 	{
 		Path: "eviction/manager", Layer: Components, MayImport: []string{"eviction"},
@@ -266,7 +268,11 @@ var Layout = []Package{
 		Purpose: "carries out actions: snapshots, probes, restarts, evictions, cordon, webhooks, programs",
 	},
 	{
-		Path: "nodeagent", Layer: Composition, MayImport: []string{"agent", "deed", "inspect"},
+		Path: "nodeserver", Layer: Composition,
+		Purpose: "the kubelet's HTTPS server: pods, stats, metrics, health, logs and streams of containers",
+	},
+	{
+		Path: "nodeagent", Layer: Composition, MayImport: []string{"agent", "deed", "inspect", "nodeserver"},
 		Purpose: "builds a complete node agent from one flat configuration",
 	},
 	{Path: "server", Layer: Composition, Purpose: "local HTTP API: pods, health, metrics, queries"},
