@@ -202,6 +202,14 @@ var Layout = []Package{
 		Path: "alert/manager", Layer: Components, MayImport: []string{"checkpoint", "internal/permission"},
 		Purpose: "runs the alert rules: what happens goes in, alerts on disk come out; watches rule files",
 	},
+	{
+		Path: "certificate", Layer: Components, MayImport: []string{"certificate/rotation", "internal/permission"},
+		Purpose: "requests, renews, keeps and reloads the node's certificates and the authorities of its clients",
+	},
+	{
+		Path: "certificate/rotation", Layer: Decisions,
+		Purpose: "decides when a node needs another certificate, whether one fits, and when to ask again",
+	},
 	{Path: "checkpoint", Layer: Components, Purpose: "atomic, checksummed, versioned state files"},
 	{
 		Path: "kubeapi", Layer: Components, MayImport: []string{"internal/latency"},
