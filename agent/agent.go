@@ -46,6 +46,7 @@ type Agent struct {
 	config  Config
 	health  *runtimeHealth
 	starts  *startTracker
+	changes *podChanges
 	volumes *volumeCleaner // nil without Config.Volumes
 	// lastTurn is when dispatch last turned.
 	lastTurn atomic.Pointer[time.Time]
@@ -57,7 +58,9 @@ func New(config Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{config: config, Pods: pod.NewManager(), health: newRuntimeHealth(config.Runtime, config.OnRuntimeHealth)}
+	a := &Agent{
+		config: config, Pods: pod.NewManager(), health: newRuntimeHealth(config.Runtime, config.OnRuntimeHealth), changes: newPodChanges(),
+	}
 	if config.Volumes != nil {
 		a.volumes = newVolumeCleaner(config.Volumes)
 	}
@@ -97,7 +100,7 @@ func (a *Agent) initAllocations() (err error) {
 
 func (a *Agent) initStatuses() (err error) {
 	config := status.Config{
-		Pods: a.Pods, Deletion: deletionSafety{a}, Allocations: a.Allocations, Journal: a.config.Journal,
+		Pods: a.Pods, Deletion: deletionSafety{a}, Allocations: a.Allocations, Journal: changeJournal{a.changes, a.config.Journal},
 		OnSync: a.config.OnSync, Delays: a.config.StatusDelays, State: a.config.State,
 		Logger: a.config.Logger, Metrics: a.config.Metrics,
 	}
@@ -312,6 +315,20 @@ func (a *Agent) LocalPods() []*v1.Pod {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
 	return local
+}
+
+// LocalPodByUID returns the pod with this UID, or whose mirror pod has it, if LocalPods has the pod.
+func (a *Agent) LocalPodByUID(uid types.UID) (*v1.Pod, bool) {
+	podUID := a.Pods.TranslatePodUID(uid)
+	pod, found := a.Pods.GetPodByUID(podUID)
+	if !found {
+		state, _ := a.Workers.Pod(podUID)
+		pod = state.Pod
+	}
+	if pod == nil {
+		return nil, false
+	}
+	return a.LocalPod(pod), true
 }
 
 // LocalPod returns a copy of a pod of Pods or Workers with its local status, as in LocalPods.

@@ -102,6 +102,7 @@ func (a *Agent) handleUpdate(update source.Update) {
 			a.updateWorker(pod, plan.OpUpdate)
 		}
 		a.Mirrors.Enqueue(podid.FullNameOf(pod))
+		a.changes.announce(types.UID(a.Pods.TranslatePodUID(pod.UID)))
 	}
 }
 
@@ -158,6 +159,7 @@ func (a *Agent) housekeep() {
 		known := a.knownPods()
 		a.Statuses.RemoveOrphanedStatuses(known)
 		a.Allocations.RemoveOrphanedPods(known)
+		a.changes.retain(known)
 		a.config.OnKnownPods(known)
 	}
 }

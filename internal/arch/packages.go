@@ -288,6 +288,7 @@ var Layout = []Package{
 		Path: "localapi", Layer: Composition, MayImport: []string{"internal/table"},
 		Purpose: "read-only Kubernetes API of one node, for kubectl and informers without an API server",
 	},
+	{Path: "podsapi", Layer: Composition, Purpose: "the kubelet's Pods API: gRPC on a local socket to list, get and watch pods"},
 	{Path: "agent", Layer: Composition, Purpose: "connects the components: the only package where they meet"},
 
 	{

@@ -123,7 +123,17 @@ func runNode(ctx context.Context, stderr io.Writer, c *config.Config) error {
 	if err != nil {
 		return errors.Join(err, listener.Close(), node.Close())
 	}
-	return serve(ctx, logger, node, func(ctx context.Context) error { return localServer.Serve(ctx, listener) }, kubectl.run)
+	servers := []func(context.Context) error{
+		func(ctx context.Context) error { return localServer.Serve(ctx, listener) }, kubectl.run,
+	}
+	if c.PodsAPI {
+		podsAPI, err := newPodsAPI(c, node, logger)
+		if err != nil {
+			return errors.Join(err, listener.Close(), node.Close())
+		}
+		servers = append(servers, podsAPI.Run)
+	}
+	return serve(ctx, logger, node, servers...)
 }
 
 // newLocalServer returns the server of the query API. A socket has the credentials of its clients; over TCP, requests that change

@@ -4,6 +4,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/heraldnode/herald/cri/pullmanager"
 	"github.com/heraldnode/herald/nodeagent"
+	"github.com/heraldnode/herald/podsapi"
 )
 
 // The apiVersion and kind of a configuration file.
@@ -55,6 +57,9 @@ type Config struct {
 	// Loopback address at which kubectl reads this node's pods, events and Node, like `127.0.0.1:10260`. Requests need the
 	// token of the kubeconfig that `herald kubeconfig` prints. Default: none, no port is opened.
 	KubectlListen string `yaml:"kubectlListen" flag:"kubectl-listen"`
+	// Serves the kubelet's Pods API, which is gRPC, at the socket `pods-api/pods-api.sock` in rootDir; see [server.md](server.md). Only
+	// the agent's user and root can connect. The kubelet has the feature gate `PodsAPI` for it.
+	PodsAPI bool `yaml:"podsAPI"`
 
 	// Directory of static pod manifests, or a single manifest file. Default: none.
 	StaticPodPath string `yaml:"staticPodPath" flag:"manifests" format:"path"`
@@ -341,6 +346,11 @@ func (c *Config) ListenAddress() string {
 	default:
 		return "unix://" + filepath.Join(c.DataDir, "herald.sock")
 	}
+}
+
+// PodsAPISocket returns the path of the socket of the Pods API.
+func (c *Config) PodsAPISocket() string {
+	return filepath.Join(cmp.Or(c.RootDir, c.DataDir), podsapi.Socket)
 }
 
 // KubectlDir returns the directory of the credentials for kubectl.

@@ -114,7 +114,7 @@ var unsupportedFields = []struct{ reason, fields string }{
 	{"Herald always runs with swap and with cgroup v1", "failSwapOn failCgroupV1"},
 	{"Herald does not delay the shutdown of the machine", `shutdownGracePeriod shutdownGracePeriodCriticalPods
 		shutdownGracePeriodByPodPriority`},
-	{"Herald has no feature gates", "featureGates"},
+	{"Herald has no feature gates; podsAPI takes the place of PodsAPI", "featureGates"},
 	{"Herald does not support volumes that need a driver", "volumePluginDir enableControllerAttachDetach"},
 	{"the container runtime configures the network", "podCIDR hairpinMode makeIPTablesUtilChains iptablesMasqueradeBit iptablesDropBit"},
 	{"Herald does not export traces", "tracing"},

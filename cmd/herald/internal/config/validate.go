@@ -81,6 +81,10 @@ func (c *Config) problems(origins map[string]string) []problem {
 		err := checkKubectlAddress(c.KubectlListen)
 		v.rejectIf(err != nil, "kubectlListen", "%v", err)
 	}
+	if c.PodsAPI {
+		err := server.CheckAddress("unix://" + c.PodsAPISocket())
+		v.rejectIf(err != nil, "podsAPI", "%v", err)
+	}
 	v.rejectIf(c.KubeAPIQPS <= 0 && c.KubeAPIQPS != -1, "kubeAPIQPS",
 		"invalid value %d: must be greater than 0, or -1 for no limit", c.KubeAPIQPS)
 	v.rejectIf(c.KubeAPIBurst <= 0, "kubeAPIBurst", "invalid value %d: must be greater than 0", c.KubeAPIBurst)
