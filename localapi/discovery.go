@@ -75,7 +75,7 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request, path str
 	}
 	if (path == "api" || path == "apis") && acceptsAggregated(r) {
 		w.Header().Set("Vary", "Accept")
-		list := coreDiscovery()
+		list := s.coreDiscovery()
 		if path == "apis" {
 			list = groupDiscovery(s.groups())
 		}
@@ -92,7 +92,7 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request, path str
 		}
 		writeJSON(w, http.StatusOK, groups)
 	case "api/v1":
-		writeJSON(w, http.StatusOK, coreResources())
+		writeJSON(w, http.StatusOK, s.coreResources())
 	default:
 		g := s.groupOf(path)
 		if strings.HasSuffix(path, "/"+g.version) {
@@ -122,17 +122,23 @@ func discoveryList(items ...apidiscovery.APIGroupDiscovery) *apidiscovery.APIGro
 	}
 }
 
-func coreDiscovery() *apidiscovery.APIGroupDiscoveryList {
+func (s *Server) coreDiscovery() *apidiscovery.APIGroupDiscoveryList {
 	version := apidiscovery.APIVersionDiscovery{Version: "v1", Freshness: apidiscovery.DiscoveryFreshnessCurrent}
 	for _, k := range orderedKinds {
 		scope := apidiscovery.ScopeCluster
 		if k.namespaced {
 			scope = apidiscovery.ScopeNamespace
 		}
-		version.Resources = append(version.Resources, apidiscovery.APIResourceDiscovery{
+		resource := apidiscovery.APIResourceDiscovery{
 			Resource: k.resource, SingularResource: k.singular, Scope: scope, Verbs: readVerbs, ShortNames: k.shortNames, Categories: k.categories,
 			ResponseKind: &metav1.GroupVersionKind{Version: "v1", Kind: k.name},
-		})
+		}
+		for _, sub := range s.podSubresources(k) {
+			resource.Subresources = append(resource.Subresources, apidiscovery.APISubresourceDiscovery{
+				Subresource: sub.name, ResponseKind: &metav1.GroupVersionKind{Version: "v1", Kind: sub.kind}, Verbs: sub.verbs,
+			})
+		}
+		version.Resources = append(version.Resources, resource)
 	}
 	return discoveryList(apidiscovery.APIGroupDiscovery{Versions: []apidiscovery.APIVersionDiscovery{version}})
 }
@@ -173,13 +179,18 @@ func (g *group) resourceList() *metav1.APIResourceList {
 	return list
 }
 
-func coreResources() *metav1.APIResourceList {
+func (s *Server) coreResources() *metav1.APIResourceList {
 	list := newResourceList("v1")
 	for _, k := range orderedKinds {
 		list.APIResources = append(list.APIResources, metav1.APIResource{
 			Name: k.resource, SingularName: k.singular, Namespaced: k.namespaced, Kind: k.name, Verbs: readVerbs,
 			ShortNames: k.shortNames, Categories: k.categories,
 		})
+		for _, sub := range s.podSubresources(k) {
+			list.APIResources = append(list.APIResources, metav1.APIResource{
+				Name: k.resource + "/" + sub.name, Namespaced: k.namespaced, Kind: sub.kind, Verbs: sub.verbs,
+			})
+		}
 	}
 	return list
 }

@@ -74,7 +74,11 @@ func (s *Server) reviewAccess(spec *authorizationv1.SelfSubjectAccessReviewSpec)
 		isRead := spec.NonResourceAttributes != nil && spec.NonResourceAttributes.Verb == "get"
 		return authorizationv1.SubjectAccessReviewStatus{Allowed: isRead}
 	}
-	isServed := attributes.Group == "" && kinds[attributes.Resource] != nil && attributes.Subresource == ""
+	k := kinds[attributes.Resource]
+	isServed := attributes.Group == "" && k != nil && attributes.Subresource == ""
+	if sub := s.subresourceOf(k, attributes.Subresource); attributes.Group == "" && sub != nil && slices.Contains(sub.verbs, attributes.Verb) {
+		return authorizationv1.SubjectAccessReviewStatus{Allowed: true}
+	}
 	hasMetrics := s.config.Stats != nil && attributes.Group == metricsv1beta1.GroupName && metricsKinds[attributes.Resource] != nil
 	if isServed && slices.Contains(readVerbs, attributes.Verb) || hasMetrics && slices.Contains(metricsVerbs, attributes.Verb) {
 		return authorizationv1.SubjectAccessReviewStatus{Allowed: true}
@@ -88,6 +92,9 @@ func (s *Server) readRules() authorizationv1.SubjectRulesReviewStatus {
 		rule.Resources = append(rule.Resources, k.resource)
 	}
 	rules := []authorizationv1.ResourceRule{rule}
+	for _, sub := range s.podSubresources(kinds["pods"]) {
+		rules = append(rules, authorizationv1.ResourceRule{Verbs: sub.verbs, APIGroups: []string{""}, Resources: []string{"pods/" + sub.name}})
+	}
 	if s.config.Stats != nil {
 		rules = append(rules, authorizationv1.ResourceRule{
 			Verbs: metricsVerbs, APIGroups: []string{metricsv1beta1.GroupName}, Resources: []string{"nodes", "pods"},

@@ -1,9 +1,10 @@
 // Package localapi serves the pods, events and the Node of one machine in the form of the Kubernetes API, so that an unmodified
 // kubectl and client-go informers work against a node without any API server.
 //
-// Everything is read-only: get, list and watch of pods, nodes, events and namespaces, as objects, tables and metadata, with
-// label and field selectors, get and list of the use of resources for kubectl top, discovery and OpenAPI documents. Other requests
-// are answered with an explanation.
+// Objects are read-only: get, list and watch of pods, nodes, events and namespaces, as objects, tables and metadata, with
+// label and field selectors, get and list of the use of resources for kubectl top, discovery and OpenAPI documents. The logs of
+// containers, commands in them and connections to their ports are passed to a handler in the form of the kubelet's server. Other
+// requests are answered with an explanation.
 package localapi
 
 import (
@@ -40,6 +41,9 @@ type Config struct {
 	Events func(ctx context.Context) iter.Seq[v1.Event]
 	// Stats provides the use of resources for metrics.k8s.io, which kubectl top reads. Nil leaves the group out.
 	Stats Stats
+	// Containers serves container logs, exec, attach and port-forward in the form of the kubelet's server:
+	// /containerLogs/{namespace}/{pod}/{container}, /exec, /attach and /portForward. Nil leaves them out.
+	Containers http.Handler
 	// MaxEvents is the number of events that are kept. Defaults to 1000.
 	MaxEvents int
 	// User is the name that kubectl auth whoami prints. Defaults to herald:owner.
@@ -142,13 +146,21 @@ func parsePath(parts []string, kinds map[string]*kind) *request {
 
 func (s *Server) serveObjects(w http.ResponseWriter, r *http.Request, parts []string) {
 	req := parsePath(parts, kinds)
-	switch {
-	case req == nil:
+	if req == nil {
 		writeError(w, apierrors.NewNotFound(schema.GroupResource{Resource: parts[0]}, ""))
+		return
+	}
+	if sub := s.subresourceOf(req.kind, req.subresource); sub != nil {
+		s.serveContainers(w, r, req, sub)
+		return
+	}
+	switch {
 	case req.subresource == "proxy":
 		writeError(w, apierrors.NewForbidden(req.resource(), req.name, errors.New("this node does not proxy requests")))
 	case req.subresource == "scale": // kubectl scale gets it before it changes it
 		writeNotAllowed(w, req, "scale")
+	case req.subresource == "ephemeralcontainers": // kubectl debug
+		writeNotAllowed(w, req, "adding ephemeral containers")
 	case req.subresource != "" && (req.subresource != "status" || r.Method != http.MethodGet):
 		writeError(w, apierrors.NewNotFound(schema.GroupResource{Resource: req.kind.resource + "/" + req.subresource}, req.name))
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
