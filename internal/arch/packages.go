@@ -241,6 +241,10 @@ var Layout = []Package{
 		Purpose: "CRI client: images, sandboxes, containers, logs, exec",
 	},
 	{
+		Path: "stream", Layer: Components, Modules: []string{"k8s.io/cri-api"},
+		Purpose: "connects clients of exec, attach and port-forward with streams of the runtime: SPDY and web sockets",
+	},
+	{
 		Path: "cri/criconfig", Layer: Decisions, Modules: []string{"k8s.io/cri-api"},
 		MayImport: []string{"admission", "cgroup", "derive", "plan", "provision/resolve", "internal/restart"},
 		Purpose:   "translates a pod spec into CRI sandbox and container configurations",
