@@ -17,6 +17,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -46,15 +47,28 @@ type Client struct {
 // and UserAgent is "herald". Note that client-go treats a QPS of 0 as 5, and -1 as unlimited.
 func New(config *rest.Config) (*Client, error) {
 	if config == nil {
-		return nil, errors.New("kubeapi: rest.Config is required")
+		return nil, errConfigRequired
 	}
+	return newClient(config, nil)
+}
+
+var errConfigRequired = errors.New("kubeapi: rest.Config is required")
+
+// newClient returns a client with the certificate, or with the credentials of the config if that is nil.
+func newClient(config *rest.Config, certificate ClientCertificate) (*Client, error) {
 	config = withDefaults(config)
 	reloadToken(config)
 	connections := trackConnections(config)
-	reloadCertificate(config, connections)
+	if config.CertFile != "" || certificate != nil {
+		reloadCertificate(config, connections)
+	}
 	recent := &latency.Recent{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return timedTransport{next, recent} })
-	client, err := rest.RESTClientFor(config)
+	httpClient, err := newHTTPClient(config, certificate)
+	if err != nil {
+		return nil, fmt.Errorf("kubeapi: create HTTP client for %q: %w", config.Host, err)
+	}
+	client, err := rest.RESTClientForConfigAndClient(config, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("kubeapi: create REST client for %q: %w", config.Host, err)
 	}
@@ -85,6 +99,7 @@ func NewScheme() *runtime.Scheme {
 	utilruntime.Must(v1.AddToScheme(scheme))
 	utilruntime.Must(authenticationv1.AddToScheme(scheme)) // service account tokens, token reviews
 	utilruntime.Must(authorizationv1.AddToScheme(scheme))  // access reviews
+	utilruntime.Must(certificatesv1.AddToScheme(scheme))   // the node's certificates
 	utilruntime.Must(coordinationv1.AddToScheme(scheme))   // node leases
 	utilruntime.Must(nodev1.AddToScheme(scheme))           // runtime classes
 	utilruntime.Must(metav1.AddMetaToScheme(scheme))

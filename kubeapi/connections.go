@@ -42,13 +42,10 @@ func reloadToken(config *rest.Config) {
 	config.BearerToken, config.BearerTokenFile = "", ""
 }
 
-// reloadCertificate closes the connections of a client with a certificate file when the server does not recognize the
-// certificate (F29), so that the next connection uses the file's current certificate. API servers since v1.29 close the
+// reloadCertificate closes the connections of a client whose certificate may change when the server does not recognize the
+// certificate (F29), so that the next connection uses the current one. API servers since v1.29 close the
 // connection themselves; client-go alone would use the old certificate for up to five minutes.
 func reloadCertificate(config *rest.Config, connections *connrotation.ConnectionTracker) {
-	if config.CertFile == "" {
-		return
-	}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &reconnectingTransport{next, connections} })
 }
 
