@@ -45,7 +45,8 @@ type ClientCertificate interface {
 }
 
 // NewWithCertificate returns a client like New that authenticates with this certificate, whatever credentials and transport the config
-// has. Requests wait until there is one (CRT-8). Call CloseConnections when it changed: connections keep the certificate with which they were opened.
+// has. Requests wait until there is one (CRT-8). Call CloseConnections when it changed: connections keep the
+// certificate with which they were opened.
 func NewWithCertificate(config *rest.Config, certificate ClientCertificate) (*Client, error) {
 	if config == nil {
 		return nil, errConfigRequired
