@@ -129,7 +129,10 @@ func (a *Agent) initWorkers() (err error) {
 		Runtime: a.config.Runtime, PodCache: a.PLEG, Statuses: a.Statuses, Probes: a.Prober,
 		Admit: a.config.Admit, Allocated: a.allocatedPod, ResizeState: a.Allocations.ResizeState,
 		NodeInfo: a.config.NodeInfo, NetworkReady: a.health.networkError,
-		OnPodStopped:    func(name podid.FullName) { a.Mirrors.Enqueue(name) }, // PW-43
+		OnPodStopped: func(uid podid.UID, name podid.FullName) {
+			a.Mirrors.Enqueue(name) // PW-43
+			a.config.OnPodStopped(uid)
+		},
 		OnContainerStop: a.config.OnContainerStop,
 		State:           a.config.State, Resync: a.config.Resync,
 		Events: a.config.Events, Logger: a.config.Logger, Metrics: a.config.Metrics,

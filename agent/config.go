@@ -87,6 +87,8 @@ type Config struct {
 	OnKnownPods func(known map[types.UID]bool)
 	// OnContainerStop is called before an instance of a container is stopped; see worker.Config. Defaults to none.
 	OnContainerStop func(stop plan.Stop)
+	// OnPodStopped is called when all containers of a pod have stopped for good; see worker.Config. Defaults to none.
+	OnPodStopped func(uid podid.UID)
 	// Volumes mounts the volumes of pods. Defaults to none.
 	Volumes Volumes
 	// State stores what must survive a restart of the agent. Defaults to none: nothing is stored.
@@ -136,6 +138,9 @@ func (c Config) withDefaults() (Config, error) {
 	c.ProbeMetrics = cmp.Or(c.ProbeMetrics, c.Metrics)
 	if c.OnKnownPods == nil {
 		c.OnKnownPods = func(map[types.UID]bool) {}
+	}
+	if c.OnPodStopped == nil {
+		c.OnPodStopped = func(podid.UID) {}
 	}
 	if c.NodeInfo == nil {
 		c.NodeInfo = func() derive.NodeInfo { return derive.NodeInfo{} }

@@ -27,6 +27,7 @@ import (
 	"github.com/heraldnode/herald/node/machine"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
+	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/process"
 	"github.com/heraldnode/herald/provision"
 	"github.com/heraldnode/herald/source"
@@ -235,6 +236,7 @@ func (n *NodeAgent) newAgent() error {
 		BootTime: n.host.BootTime(), AllowNodeAddresses: n.config.AllowProbesToNodeAddresses, Resync: n.config.SyncFrequency,
 		StatusDelays: statusDelays,
 		Logger:       n.config.Logger, Metrics: n.config.Metrics, ProbeMetrics: n.config.ProbeMetrics,
+		OnPodStopped: func(uid podid.UID) { n.Streams.PodTerminated(uid) },
 		OnContainerStop: func(stop plan.Stop) {
 			tally.Stopping(stop.ID.String(), string(stop.Reason))
 			n.recordStop(stop)

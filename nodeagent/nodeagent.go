@@ -25,6 +25,7 @@ import (
 	"github.com/heraldnode/herald/process"
 	"github.com/heraldnode/herald/provision"
 	"github.com/heraldnode/herald/stats"
+	"github.com/heraldnode/herald/stream"
 )
 
 // NodeAgent is a node agent with all its components. Components may be queried at any time. Run must be called at most once;
@@ -68,6 +69,8 @@ type alerting struct {
 type containers struct {
 	server  *process.Server // nil with a container runtime
 	runtime *cri.Runtime
+	// Streams serves exec, attach and port-forward.
+	Streams *stream.Proxy
 	cgroups *cgroupmanager.Manager // nil if the runtime chooses the cgroups of pods
 	// imageDirs has the directories of the runtime's images and containers as last observed.
 	imageDirs atomic.Pointer[[]string]
@@ -95,7 +98,7 @@ func New(config Config) (_ *NodeAgent, err error) {
 	}()
 	for _, build := range []func() error{
 		n.openDataDir, n.openHistory, n.newClients, n.newEvents, n.newNode, n.newVolumes, n.newProcessServer, n.newCgroups, n.newRuntime,
-		n.newStats, n.newSummarizer, n.newAlerting, n.newAgent,
+		n.newStats, n.newSummarizer, n.newAlerting, n.newAgent, n.newStreams,
 	} {
 		if err := build(); err != nil {
 			return nil, err
@@ -152,6 +155,7 @@ func (n *NodeAgent) Run(ctx context.Context) error {
 	servers.Go(func() { _ = n.Stats.Run(serving) })
 	close(n.started)
 	err := n.Agent.Run(ctx)
+	n.endStreams()
 	stopServing()
 	servers.Wait()
 	stopRecording()

@@ -109,9 +109,9 @@ type Config struct {
 	NodeInfo func() derive.NodeInfo
 	// NetworkReady returns an error while pods cannot get a network. It must not block. Defaults to nil.
 	NetworkReady func() error
-	// OnPodStopped is called when all containers of the named pod have stopped, so that its mirror pod may be deleted
-	// (PW-43). It must not block. Defaults to a no-op.
-	OnPodStopped func(podid.FullName)
+	// OnPodStopped is called when all containers of the pod have stopped, so that its mirror pod may be deleted (PW-43) and its streams
+	// may be closed (STR-17). It must not block. Defaults to a no-op.
+	OnPodStopped func(podid.UID, podid.FullName)
 	// OnContainerStop is called before an instance of a container is stopped, with the reason. It must not block. Defaults to a
 	// no-op.
 	OnContainerStop func(stop plan.Stop)
@@ -202,7 +202,7 @@ func (c Config) withNoOps() Config {
 		c.NetworkReady = func() error { return nil }
 	}
 	if c.OnPodStopped == nil {
-		c.OnPodStopped = func(podid.FullName) {}
+		c.OnPodStopped = func(podid.UID, podid.FullName) {}
 	}
 	if c.OnContainerStop == nil {
 		c.OnContainerStop = func(plan.Stop) {}

@@ -41,7 +41,7 @@ func (w *Workers) terminate(ctx context.Context, iter *iteration) result {
 		w.publishEnd(iter, snap)
 	}
 	w.transition(iter, plan.Lifecycle.CompleteTerminating)
-	w.config.OnPodStopped(iter.lifecycle.Name)
+	w.config.OnPodStopped(iter.uid, iter.lifecycle.Name)
 	return result{}
 }
 
