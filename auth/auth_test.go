@@ -351,16 +351,21 @@ func TestSRV10_PassedOnHeaders(t *testing.T) {
 }
 
 func TestSRV10_BearerHeader(t *testing.T) {
-	handler := newHandler(t, auth.Config{API: newAPIServer(), ReviewTokens: true})
+	server := newAPIServer()
+	handler := newHandler(t, auth.Config{API: server, ReviewTokens: true})
 	for header, want := range map[string]int{
 		"Bearer alice": 200, "bearer alice": 200, " Bearer alice ": 200, "Bearer alice x": 200,
 		"Bearer  alice": 401, "Basic alice": 401, "alice": 401, "Bearer": 401, "Bearer " + strings.Repeat("x", 65<<10): 401,
+		"Bearer \xff": 401,
 	} {
 		r := newRequest("GET", "/pods", "")
 		r.Header.Set("Authorization", header)
 		if code, _ := sendRequest(handler, r); code != want {
 			t.Errorf("%.20q: got %d, want %d", header, code, want)
 		}
+	}
+	if tokens, _ := server.asked(); !slices.Equal(tokens, []string{"alice"}) {
+		t.Errorf("asked about %.60q", tokens)
 	}
 }
 

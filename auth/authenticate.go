@@ -156,7 +156,7 @@ func (a *authenticator) webSocket(r *http.Request) (User, bool, error) {
 	switch {
 	case len(encoded) > 1:
 		return User{}, false, errors.New("more than one bearer token among the web-socket protocols")
-	case err != nil || !utf8.Valid(token):
+	case err != nil:
 		return User{}, false, errors.New("the bearer token among the web-socket protocols is not base64url")
 	case len(token) == 0:
 		return User{}, false, nil
@@ -174,8 +174,8 @@ func (a *authenticator) token(ctx context.Context, token string) (User, bool, er
 	if len(a.tokens) == 0 {
 		return User{}, false, nil
 	}
-	if len(token) > maxTokenLength {
-		return User{}, false, errors.New("bearer token is too long")
+	if len(token) > maxTokenLength || !utf8.ValidString(token) {
+		return User{}, false, errors.New("bearer token is too long, or not text")
 	}
 	var errs []error
 	for _, source := range a.tokens {
