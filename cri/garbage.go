@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/cri/criconfig"
+	"github.com/heraldnode/herald/internal/nolinks"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
@@ -315,7 +316,7 @@ func trimPodFiles(dir string) error {
 }
 
 func trimFile(root *os.Root, name string, trim func(*os.File) error) error {
-	file, err := openNoLinks(root, name, os.O_RDWR)
+	file, err := nolinks.Open(root, name, os.O_RDWR)
 	if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
 		return nil
 	}

@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/cri/criconfig"
+	"github.com/heraldnode/herald/internal/nolinks"
 )
 
 // Rotated logs next to a log <n>.log:
@@ -202,7 +203,7 @@ func splitRotatedLogs(files []string, keep int) (kept, removed []string) {
 
 // compressLog replaces the file by a compressed copy. At any moment one of the two is complete.
 func compressLog(ctx context.Context, root *os.Root, name string) error {
-	source, err := openNoLinks(root, name, os.O_RDONLY)
+	source, err := nolinks.Open(root, name, os.O_RDONLY)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,9 +9,11 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/cri/criconfig"
+	"github.com/heraldnode/herald/internal/nolinks"
 )
 
 // openLogRoot opens LogDir as a root and returns the name of the log relative to it. A pod that mounts LogDir can replace
@@ -38,29 +41,11 @@ func (r *Runtime) createLogDir(dir string) error {
 	if err := root.MkdirAll(name, mode); err != nil {
 		return err
 	}
-	created, err := openNoLinks(root, name, os.O_RDONLY) // an existing entry may be a link that leads elsewhere
+	created, err := nolinks.Open(root, name, os.O_RDONLY) // an existing entry may be a link that leads elsewhere
 	if err != nil {
 		return err
 	}
 	return created.Close()
-}
-
-// openNoLinks opens an existing file below root. Unlike root.OpenFile, it does not follow links to other files below root, which
-// are those of other pods, and a pipe does not block it.
-func openNoLinks(root *os.Root, name string, flags int) (*os.File, error) {
-	dir, err := root.Open(".")
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	path := filepath.Join(root.Name(), name)
-	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
-		Flags: uint64(flags) | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
-	})
-	if err != nil {
-		return nil, &fs.PathError{Op: "openat2", Path: path, Err: err}
-	}
-	return os.NewFile(uintptr(fd), path), nil
 }
 
 // removePlantedLog removes what is in the place of a log that the runtime is about to open, unless it is a log: the runtime
@@ -101,7 +86,21 @@ func (s *containerStart) prepareLog() error {
 }
 
 func (s *containerStart) logPath() string {
-	return filepath.Join(s.generator.PodLogDir(s.pod), criconfig.ContainerLogPath(s.container.Name, s.start.RestartCount))
+	return s.LogPath(s.pod, s.container.Name, s.start.RestartCount)
+}
+
+// LogPath returns the path of the log of an instance of a container. attempt is the restart count of the instance.
+func (r *Runtime) LogPath(pod *v1.Pod, container string, attempt int) string {
+	return filepath.Join(r.generator.PodLogDir(pod), criconfig.ContainerLogPath(container, attempt))
+}
+
+// ContainerLogPath returns the path of the container's log as the runtime reports it.
+func (r *Runtime) ContainerLogPath(ctx context.Context, id string) (string, error) {
+	response, err := r.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	if err != nil {
+		return "", fmt.Errorf("cri: get log path of container %s: %w", id, err)
+	}
+	return response.GetStatus().GetLogPath(), nil
 }
 
 // linkLog creates the symlink in ContainerLogDir. No component depends on it, so an error is only logged.

@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/cri/criconfig"
+	"github.com/heraldnode/herald/internal/nolinks"
 	"github.com/heraldnode/herald/observed"
 )
 
@@ -116,8 +117,7 @@ func readEnd(file *os.File, size int) ([]byte, error) {
 // LogTail returns the last lines of the log of one instance of a container, as the container wrote them: at most this many lines
 // and bytes. attempt is the restart count of the instance. Links are not followed.
 func (r *Runtime) LogTail(pod *v1.Pod, container string, attempt, lines, bytes int) (string, error) {
-	path := filepath.Join(r.generator.PodLogDir(pod), criconfig.ContainerLogPath(container, attempt))
-	tail, err := r.readLogTail(path, lines, bytes)
+	tail, err := r.readLogTail(r.LogPath(pod, container, attempt), lines, bytes)
 	if err != nil {
 		return "", fmt.Errorf("cri: read log of container %s of pod %s/%s: %w", container, pod.Namespace, pod.Name, err)
 	}
@@ -131,7 +131,7 @@ func (r *Runtime) readLogTail(path string, lines, bytes int) (string, error) {
 		return "", err
 	}
 	defer root.Close()
-	file, err := openNoLinks(root, name, os.O_RDONLY)
+	file, err := nolinks.Open(root, name, os.O_RDONLY)
 	if err != nil {
 		return "", err
 	}

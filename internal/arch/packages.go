@@ -139,6 +139,7 @@ var Layout = []Package{
 	{Path: "internal/nodeaddress", Layer: Components, Purpose: "rejects probe and hook targets on the node and metadata services"},
 	{Path: "internal/latency", Layer: Components, Purpose: "how long an operation took in the last 15 minutes"},
 	{Path: "internal/poddir", Layer: Components, Purpose: "locates the directories of pods"},
+	{Path: "internal/nolinks", Layer: Components, Purpose: "opens files below a directory without following links"},
 	{Path: "internal/permission", Layer: Components, Purpose: "checks that only trusted users can modify a file"},
 	{
 		Path: "source", Layer: Components, MayImport: []string{"source/manifest", "internal/permission"},
@@ -177,6 +178,14 @@ var Layout = []Package{
 	{
 		Path: "node", Layer: Components, MayImport: []string{"node/report"},
 		Purpose: "registers the Node, updates its status and renews its lease",
+	},
+	{
+		Path: "containerlog", Layer: Components, MayImport: []string{"containerlog/entry", "internal/nolinks"},
+		Purpose: "reads and follows the logs of containers: instance, rotated files, one watcher for all followers",
+	},
+	{
+		Path: "containerlog/entry", Layer: Decisions,
+		Purpose: "decodes container logs: parses entries, selects lines, finds the last ones",
 	},
 	{
 		Path: "history", Layer: Components,
@@ -236,7 +245,7 @@ var Layout = []Package{
 		Path: "cri", Layer: Components, Modules: []string{"k8s.io/cri-api"},
 		MayImport: []string{
 			"cgroup/host", "cgroup/usage", "cri/criconfig", "cri/pullmanager", "internal/diskusage", "internal/latency",
-			"internal/nodeaddress", "internal/permission", "internal/poddir",
+			"internal/nodeaddress", "internal/nolinks", "internal/permission", "internal/poddir",
 		},
 		Purpose: "CRI client: images, sandboxes, containers, logs, exec",
 	},
