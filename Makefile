@@ -10,7 +10,7 @@ BENCH ?= full
 DIR ?= /tmp/herald
 export HERALD_TEST_CONTAINERD := $(CONTAINERD)
 
-.PHONY: help run build test check fmt lint unit controlplane containerd e2e systemd vm bench tokens versus fuzz update rules
+.PHONY: help run build test check fmt lint unit controlplane containerd e2e systemd vm bench tokens versus conformance fuzz update rules
 
 help: ## list the targets
 	@echo 'Herald runs the pods of a node and reports their status.'
@@ -74,6 +74,10 @@ tokens: ## start pods with service account tokens on Herald and the kubelet ten 
 versus: ## compare alerts with Prometheus and kube-state-metrics on the same events: about ten minutes; needs root; writes docs/alerts.md
 	@hack/install-containers
 	@prometheus=$$(hack/install-prometheus); PATH=$$PATH$${prometheus:+:$$prometheus}; cd parity && go run ./cmd/versus
+
+conformance: ## run Kubernetes' own tests of a node: about 20 minutes; needs root; writes docs/conformance.md; ARGS=-help
+	@hack/install-containers
+	@shells=$$(hack/install-shells); cd parity && go run ./cmd/conformance -shells "$$shells" $(ARGS)
 
 fuzz: ## run every fuzz target for FUZZTIME
 	@hack/fuzz $(FUZZTIME)

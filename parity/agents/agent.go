@@ -54,6 +54,8 @@ type Config struct {
 	// ServeHTTP lets the agent serve plain HTTP on a loopback port, see Agent.HTTPAddress: the kubelet on its read-only port, Herald
 	// instead of its socket.
 	ServeHTTP bool
+	// ServeHTTPS lets the agent answer the API server on NodeIP, with authentication and authorization as kubeadm configures them.
+	ServeHTTPS bool
 	// Kubeconfig is the path of the agent's kubeconfig. Defaults to one for the ControlPlane.
 	Kubeconfig string
 	// HeraldConfig is YAML that is added to Herald's configuration, without Handover.

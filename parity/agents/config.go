@@ -28,7 +28,8 @@ type settings struct {
 	Port        int // on loopback; the kubelet cannot run without one
 	Handover    bool
 	NodeIP      string
-	HTTPPort    int // plain HTTP on loopback; 0 without Config.ServeHTTP
+	HTTPPort    int    // plain HTTP on loopback; 0 without Config.ServeHTTP
+	ClientCA    string // of the API server's client certificate; empty without Config.ServeHTTPS
 	Extra       string
 }
 
@@ -59,8 +60,12 @@ func (c Config) newSettings() (*settings, error) {
 	if err == nil && c.ServeHTTP {
 		httpPort, err = freePort()
 	}
+	clientCA := ""
+	if c.ServeHTTPS {
+		clientCA = c.ControlPlane.CAFile()
+	}
 	return &settings{
-		HTTPPort: httpPort, Extra: c.HeraldConfig,
+		ClientCA: clientCA, HTTPPort: httpPort, Extra: c.HeraldConfig,
 		Handover: c.Handover, NodeIP: c.NodeIP, NodeName: c.NodeName, Kubeconfig: kubeconfig, Dir: dir, Endpoint: c.Containerd.Endpoint(),
 		ManifestDir: manifestDir, CgroupRoot: "/" + filepath.Base(c.Containerd.Dir()), Port: port,
 	}, err

@@ -46,11 +46,14 @@ func (c *Containerd) ImportTestpodOfUser(ctx context.Context, reference, user st
 	if c.process == nil {
 		return errNotRunning
 	}
-	if err := c.importImage(ctx, imageSpec{reference: reference, program: filepath.Join(c.dir, testpodName), user: user}); err != nil {
+	if err := c.importImage(ctx, imageSpec{reference: reference, program: c.Testpod(), user: user}); err != nil {
 		return fmt.Errorf("containerd: import image %s with user %s: %w", reference, user, err)
 	}
 	return nil
 }
+
+// Testpod returns the path of the static program testpod.
+func (c *Containerd) Testpod() string { return filepath.Join(c.dir, testpodName) }
 
 // imageSpec describes an image of one program.
 type imageSpec struct {
@@ -79,6 +82,25 @@ func (c *Containerd) importImage(ctx context.Context, spec imageSpec) error {
 	if err := spec.write(archive); err != nil {
 		return err
 	}
+	return c.importArchive(ctx, archive, tag)
+}
+
+// ImportArchive imports an image from an archive like that of WriteImage, whose only reference is the given one.
+func (c *Containerd) ImportArchive(ctx context.Context, archive, reference string) error {
+	if c.process == nil {
+		return errNotRunning
+	}
+	tag, err := name.NewTag(reference)
+	if err != nil {
+		return err
+	}
+	if err := c.importArchive(ctx, archive, tag); err != nil {
+		return fmt.Errorf("containerd: import image %s: %w", reference, err)
+	}
+	return nil
+}
+
+func (c *Containerd) importArchive(ctx context.Context, archive string, tag name.Tag) error {
 	client, err := c.release.program("ctr")
 	if err != nil {
 		return err

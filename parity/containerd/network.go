@@ -45,7 +45,7 @@ func createNetwork(ctx context.Context, dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, bridgeFile), []byte(bridge), 0o600); err != nil {
 		return err
 	}
-	gateway := subnet.Addr().Next()
+	gateway := hostAddress(subnet)
 	address := netip.PrefixFrom(gateway, subnet.Bits()).String()
 	if err := ip(ctx, "address", "add", address, "dev", bridge); err != nil {
 		return err
@@ -61,6 +61,29 @@ func createNetwork(ctx context.Context, dir string) error {
 	return os.WriteFile(filepath.Join(configs, "bridge.conflist"), []byte(content), 0o600)
 }
 
+// hostAddress is the address of the host in the subnet of its pods.
+func hostAddress(subnet netip.Prefix) netip.Addr { return subnet.Addr().Next() }
+
+// HostIP returns the address at which pods reach the host. It is an address of the bridge, and not a loopback address.
+func (c *Containerd) HostIP() (string, error) {
+	bridge, err := os.ReadFile(filepath.Join(c.dir, bridgeFile))
+	if err != nil {
+		return "", err
+	}
+	var number byte
+	if _, err := fmt.Sscanf(string(bridge), bridgeName, &number); err != nil {
+		return "", fmt.Errorf("name of bridge %q: %w", bridge, err)
+	}
+	return hostAddress(subnet(number)).String(), nil
+}
+
+// bridgeName is the name of the bridge with subnet(number).
+const bridgeName = "herald%d"
+
+func subnet(number byte) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 231, number, 0}), 24)
+}
+
 // createBridge creates a bridge that no other process uses. Its name determines its subnet and the kernel accepts a name only
 // once, so two processes cannot get the same subnet.
 func createBridge(ctx context.Context) (string, netip.Prefix, error) {
@@ -69,11 +92,11 @@ func createBridge(ctx context.Context) (string, netip.Prefix, error) {
 		return "", netip.Prefix{}, err
 	}
 	for _, n := range rand.Perm(maxBridges) {
-		subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 231, byte(n), 0}), 24)
+		subnet := subnet(byte(n))
 		if overlaps(subnet, inUse) {
 			continue
 		}
-		bridge := fmt.Sprintf("herald%d", n)
+		bridge := fmt.Sprintf(bridgeName, n)
 		err := ip(ctx, "link", "add", bridge, "type", "bridge")
 		if err == nil {
 			return bridge, subnet, nil
