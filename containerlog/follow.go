@@ -16,10 +16,17 @@ import (
 
 // rotation is what a follower knows about the file that it reads.
 type rotation struct {
-	head []byte // its beginning
+	head []byte // its beginning, as far as it was read
 	// replacedAt is when content was first seen in another file under the name of the log. For a moment runtimes may still write to this
 	// one: what is left of a line, or the other stream.
 	replacedAt time.Time
+}
+
+// observe records the beginning of the file from what was read at a position.
+func (r *rotation) observe(position int64, content []byte) {
+	if position == int64(len(r.head)) && position < headSize {
+		r.head = append(r.head, content[:min(len(content), headSize-len(r.head))]...)
+	}
 }
 
 // follow copies the log until the container has ended and everything was read (LOG-28, LOG-29).
@@ -120,8 +127,7 @@ func (s *Stream) restartIfTruncated() error {
 	}
 	if info.Size() >= current.position {
 		head := current.head()
-		if len(head) >= len(s.head) && bytes.Equal(head[:len(s.head)], s.head) {
-			s.head = head
+		if bytes.HasPrefix(head, s.head) {
 			return nil
 		}
 	}
@@ -172,7 +178,7 @@ func (s *Stream) after(current *segment, names []string) []string {
 			continue
 		}
 		info, err := candidate.file.Stat()
-		isCurrent := err == nil && isSame(current.file, info) || len(head) > 0 && bytes.Equal(candidate.head(), head)
+		isCurrent := err == nil && isSame(current.file, info) || len(head) > 0 && bytes.HasPrefix(candidate.head(), head)
 		isOlder := !headTime(candidate.head()).After(began)
 		_ = candidate.file.Close()
 		switch {

@@ -152,6 +152,9 @@ func (s *Stream) startSegment() error {
 	}
 	s.rest = 0
 	s.rotation = rotation{}
+	if segment.position > 0 && s.isFollow {
+		s.head = segment.head()
+	}
 	s.decoder.StartFile(segment.position, segment.starts)
 	return nil
 }
@@ -171,6 +174,7 @@ func (s *Stream) copySegment(sink *sink) error {
 	for !s.decoder.Full() {
 		s.acquire()
 		n, err := reader.Read(s.buffers.input[s.rest:])
+		s.rotation.observe(s.segments[0].position, s.buffers.input[s.rest:s.rest+n])
 		s.rest += n
 		s.segments[0].position += int64(n)
 		if n > 0 {
