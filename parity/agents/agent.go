@@ -18,7 +18,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,12 +56,15 @@ type Config struct {
 	// ServeHTTP lets the agent serve plain HTTP on a loopback port, see Agent.HTTPAddress: the kubelet on its read-only port, Herald
 	// instead of its socket.
 	ServeHTTP bool
-	// ServeHTTPS lets the agent answer the API server on NodeIP, with authentication and authorization as kubeadm configures them.
-	ServeHTTPS bool
 	// Kubeconfig is the path of the agent's kubeconfig. Defaults to one for the ControlPlane.
 	Kubeconfig string
 	// HeraldConfig is YAML that is added to Herald's configuration, without Handover.
 	HeraldConfig string
+	// KubeletConfig is YAML that is added to the kubelet's configuration.
+	KubeletConfig string
+	// Address is the IP address of the agent's HTTPS server, see Agent.HTTPSAddress. The API server's node proxy refuses loopback addresses.
+	// Defaults to 127.0.0.1.
+	Address string
 }
 
 // BuildKubelet builds the kubelet at the version that parity's go.mod pins. The first build takes minutes.
@@ -135,6 +140,11 @@ func (a *Agent) ManifestDir() string { return a.settings.ManifestDir }
 
 // HTTPAddress returns the address of the agent with Config.ServeHTTP, such as 127.0.0.1:4194.
 func (a *Agent) HTTPAddress() string { return fmt.Sprintf("127.0.0.1:%d", a.settings.HTTPPort) }
+
+// HTTPSAddress returns the address of the agent's HTTPS server, which accepts users of the cluster.
+func (a *Agent) HTTPSAddress() string {
+	return net.JoinHostPort(a.settings.Address, strconv.Itoa(a.settings.Port))
+}
 
 // Dir returns the directory of the agent's configuration and data.
 func (a *Agent) Dir() string { return a.settings.Dir }

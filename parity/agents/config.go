@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -25,12 +26,15 @@ type settings struct {
 	Endpoint    string // CRI endpoint
 	ManifestDir string // static pods
 	CgroupRoot  string
-	Port        int // on loopback; the kubelet cannot run without one
+	Address     string // of the HTTPS server
+	Port        int    // of the HTTPS server; the kubelet cannot run without one
+	CAFile      string // of the clients of the HTTPS server
 	Handover    bool
 	NodeIP      string
-	HTTPPort    int    // plain HTTP on loopback; 0 without Config.ServeHTTP
-	ClientCA    string // of the API server's client certificate; empty without Config.ServeHTTPS
+	HTTPPort    int // plain HTTP on loopback; 0 without Config.ServeHTTP
 	Extra       string
+	// KubeletExtra is added to the kubelet's configuration.
+	KubeletExtra string
 }
 
 var (
@@ -60,12 +64,9 @@ func (c Config) newSettings() (*settings, error) {
 	if err == nil && c.ServeHTTP {
 		httpPort, err = freePort()
 	}
-	clientCA := ""
-	if c.ServeHTTPS {
-		clientCA = c.ControlPlane.CAFile()
-	}
 	return &settings{
-		ClientCA: clientCA, HTTPPort: httpPort, Extra: c.HeraldConfig,
+		HTTPPort: httpPort, Extra: c.HeraldConfig, KubeletExtra: c.KubeletConfig,
+		Address: cmp.Or(c.Address, "127.0.0.1"), CAFile: c.ControlPlane.CAFile(),
 		Handover: c.Handover, NodeIP: c.NodeIP, NodeName: c.NodeName, Kubeconfig: kubeconfig, Dir: dir, Endpoint: c.Containerd.Endpoint(),
 		ManifestDir: manifestDir, CgroupRoot: "/" + filepath.Base(c.Containerd.Dir()), Port: port,
 	}, err

@@ -83,7 +83,7 @@ func (c *cluster) startAgent(ctx context.Context, program agents.Program) error 
 		return err
 	}
 	c.agent, err = program.NewAgent(agents.Config{
-		ControlPlane: c.controlPlane, Containerd: c.runtime, NodeName: nodeName, NodeIP: address, ServeHTTPS: true,
+		ControlPlane: c.controlPlane, Containerd: c.runtime, NodeName: nodeName, NodeIP: address, Address: address,
 	})
 	if err != nil {
 		return err
