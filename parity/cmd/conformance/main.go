@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	flags.BoolVar(&s.control, "control", false, "run the kubelet instead of Herald")
 	flags.StringVar(&s.focus, "focus", "", "run the specs whose names match this regular expression; the results of others are kept")
-	flags.IntVar(&s.processes, "procs", 4, "number of specs that run at once")
+	flags.IntVar(&s.processes, "procs", 8, "number of specs that run at once")
 	flags.StringVar(&s.shells, "shells", "", "directory that hack/install-shells prints")
 	flags.StringVar(&s.dir, "dir", "", "directory for the suite's output and logs; a new temporary one by default")
 	flags.BoolVar(&s.buildOnly, "build-only", false, "only build the programs")
