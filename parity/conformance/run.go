@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/heraldnode/herald/parity/agents"
@@ -60,6 +61,9 @@ func runSuite(ctx context.Context, options Options, kubeconfig string) (Results,
 	)
 	command := exec.CommandContext(ctx, options.Programs.Ginkgo, args...)
 	command.Dir, command.Stdout, command.Stderr = options.Dir, options.Output, options.Output
+	// Ginkgo's processes end with it.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	failed := command.Run() // also if a spec failed
 	results, err := readReport(filepath.Join(options.Dir, reportFile))
 	if err != nil {
