@@ -17,7 +17,6 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -73,8 +72,8 @@ type Logs struct {
 // New returns Logs. It performs no I/O.
 func New(config Config) (*Logs, error) {
 	switch {
-	case !filepath.IsAbs(config.Dir):
-		return nil, errors.New("containerlog.Config: Dir must be an absolute path")
+	case config.Dir == "":
+		return nil, errors.New("containerlog.Config: Dir is required")
 	case config.Paths == nil:
 		return nil, errors.New("containerlog.Config: Paths is required")
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/heraldnode/herald/alert/manager"
 	cgroupmanager "github.com/heraldnode/herald/cgroup/manager"
 	"github.com/heraldnode/herald/checkpoint"
+	"github.com/heraldnode/herald/containerlog"
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/event/broadcaster"
 	"github.com/heraldnode/herald/history"
@@ -69,6 +70,8 @@ type alerting struct {
 type containers struct {
 	server  *process.Server // nil with a container runtime
 	runtime *cri.Runtime
+	// Logs serves the logs of containers.
+	Logs *containerlog.Logs
 	// Streams serves exec, attach and port-forward.
 	Streams *stream.Proxy
 	cgroups *cgroupmanager.Manager // nil if the runtime chooses the cgroups of pods
@@ -153,6 +156,7 @@ func (n *NodeAgent) Run(ctx context.Context) error {
 		servers.Go(func() { _ = n.cgroups.Run(serving) })
 	}
 	servers.Go(func() { _ = n.Stats.Run(serving) })
+	servers.Go(func() { _ = n.Logs.Run(serving) })
 	close(n.started)
 	err := n.Agent.Run(ctx)
 	n.endStreams()

@@ -10,7 +10,11 @@ import (
 // endStreamsTimeout is how long clients may take to receive the last status of their streams.
 const endStreamsTimeout = 2 * time.Second
 
+// newStreams creates what serves the logs and streams of containers.
 func (n *NodeAgent) newStreams() (err error) {
+	if err := n.newLogs(); err != nil {
+		return err
+	}
 	n.Streams, err = stream.New(stream.Config{
 		Runtime: n.runtime, Pod: n.Agent.LocalPodByName, PodCache: n.Agent.PLEG, Logger: n.config.Logger,
 	})
