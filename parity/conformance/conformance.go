@@ -24,7 +24,7 @@ const nodeName = "node"
 var controllers = []string{
 	"serviceaccount-controller", "root-ca-certificate-publisher-controller", "namespace-controller", "garbage-collector-controller",
 	"pod-garbage-collector-controller", "node-lifecycle-controller", "taint-eviction-controller", "replicationcontroller-controller",
-	"replicaset-controller", "deployment-controller", "job-controller", "daemonset-controller",
+	"replicaset-controller", "deployment-controller", "job-controller", "daemonset-controller", "resourcequota-controller",
 }
 
 // cluster is a control plane with one node.
