@@ -65,6 +65,8 @@ type Config struct {
 	// Address is the IP address of the agent's HTTPS server, see Agent.HTTPSAddress. The API server's node proxy refuses loopback addresses.
 	// Defaults to 127.0.0.1.
 	Address string
+	// Port is the port of that server. Defaults to a free one.
+	Port int
 }
 
 // BuildKubelet builds the kubelet at the version that parity's go.mod pins. The first build takes minutes.

@@ -68,7 +68,7 @@ func (c Config) newSettings() (*settings, error) {
 		HTTPPort: httpPort, Extra: c.HeraldConfig, KubeletExtra: c.KubeletConfig,
 		Address: cmp.Or(c.Address, "127.0.0.1"), CAFile: c.ControlPlane.CAFile(),
 		Handover: c.Handover, NodeIP: c.NodeIP, NodeName: c.NodeName, Kubeconfig: kubeconfig, Dir: dir, Endpoint: c.Containerd.Endpoint(),
-		ManifestDir: manifestDir, CgroupRoot: "/" + filepath.Base(c.Containerd.Dir()), Port: port,
+		ManifestDir: manifestDir, CgroupRoot: "/" + filepath.Base(c.Containerd.Dir()), Port: cmp.Or(c.Port, port),
 	}, err
 }
 

@@ -17,6 +17,9 @@ import (
 	"github.com/heraldnode/herald/parity/controlplane"
 )
 
+// kubeletPort is the port on which some specs expect the agent. It is free on the address of a new bridge.
+const kubeletPort = 10250
+
 // nodeName is the name of the only node.
 const nodeName = "node"
 
@@ -83,7 +86,7 @@ func (c *cluster) startAgent(ctx context.Context, program agents.Program) error 
 		return err
 	}
 	c.agent, err = program.NewAgent(agents.Config{
-		ControlPlane: c.controlPlane, Containerd: c.runtime, NodeName: nodeName, NodeIP: address, Address: address,
+		ControlPlane: c.controlPlane, Containerd: c.runtime, NodeName: nodeName, NodeIP: address, Address: address, Port: kubeletPort,
 	})
 	if err != nil {
 		return err
