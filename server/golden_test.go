@@ -162,7 +162,9 @@ func goldenObjects(t *testing.T) map[string]any {
 	facts := goldenFacts()
 	pod := view.NewPod(facts)
 	pod.Load = goldenPodLoad(facts.Pod)
-	pod.Why = view.Why{Code: "CrashLoopBackOff", Text: "web exits 3 after 1s; next start in 5m", Since: view.NewTime(goldenNow)}
+	pod.Why = view.Why{
+		Code: "CrashLoopBackOff", Class: explain.Problem, Text: "web exits 3 after 1s; next start in 5m", Since: view.NewTime(goldenNow),
+	}
 	encoded, err := json.Marshal(pod)
 	if err != nil {
 		t.Fatal(err)

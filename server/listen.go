@@ -85,9 +85,9 @@ func isLoopback(host string) bool {
 	return err == nil && address.IsLoopback()
 }
 
-// requireLocalHost rejects requests for host names that are not local. It prevents DNS rebinding: a web page could point its
+// RequireLocalHost rejects requests for host names that are not local. It prevents DNS rebinding: a web page could point its
 // own name at this address and read the response.
-func requireLocalHost(next http.Handler) http.Handler {
+func RequireLocalHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
 		if name, _, err := net.SplitHostPort(host); err == nil {

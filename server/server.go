@@ -143,7 +143,7 @@ func New(config Config) (*Server, error) {
 	if config.Containers != nil {
 		s.addContainers(mux)
 	}
-	s.routes = requireLocalHost(observe(config.Requests, mux))
+	s.routes = RequireLocalHost(observe(config.Requests, mux))
 	return s, nil
 }
 

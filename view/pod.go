@@ -146,6 +146,8 @@ type Stopping struct {
 type Why struct {
 	OK   bool   `json:"ok"`
 	Code string `json:"code"`
+	// Class is healthy, ended, progress or problem.
+	Class explain.Class `json:"class"`
 	// Text is one line without the name of the pod: the column WHY.
 	Text  string `json:"text"`
 	Since *Time  `json:"since,omitempty"`

@@ -296,6 +296,10 @@ var Layout = []Package{
 		Path: "nodeagent", Layer: Composition, MayImport: []string{"agent", "deed", "inspect", "nodeserver"},
 		Purpose: "builds a complete node agent from one flat configuration",
 	},
+	{
+		Path: "server/page", Layer: Composition, MayImport: []string{"server"},
+		Purpose: "a web page of one node over the query API: static shell, one-time codes, tokens",
+	},
 	{Path: "server", Layer: Composition, Purpose: "local HTTP API: pods, health, metrics, queries"},
 	{
 		Path: "localapi", Layer: Composition, MayImport: []string{"internal/table"},

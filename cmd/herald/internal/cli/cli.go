@@ -130,7 +130,7 @@ It does not need a cluster.`,
 	)
 	root.AddCommand(newStatusCommand(), newGetCommand(), newDescribeCommand(), newExplainCommand(), newHistoryCommand(),
 		newEventsCommand(), newTopCommand(), newAlertsCommand(), newActionsCommand(), newSourcesCommand(), newWaitCommand(),
-		newRestartCommand(), newProbeCommand(),
+		newRestartCommand(), newProbeCommand(), newUICommand(),
 		newRunCommand(), newDemoCommand(),
 		newCheckCommand(), newConfigCommand(), newKubeconfigCommand(), newVersionCommand(), newExitTopic())
 	root.SetCompletionCommandGroupID(groupCheck)

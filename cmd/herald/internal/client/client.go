@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"io/fs"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"os"
 	"strings"
 	"syscall"
@@ -95,6 +97,22 @@ func New(address string, timeout time.Duration) *Client {
 	}
 	c.http.Transport = transport
 	return c
+}
+
+// Proxy returns a handler that forwards requests to the agent as they are, and streams its responses. An agent that does not answer is
+// status 502.
+func (c *Client) Proxy() http.Handler {
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", c.host, c.host
+			r.Out.Header.Del("Origin")
+		},
+		Transport: c.http.Transport, FlushInterval: -1,
+		ErrorLog: log.New(io.Discard, "", 0),
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, (&UnreachableError{c.address, err}).Error(), http.StatusBadGateway)
+		},
+	}
 }
 
 // ResponseError is a response of the agent that reports a failure.
