@@ -60,6 +60,9 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.handler.Ser
 // containers, check probes and silence alerts.
 func (p *Page) NewCode(mayAct bool) string { return p.sessions.newCode(mayAct) }
 
+// Code returns a code that only reads, the same one until it is used or soon ends: for a display that is drawn again and again.
+func (p *Page) Code() string { return p.sessions.currentCode() }
+
 // contentSecurityPolicy allows the shell's own files and nothing else. The page builds no markup from text.
 const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; " +
 	"form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"

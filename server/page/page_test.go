@@ -128,6 +128,26 @@ func TestP2_CodesAndTokensEnd(t *testing.T) {
 	})
 }
 
+// A display shows the same code until it is used or is about to end.
+func TestCode_Current(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := newPage(t)
+		first := p.Code()
+		if second := p.Code(); second != first {
+			t.Errorf("got %q and %q at once", first, second)
+		}
+		exchange(p, first)
+		used := p.Code()
+		if used == first {
+			t.Error("got a code that was used")
+		}
+		time.Sleep(31 * time.Second)
+		if late := p.Code(); late == used || exchange(p, late).Code != http.StatusOK || exchange(p, used).Code != http.StatusOK {
+			t.Error("want a new code, and the one before for a while")
+		}
+	})
+}
+
 // Codes that nobody uses do not fill the memory, and the newest remains valid.
 func TestCodesAreBounded(t *testing.T) {
 	p, _ := newPage(t)

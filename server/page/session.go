@@ -26,9 +26,10 @@ type secretHash [sha256.Size]byte
 
 // sessions has the codes and tokens that are valid.
 type sessions struct {
-	mu     sync.Mutex // guards both
+	mu     sync.Mutex // guards all
 	codes  map[secretHash]session
 	tokens map[secretHash]session
+	shown  string // the last code of currentCode
 }
 
 func newSessions() *sessions {
@@ -40,6 +41,22 @@ func (s *sessions) newCode(mayAct bool) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	add(s.codes, code, session{mayAct: mayAct, ends: time.Now().Add(codeLifetime)})
+	return code
+}
+
+// currentCode returns the code that it returned before, or a new one if that was used or ends within half its life.
+func (s *sessions) currentCode() string {
+	s.mu.Lock()
+	shown, isKept := s.codes[sha256.Sum256([]byte(s.shown))]
+	code := s.shown
+	s.mu.Unlock()
+	if isKept && time.Until(shown.ends) > codeLifetime/2 {
+		return code
+	}
+	code = s.newCode(false)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shown = code
 	return code
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"github.com/heraldnode/herald/internal/table"
 	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/server"
+	"github.com/heraldnode/herald/server/page"
 )
 
 // Options configure the demo.
@@ -58,7 +60,10 @@ type demo struct {
 	options  Options
 	agent    *nodeagent.NodeAgent
 	listener net.Listener
-	progress progress
+	page     *page.Page
+	// pageListener is that of the page.
+	pageListener net.Listener
+	progress     progress
 }
 
 func (d *demo) prepare(ctx context.Context) error {
@@ -86,6 +91,9 @@ func (d *demo) prepare(ctx context.Context) error {
 	if d.listener, err = server.Listen(ctx, "127.0.0.1:0"); err != nil {
 		return errors.Join(err, d.agent.Close())
 	}
+	if d.pageListener, err = server.Listen(ctx, "127.0.0.1:0"); err != nil {
+		return errors.Join(err, d.listener.Close(), d.agent.Close())
+	}
 	return nil
 }
 
@@ -102,6 +110,7 @@ func commandName() string {
 func (d *demo) header() []string {
 	return []string{
 		"Herald runs four pods as host processes: no containers, no cluster, no root.",
+		"  look   http://" + d.pageListener.Addr().String() + "/#c=" + d.page.Code(),
 		"  edit   " + filepath.Join(manifestDir(d.dir), "web.yaml"),
 		"         " + ruleFile(d.dir),
 		"  query  " + commandName() + " get pods -w -s " + d.listener.Addr().String(),
@@ -123,10 +132,14 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if d.page, err = page.New(localServer); err != nil {
+		return err
+	}
 	var running sync.WaitGroup
 	agentEnded := make(chan error, 1)
 	running.Go(func() { agentEnded <- d.agent.Run(agentCtx) })
 	running.Go(func() { _ = localServer.Serve(agentCtx, d.listener) })
+	running.Go(func() { _ = server.Serve(agentCtx, d.pageListener, nil, d.page, slog.New(slog.DiscardHandler)) })
 	watchErr := d.watch(ctx, agentEnded)
 	stopErr := d.stopPods(agentCtx)
 	stop()
@@ -154,7 +167,7 @@ func (d *demo) watch(parent context.Context, agentEnded <-chan error) error {
 		cancel()
 		forwarding.Wait()
 	}()
-	screen := newScreen(d.options.Out, d.header())
+	screen := newScreen(d.options.Out, d.header)
 	defer screen.close()
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()

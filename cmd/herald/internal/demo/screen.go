@@ -27,19 +27,19 @@ type screen struct {
 	out      io.Writer
 	terminal *os.File // nil if the output is not a terminal
 	resized  chan os.Signal
-	header   []string
+	header   func() []string
 	printed  map[string]string // the last line of each pod
 	closed   bool              // the output was closed
 }
 
-func newScreen(out io.Writer, header []string) *screen {
+func newScreen(out io.Writer, header func() []string) *screen {
 	s := &screen{out: out, header: header, printed: map[string]string{}, resized: make(chan os.Signal, 1)}
 	terminalType := os.Getenv("TERM")
 	if file, isFile := out.(*os.File); isFile && terminalType != "" && terminalType != "dumb" && term.IsTerminal(int(file.Fd())) {
 		s.terminal = file
 	}
 	if s.terminal == nil {
-		s.print(strings.Join(header, "\n") + "\n")
+		s.print(strings.Join(header(), "\n") + "\n")
 		return s
 	}
 	signal.Notify(s.resized, syscall.SIGWINCH)
@@ -65,7 +65,7 @@ func (s *screen) draw(pods []*v1.Pod, alerts []string, events []v1.Event, now ti
 		size = terminalSize{columns, rows}
 	}
 	const home, clearLine, clearBelow = "\x1b[H", "\x1b[K", "\x1b[J"
-	lines := size.fit(s.header, slices.Concat(podLines(pods, now), alerts), eventLines(events, now))
+	lines := size.fit(s.header(), slices.Concat(podLines(pods, now), alerts), eventLines(events, now))
 	s.print(home + strings.Join(lines, clearLine+"\n") + clearLine + "\n" + clearBelow)
 }
 
