@@ -15,7 +15,7 @@ import (
 //go:embed reasons.yaml
 var reasonsFile []byte
 
-// reason explains why Herald's result of some specs differs from the kubelet's.
+// reason explains why Herald's result of some specs differs from the kubelet's, or why both fail.
 type reason struct {
 	// Specs is a regular expression of the names.
 	Specs string `json:"specs"`
@@ -49,10 +49,14 @@ type row struct {
 	reason          string
 }
 
-// differs is false if one of them did not run the spec.
-func (r row) differs() bool { return r.kubelet != "" && r.herald != "" && r.kubelet != r.herald }
+// bothRan is false if one of them did not run the spec.
+func (r row) bothRan() bool { return r.kubelet != "" && r.herald != "" }
 
-// rows joins the results. It fails if a difference has no reason, and if a reason explains nothing.
+func (r row) differs() bool { return r.bothRan() && r.kubelet != r.herald }
+
+func (r row) bothFailed() bool { return r.kubelet == Failed && r.herald == Failed }
+
+// rows joins the results. It fails if a difference or a failure of both has no reason, and if a reason explains nothing.
 func rows(kubelet, herald Results, reasons []reason) ([]row, error) {
 	all := maps.Clone(kubelet)
 	all.Update(herald)
@@ -61,7 +65,7 @@ func rows(kubelet, herald Results, reasons []reason) ([]row, error) {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		r := row{name: name, kubelet: kubelet[name], herald: herald[name]}
-		if r.differs() {
+		if r.differs() || r.bothFailed() {
 			i := slices.IndexFunc(reasons, func(each reason) bool { return each.expression.MatchString(name) })
 			if i < 0 {
 				errs = append(errs, fmt.Errorf("kubelet %s, Herald %s, and reasons.yaml has no reason: %s", r.kubelet, r.herald, name))
@@ -73,7 +77,7 @@ func rows(kubelet, herald Results, reasons []reason) ([]row, error) {
 	}
 	for i, each := range reasons {
 		if !used[i] {
-			errs = append(errs, fmt.Errorf("reasons.yaml: %q explains no difference: remove it", each.Specs))
+			errs = append(errs, fmt.Errorf("reasons.yaml: %q explains no spec: remove it", each.Specs))
 		}
 	}
 	return joined, errors.Join(errs...)
@@ -111,7 +115,9 @@ func Document(kubelet, herald Results) (string, error) {
 			each.results.Count(Passed), each.results.Count(Failed), each.results.Count(Skipped))
 	}
 	b.WriteString("\n## Differences\n\n")
-	writeDifferences(&b, joined)
+	writeReasons(&b, joined, row.differs)
+	b.WriteString("\n## Failed on both\n\n")
+	writeReasons(&b, joined, row.bothFailed)
 	b.WriteString("\n## All specs\n\n| spec | kubelet | Herald |\n| --- | --- | --- |\n")
 	for _, r := range joined {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", cell(r.name), outcome(r.kubelet), outcome(r.herald))
@@ -119,14 +125,14 @@ func Document(kubelet, herald Results) (string, error) {
 	return b.String(), nil
 }
 
-func writeDifferences(b *strings.Builder, joined []row) {
-	differences := slices.DeleteFunc(slices.Clone(joined), func(r row) bool { return !r.differs() })
-	if len(differences) == 0 {
+func writeReasons(b *strings.Builder, joined []row, selected func(row) bool) {
+	found := slices.DeleteFunc(slices.Clone(joined), func(r row) bool { return !selected(r) })
+	if len(found) == 0 {
 		b.WriteString("None.\n")
 		return
 	}
 	b.WriteString("| spec | kubelet | Herald | reason |\n| --- | --- | --- | --- |\n")
-	for _, r := range differences {
+	for _, r := range found {
 		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", cell(r.name), r.kubelet, r.herald, cell(r.reason))
 	}
 }

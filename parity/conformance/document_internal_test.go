@@ -38,7 +38,8 @@ func TestRows(t *testing.T) {
 		"explained":         {Results{"slow": Passed}, Results{"slow": Failed}, known, ""},
 		"unexplained":       {Results{"a": Passed}, Results{"a": Failed}, "", "no reason: a"},
 		"other spec":        {Results{"slower": Passed}, Results{"slower": Failed}, known, "no reason: slower"},
-		"stale":             {Results{"slow": Passed}, Results{"slow": Passed}, known, "explains no difference"},
+		"stale":             {Results{"slow": Passed}, Results{"slow": Passed}, known, "explains no spec"},
+		"both failed":       {Results{"a": Failed}, Results{"a": Failed}, "", "no reason: a"},
 		"better is told":    {Results{"a": Failed}, Results{"a": Passed}, "", "no reason: a"},
 		"skipped by Herald": {Results{"a": Passed}, Results{"a": Skipped}, "", "no reason: a"},
 	}
