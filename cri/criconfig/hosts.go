@@ -12,6 +12,12 @@ import (
 // HostsPath is the hosts file in a container.
 const HostsPath = "/etc/hosts"
 
+// The first lines of hosts files are the kubelet's: programs recognize by them that changes in the container are lost.
+const (
+	hostsHeader            = "# Kubernetes-managed hosts file.\n"
+	hostNetworkHostsHeader = "# Kubernetes-managed hosts file (host network).\n"
+)
+
 const (
 	maxLabelLength    = 63 // of a DNS name
 	maxHostnameLength = 64 // of the kernel
@@ -58,10 +64,10 @@ func NeedsHostsFile(pod *v1.Pod, ips []netip.Addr) bool {
 // HostsFile returns the content of the pod's hosts file. nodeHosts is the node's own, for pods in the host network.
 func (g *Generator) HostsFile(pod *v1.Pod, ips []netip.Addr, nodeHosts string) string {
 	var file strings.Builder
-	file.WriteString("# Managed for this pod: changes are lost.\n")
 	if pod.Spec.HostNetwork {
-		file.WriteString(nodeHosts)
+		file.WriteString(hostNetworkHostsHeader + nodeHosts)
 	} else {
+		file.WriteString(hostsHeader)
 		file.WriteString("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n" +
 			"fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n")
 		for _, ip := range ips {

@@ -61,10 +61,10 @@ func TestGenerator_HostsFile(t *testing.T) {
 				"192.0.2.1\ta\tb\n",
 			},
 		},
-		"plain":                     {needed: true, want: []string{"10.0.0.7\tshop\n"}},
+		"plain":                     {needed: true, want: []string{"# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n", "10.0.0.7\tshop\n"}},
 		"override":                  {mutate: []func(*v1.Pod){func(pod *v1.Pod) { pod.Spec.HostnameOverride = new("x.y") }}, needed: true, want: []string{"10.0.0.7\tx.y\n"}},
 		"host network":              {mutate: []func(*v1.Pod){hostNetwork}, needed: false},
-		"host network with aliases": {mutate: []func(*v1.Pod){hostNetwork, alias}, needed: true, want: []string{"192.0.2.9\tnode\n", "192.0.2.1\ta\tb\n"}},
+		"host network with aliases": {mutate: []func(*v1.Pod){hostNetwork, alias}, needed: true, want: []string{"# Kubernetes-managed hosts file (host network).\n192.0.2.9\tnode\n", "192.0.2.1\ta\tb\n"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
