@@ -1,7 +1,7 @@
 package diff
 
-// served lists differences of the Pods API. The rules are described in docs/server.md.
-var served = []Difference{
+// podsServed lists differences of the Pods API. The rules are described in docs/server.md.
+var podsServed = []Difference{
 	{
 		Rule:    "PGA-3",
 		Kubelet: "does not find a static pod in the Pods API by the UID of its mirror pod, the only one that the API server shows",
