@@ -140,11 +140,18 @@ func referenceRow(t *testing.T, field config.Field, comment string) string {
 // fieldComments returns the comments of the fields of all structs in package config, each as one line.
 func fieldComments(t *testing.T) map[string]string {
 	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "config", "config.go"), nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
 	comments := map[string]string{}
+	for _, name := range []string{"config.go", "server.go"} {
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "config", name), nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		addComments(comments, parsed)
+	}
+	return comments
+}
+
+func addComments(comments map[string]string, parsed *ast.File) {
 	ast.Inspect(parsed, func(node ast.Node) bool {
 		spec, isType := node.(*ast.TypeSpec)
 		if !isType {
@@ -157,5 +164,4 @@ func fieldComments(t *testing.T) map[string]string {
 		}
 		return false
 	})
-	return comments
 }

@@ -61,6 +61,33 @@ type Config struct {
 	// the agent's user and root can connect. The kubelet has the feature gate `PodsAPI` for it.
 	PodsAPI bool `yaml:"podsAPI"`
 
+	// IP address at which the node's HTTPS server listens, see [server.md](server.md). Default: `0.0.0.0` with a kubeconfig, none
+	// without.
+	Address string `yaml:"address"`
+	// Port of the node's HTTPS server. 0 switches it off. Default: 10250 with a kubeconfig, 0 without.
+	Port int `yaml:"port" flag:"port"`
+	// PEM file of the certificate of the HTTPS server, with its intermediates. Requires tlsPrivateKeyFile. It is read again when it
+	// changes. Default: none, the agent makes a certificate of its own.
+	TLSCertFile string `yaml:"tlsCertFile" format:"path"`
+	// PEM file of the private key of tlsCertFile. Default: none.
+	TLSPrivateKeyFile string `yaml:"tlsPrivateKeyFile" format:"path"`
+	// Least version of TLS: `VersionTLS12` or `VersionTLS13`.
+	TLSMinVersion string `yaml:"tlsMinVersion"`
+	// Cipher suites of TLS 1.2, like `TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256`. Default: those of Go.
+	TLSCipherSuites []string `yaml:"tlsCipherSuites"`
+	Authentication  Authentication `yaml:"authentication"`
+	Authorization   Authorization  `yaml:"authorization"`
+	// Serves logs, exec, attach, port-forward, running pods, the configuration, `/logs` and profiles.
+	EnableDebuggingHandlers bool `yaml:"enableDebuggingHandlers"`
+	// Serves the files of `/var/log` at `/logs/`, if enableDebuggingHandlers does not forbid it.
+	EnableSystemLogHandler bool `yaml:"enableSystemLogHandler"`
+	// Serves profiles of the agent at `/debug/pprof/`, if enableDebuggingHandlers does not forbid it.
+	EnableProfilingHandler bool `yaml:"enableProfilingHandler"`
+	// Port of the health server, which has no authentication. 0 switches it off. Default: 10248 with a kubeconfig, 0 without.
+	HealthzPort int `yaml:"healthzPort" flag:"healthz-port"`
+	// IP address of the health server.
+	HealthzBindAddress string `yaml:"healthzBindAddress"`
+
 	// Directory of static pod manifests, or a single manifest file. Default: none.
 	StaticPodPath string `yaml:"staticPodPath" flag:"manifests" format:"path"`
 	// URL of static pod manifests: https, a socket of root or the agent's user like `unix:///run/pods.sock`, or http with a
@@ -303,6 +330,13 @@ func Default() Config {
 	return Config{
 		NodeName:                               strings.ToLower(strings.TrimSpace(hostname)),
 		DataDir:                                defaultDataDir,
+		TLSMinVersion:                          "VersionTLS12",
+		Authentication:                         Authentication{Webhook: WebhookAuthentication{CacheTTL: 2 * time.Minute}},
+		Authorization:                          newAuthorization(),
+		EnableDebuggingHandlers:                true,
+		EnableSystemLogHandler:                 true,
+		EnableProfilingHandler:                 true,
+		HealthzBindAddress:                     "127.0.0.1",
 		FileCheckFrequency:                     20 * time.Second,
 		HTTPCheckFrequency:                     20 * time.Second,
 		SyncFrequency:                          time.Minute,
@@ -381,7 +415,7 @@ func (c *Config) NodeAgentConfig() (nodeagent.Config, error) {
 		NodeLeaseDuration:   time.Duration(c.NodeLeaseDurationSeconds) * time.Second, Reserved: c.reserved(),
 		EventQPS: float32(c.EventRecordQPS), EventBurst: c.EventBurst,
 	}
-	node.History, node.Alerting = c.History.nodeAgentConfig(), c.Alerting.nodeAgentConfig()
+	node.History, node.Alerting, node.Server = c.History.nodeAgentConfig(), c.Alerting.nodeAgentConfig(), c.serverConfig()
 	if c.EventRecordQPS == 0 { // no limit, as for the kubelet
 		node.EventQPS = -1
 	}

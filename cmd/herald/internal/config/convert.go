@@ -63,7 +63,7 @@ func isUnset(value *yaml.Node) bool {
 }
 
 // meaningfulZeros are the fields, besides booleans, whose zero value does not mean the default to the kubelet.
-var meaningfulZeros = []string{"enforceNodeAllocatable", "eventRecordQPS", "resolvConf"}
+var meaningfulZeros = []string{"enforceNodeAllocatable", "eventRecordQPS", "healthzPort", "resolvConf"}
 
 // resetZeros resets the fields whose value means the default to the kubelet.
 func (c *Config) resetZeros(origins map[string]string) {
@@ -96,10 +96,14 @@ func (c *Config) reset(path string, origins map[string]string) bool {
 
 // unsupportedFields lists the fields of KubeletConfiguration that Herald does not have, by reason.
 var unsupportedFields = []struct{ reason, fields string }{
-	{"Herald serves only local clients, at the address in listen", `address port readOnlyPort enableServer tlsCertFile
-		tlsPrivateKeyFile tlsCipherSuites tlsCurvePreferences tlsMinVersion serverTLSBootstrap authentication authorization
-		enableDebuggingHandlers enableContentionProfiling enableProfilingHandler enableDebugFlagsHandler enableSystemLogHandler
-		enableSystemLogQuery streamingConnectionIdleTimeout healthzPort healthzBindAddress`},
+	{"Herald has no port without authentication; local clients use the address in listen", "readOnlyPort"},
+	{"set port to 0 for no server", "enableServer"},
+	{"Herald uses the curves of Go", "tlsCurvePreferences"},
+	{"Herald does not profile contention", "enableContentionProfiling"},
+	{"Herald does not change its verbosity while it runs", "enableDebugFlagsHandler"},
+	{"Herald does not query the journal", "enableSystemLogQuery"},
+	{"Herald ends streams that are idle for 4h", "streamingConnectionIdleTimeout"},
+	{"Herald does not request certificates", "serverTLSBootstrap"},
 	{"Herald does not request certificates; it reloads certificate files that change", "rotateCertificates"},
 	{"Herald evicts pods for limits of their own, not under resource pressure of the node", `evictionHard evictionSoft evictionSoftGracePeriod
 		evictionMaxPodGracePeriod evictionPressureTransitionPeriod evictionMinimumReclaim mergeDefaultEvictionSettings

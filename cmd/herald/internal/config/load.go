@@ -36,6 +36,8 @@ func Bind(set *pflag.FlagSet) *Flags {
 	set.StringVar(&c.Listen, "listen", "", "address of the local server: unix:///path or 127.0.0.1:port (default "+
 		DefaultListen+", or herald.sock in --data-dir if that is set)")
 	set.StringVar(&c.KubectlListen, "kubectl-listen", "", "loopback address for kubectl, like 127.0.0.1:10260; see 'herald kubeconfig'")
+	set.IntVar(&c.Port, "port", 0, "port of the node's HTTPS server, or 0 for none (default 10250 with --kubeconfig)")
+	set.IntVar(&c.HealthzPort, "healthz-port", 0, "port of the health server, or 0 for none (default 10248 with --kubeconfig)")
 	set.StringVar(&c.StaticPodPath, "manifests", "", "directory of static pod manifests, or a single manifest file")
 	set.StringVar(&c.StaticPodURL, "manifest-url", "", "URL of static pod manifests")
 	set.StringVar(&c.Runtime, "runtime", c.Runtime, "cri for containerd or CRI-O, process for host processes without isolation")
@@ -61,6 +63,7 @@ func Load(file, dir string, flags *Flags) (Config, error) {
 		if file != "" && c.Alerting.RuleFiles == nil {
 			c.Alerting.RuleFiles = []string{filepath.Join(filepath.Dir(file), "alerts.d")}
 		}
+		c.setServerDefaults(origins)
 		err = c.makePathsAbsolute()
 	}
 	if err == nil {

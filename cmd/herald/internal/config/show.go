@@ -15,16 +15,8 @@ const hidden = "HIDDEN"
 
 // Show returns the configuration as a file, including defaults and without secrets.
 func (c *Config) Show() (string, error) {
-	shown := *c
+	shown := c.withoutSecrets()
 	shown.Listen = c.ListenAddress()
-	shown.StaticPodURL = hideSecrets(c.StaticPodURL)
-	shown.StaticPodURLHeader = nil
-	for name := range c.StaticPodURLHeader {
-		if shown.StaticPodURLHeader == nil {
-			shown.StaticPodURLHeader = map[string][]string{}
-		}
-		shown.StaticPodURLHeader[name] = []string{hidden}
-	}
 	return shown.encode(func(l leaf) bool {
 		switch l.Type.Kind() {
 		case reflect.Bool, reflect.Int:
@@ -33,6 +25,19 @@ func (c *Config) Show() (string, error) {
 			return !l.value.IsZero()
 		}
 	})
+}
+
+func (c *Config) withoutSecrets() Config {
+	shown := *c
+	shown.StaticPodURL = hideSecrets(c.StaticPodURL)
+	shown.StaticPodURLHeader = nil
+	for name := range c.StaticPodURLHeader {
+		if shown.StaticPodURLHeader == nil {
+			shown.StaticPodURLHeader = map[string][]string{}
+		}
+		shown.StaticPodURLHeader[name] = []string{hidden}
+	}
+	return shown
 }
 
 // hideSecrets hides the user and the query of a URL.

@@ -61,7 +61,9 @@ func (v *validator) mustBePositive(path string, value time.Duration) {
 // validate returns an error with a line for each problem.
 func (c *Config) validate(origins map[string]string) error {
 	var problems []error
-	for _, p := range c.problems(origins) {
+	v := &validator{origins: origins, problems: c.problems(origins)}
+	c.validateServerUse(v)
+	for _, p := range v.problems {
 		problems = append(problems, p)
 	}
 	return errors.Join(problems...)
@@ -77,6 +79,7 @@ func (c *Config) problems(origins map[string]string) []problem {
 	if err := server.CheckAddress(c.ListenAddress()); err != nil && (c.Listen != "" || c.DataDir != "") {
 		v.rejectIf(true, "listen", "%v", err)
 	}
+	c.validateServer(v)
 	if c.KubectlListen != "" {
 		err := checkKubectlAddress(c.KubectlListen)
 		v.rejectIf(err != nil, "kubectlListen", "%v", err)
