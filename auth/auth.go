@@ -147,7 +147,7 @@ func validate(config *Config) error {
 		errs = append(errs, fmt.Errorf("field Rules requires Mode %s", ModeRules))
 	}
 	for i := range config.Rules {
-		if err := config.Rules[i].validate(); err != nil {
+		if err := config.Rules[i].Validate(); err != nil {
 			errs = append(errs, fmt.Errorf("rule %d: %w", i+1, err))
 		}
 	}

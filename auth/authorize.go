@@ -26,7 +26,8 @@ type Rule struct {
 
 const all = "*"
 
-func (r *Rule) validate() error {
+// Validate returns what is wrong with the rule, or nil.
+func (r *Rule) Validate() error {
 	var errs []error
 	if len(r.Users)+len(r.Groups) == 0 {
 		errs = append(errs, errors.New("a user or group is required"))

@@ -13,8 +13,8 @@ import (
 // certificatePeriod is how often a certificate file is looked at, at most. It is replaced long before it expires.
 const certificatePeriod = time.Minute
 
-// certificate is the one with which the agent authenticates to the API server. It may be rotated.
-type certificate struct {
+// clientCertificate is the one with which the agent authenticates to the API server. It may be rotated.
+type clientCertificate struct {
 	data []byte
 	path string
 
@@ -24,12 +24,12 @@ type certificate struct {
 	notAfter  time.Time
 }
 
-func newCertificate(config *rest.Config) *certificate {
-	return &certificate{data: config.CertData, path: config.CertFile}
+func newCertificate(config *rest.Config) *clientCertificate {
+	return &clientCertificate{data: config.CertData, path: config.CertFile}
 }
 
 // expires returns when the certificate ends, or the zero time if there is none or it cannot be read.
-func (c *certificate) expires() time.Time {
+func (c *clientCertificate) expires() time.Time {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -141,6 +141,8 @@ type Config struct {
 	History HistoryConfig
 	// Alerting configures alert rules and who is told.
 	Alerting AlertingConfig
+	// Server configures the kubelet's servers. By default there are none.
+	Server ServerConfig
 	// Logger receives log messages. Defaults to a logger that discards them.
 	Logger *slog.Logger
 	// Metrics registers the metrics of all components. Nil disables metrics. Those of API requests (rest_client_*) are counted for the

@@ -51,6 +51,7 @@ type NodeAgent struct {
 	containers
 	summarizer summarizer
 	alerting
+	servers
 }
 
 // signals are closed when something happens.
@@ -101,7 +102,7 @@ func New(config Config) (_ *NodeAgent, err error) {
 	}()
 	for _, build := range []func() error{
 		n.openDataDir, n.openHistory, n.newClients, n.newEvents, n.newNode, n.newVolumes, n.newProcessServer, n.newCgroups, n.newRuntime,
-		n.newStats, n.newSummarizer, n.newAlerting, n.newAgent, n.newStreams,
+		n.newStats, n.newSummarizer, n.newAlerting, n.newAgent, n.newStreams, n.newServers,
 	} {
 		if err := build(); err != nil {
 			return nil, err
@@ -150,6 +151,7 @@ func (n *NodeAgent) Run(ctx context.Context) error {
 	}
 	servers.Go(func() { _ = n.Events.Run(serving) })
 	servers.Go(func() { n.runAlerting(serving) })
+	servers.Go(func() { n.runServers(serving) })
 	servers.Go(func() { _ = n.Node.Run(serving) })
 	n.waitForServer(ctx)
 	if n.cgroups != nil {

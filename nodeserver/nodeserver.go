@@ -56,10 +56,13 @@ type Config struct {
 	// Debugging switches handlers off.
 	Debugging Debugging
 	// Requests counts the requests.
-	Requests *httpmetrics.Requests
+	Requests *RequestMetrics
 	// Logger receives log messages. Defaults to a logger that discards them.
 	Logger *slog.Logger
 }
+
+// RequestMetrics are the kubelet's metrics of the requests to all servers of the agent.
+type RequestMetrics = httpmetrics.Requests
 
 // Metrics are handlers of metrics.
 type Metrics struct {

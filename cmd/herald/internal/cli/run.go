@@ -100,6 +100,8 @@ func runNode(ctx context.Context, stderr io.Writer, c *config.Config) error {
 	}
 	nodeConfig.Logger, nodeConfig.Version = logger, version()
 	nodeConfig.Metrics, nodeConfig.ProbeMetrics = metrics.agent, metrics.probes
+	nodeConfig.Server.Metrics, nodeConfig.Server.ProbeMetrics = handlerOf(metrics.agent), handlerOf(metrics.probes)
+	nodeConfig.Server.Requests = metrics.requests
 	err = nodeagent.CheckRuntime(ctx, nodeConfig) // before New creates files
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // a signal during startup is not a failure
@@ -146,7 +148,7 @@ func newLocalServer(
 	serverConfig := server.Config{
 		Agent: node.Agent, History: node.History, Inspector: node.Inspector, Loads: node.Inspector, Operator: node.Inspector,
 		Metrics: handlerOf(metrics.agent), ProbeMetrics: handlerOf(metrics.probes), ResourceMetrics: handlerOf(resources),
-		Summarizer: node, Requests: metrics.requests, Logger: logger,
+		Summarizer: node, Containers: node.Containers, Requests: metrics.requests, Logger: logger,
 	}
 	if node.Alerts != nil {
 		serverConfig.Alerting, serverConfig.Actions = node.Alerts, node.Actions

@@ -74,7 +74,7 @@ type Config struct {
 	// Least version of TLS: `VersionTLS12` or `VersionTLS13`.
 	TLSMinVersion string `yaml:"tlsMinVersion"`
 	// Cipher suites of TLS 1.2, like `TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256`. Default: those of Go.
-	TLSCipherSuites []string `yaml:"tlsCipherSuites"`
+	TLSCipherSuites []string       `yaml:"tlsCipherSuites"`
 	Authentication  Authentication `yaml:"authentication"`
 	Authorization   Authorization  `yaml:"authorization"`
 	// Serves logs, exec, attach, port-forward, running pods, the configuration, `/logs` and profiles.
