@@ -55,6 +55,8 @@ cgroupRoot: %s
 nodeIP: %s
 clusterDNS: [%s]
 clusterDomain: %s
+port: 0
+healthzPort: 0
 `, c.NodeName, c.Kubeconfig, c.Endpoint, c.DataDir, c.ManifestDir, c.LogDir, c.CgroupRoot, c.NodeIP, clusterDNS, clusterDomain), 0o600)
 }
 
