@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/heraldnode/herald/auth"
 	"github.com/heraldnode/herald/cmd/herald/internal/config"
 	"github.com/heraldnode/herald/deed"
 	"github.com/heraldnode/herald/nodeagent"
@@ -297,6 +298,19 @@ alerting:
   webhooks: [{name: w, url: "https://hook", secretFile: s, tokenFile: /t, caFile: /ca, certFile: /c, keyFile: /k, timeout: 4s}]
   dryRun: true
   programs: [{name: fix, path: /usr/local/bin/fix, args: [-v], user: daemon}]
+address: 10.0.0.1
+port: 10251
+tlsMinVersion: VersionTLS13
+tlsCipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]
+authentication: {webhook: {cacheTTL: 1m}, anonymous: {enabled: true}}
+authorization:
+  webhook: {cacheAuthorizedTTL: 2m, cacheUnauthorizedTTL: 3s}
+  rules: [{users: [u], groups: [g], verbs: [get], subresources: [pods]}]
+enableDebuggingHandlers: false
+enableSystemLogHandler: false
+enableProfilingHandler: false
+healthzPort: 10249
+healthzBindAddress: "::1"
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -346,7 +360,16 @@ alerting:
 			URL: "https://hook", TokenFile: "/t", CAFile: "/ca", CertFile: "/c", KeyFile: "/k", Timeout: 4 * time.Second,
 		}}},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+	want.Server = nodeagent.ServerConfig{
+		Address: "10.0.0.1:10251", HealthAddress: "[::1]:10249",
+		MinVersion: "VersionTLS13", CipherSuites: []string{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"},
+		Auth: auth.Config{
+			Anonymous: true, TokenTTL: time.Minute, AllowedTTL: 2 * time.Minute, DeniedTTL: 3 * time.Second,
+			Rules: []auth.Rule{{Users: []string{"u"}, Groups: []string{"g"}, Verbs: []string{"get"}, Subresources: []string{"pods"}}},
+		},
+	}
+	ignoreFunction := cmpopts.IgnoreFields(nodeagent.ServerConfig{}, "Configz")
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}), ignoreFunction); diff != "" {
 		t.Error(diff)
 	}
 	c.EventRecordQPS = 0

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -85,14 +86,11 @@ const (
 
 // setServerDefaults sets what depends on whether there is a cluster, unless it was set: without one the server is off (SRV-13).
 func (c *Config) setServerDefaults(origins map[string]string) {
-	if c.Authorization.Mode == "" {
-		c.Authorization.Mode = string(auth.ModeRules)
-		if c.Kubeconfig != "" {
-			c.Authorization.Mode = string(auth.ModeWebhook)
-		}
-	}
 	if c.Kubeconfig == "" {
 		return
+	}
+	if c.Authorization.Mode == "" {
+		c.Authorization.Mode = string(auth.ModeWebhook)
 	}
 	if origins["port"] == "" {
 		c.Port = defaultPort
@@ -158,8 +156,8 @@ func (c *Config) validateServerUse(v *validator) {
 		"must not be true without a kubeconfig: there is no API server to ask; use authentication.tokenFile or x509.clientCAFile")
 	v.rejectIf(c.Kubeconfig == "" && c.Authorization.Mode == string(auth.ModeWebhook), "authorization.mode",
 		"must not be %s without a kubeconfig: there is no API server to ask; use %s", auth.ModeWebhook, auth.ModeRules)
-	v.rejectIf(len(c.Authorization.Rules) > 0 && c.Authorization.Mode != string(auth.ModeRules), "authorization.rules",
-		"must not be set with mode: %s", c.Authorization.Mode)
+	mode := cmp.Or(auth.Mode(c.Authorization.Mode), auth.ModeRules)
+	v.rejectIf(len(c.Authorization.Rules) > 0 && mode != auth.ModeRules, "authorization.rules", "must not be set with mode: %s", mode)
 	check := func(path, file string, check func(string) error) {
 		if file != "" {
 			err := check(file)

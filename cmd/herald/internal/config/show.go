@@ -91,7 +91,7 @@ func addField(mapping *yaml.Node, name string, value *yaml.Node) {
 
 // lastMapping returns the last field of the mapping, which it adds unless it already has that name.
 func lastMapping(mapping *yaml.Node, name string) *yaml.Node {
-	if n := len(mapping.Content); mapping.Content[n-2].Value != name {
+	if n := len(mapping.Content); n == 0 || mapping.Content[n-2].Value != name {
 		addField(mapping, name, &yaml.Node{Kind: yaml.MappingNode})
 	}
 	return mapping.Content[len(mapping.Content)-1]
