@@ -126,7 +126,8 @@ func (n *NodeAgent) newNode() error {
 	config := node.Config{
 		NodeName: n.config.NodeName, MachineInfo: n.host.Info, MaxPods: int64(n.config.MaxPods),
 		Labels: n.config.NodeLabels, Taints: n.config.RegisterWithTaints, NoRegistration: n.config.NoRegistration,
-		Port: n.config.Server.port(), ProviderID: n.config.ProviderID, Reserved: n.config.Reserved, UpdateFrequency: n.config.NodeStatusUpdateFrequency,
+		Port: n.config.Server.port(), ProviderID: n.config.ProviderID, Reserved: n.config.Reserved,
+		UpdateFrequency: n.config.NodeStatusUpdateFrequency,
 		ReportFrequency: n.config.NodeStatusReportFrequency, LeaseDuration: n.config.NodeLeaseDuration,
 		Ready:            func() error { return n.Agent.Healthy() },
 		NetworkReady:     func() error { return n.Agent.NetworkReady() },

@@ -68,7 +68,9 @@ type servers struct {
 }
 
 func (n *NodeAgent) newServers() error {
-	n.Containers = nodeserver.NewContainerHandler(nodeserver.ContainerConfig{Pods: podsByName{n.Agent}, Logger: n.config.Logger})
+	n.Containers = nodeserver.NewContainerHandler(nodeserver.ContainerConfig{
+		Pods: podsByName{n.Agent}, Logs: n.Logs, Streams: n.Streams, Logger: n.config.Logger,
+	})
 	checks := []nodeserver.Check{{Name: "syncloop", Check: n.checkSyncLoop}}
 	if n.config.Server.Address != "" {
 		if err := n.newHTTPSServer(nodeserver.NewHealth(checks...)); err != nil {

@@ -6,6 +6,9 @@ import (
 	"net/http"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/heraldnode/herald/stream"
 )
 
 // Pods finds pods for their logs and streams.
@@ -14,9 +17,17 @@ type Pods interface {
 	GetPodByName(namespace, name string) (*v1.Pod, bool)
 }
 
+// Logs serves the logs of containers. *containerlog.Logs implements it.
+type Logs interface {
+	// Serve answers a request for the log of a container of the pod. The query has the options.
+	Serve(w http.ResponseWriter, r *http.Request, pod *v1.Pod, container string)
+}
+
 // ContainerConfig configures NewContainerHandler. Pods is required. Without Logs or Streams their paths answer 404.
 type ContainerConfig struct {
-	Pods Pods
+	Pods    Pods
+	Logs    Logs
+	Streams *stream.Proxy
 	// Logger receives log messages. Defaults to a logger that discards them.
 	Logger *slog.Logger
 }
@@ -34,26 +45,57 @@ func NewContainerHandler(config ContainerConfig) http.Handler {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &containerHandler{config}
 	mux := http.NewServeMux()
 	for _, path := range containerPaths {
 		mux.HandleFunc(path, pageNotFound)
 	}
-	mux.Handle(pathContainerLogs+"{namespace}/{pod}/{container}", only(http.HandlerFunc(c.serveLog), http.MethodGet))
+	if config.Logs != nil {
+		mux.Handle(pathContainerLogs+containerPattern, only(serveLog(config), http.MethodGet))
+	}
+	if config.Streams != nil {
+		addStreams(mux, config.Streams)
+	}
 	return mux
 }
 
-type containerHandler struct{ config ContainerConfig }
-
-// pod returns the pod of the request.
-func (c *containerHandler) pod(r *http.Request) (*v1.Pod, bool) {
-	return c.config.Pods.GetPodByName(r.PathValue("namespace"), r.PathValue("pod"))
+func serveLog(config ContainerConfig) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		pod, found := config.Pods.GetPodByName(r.PathValue("namespace"), r.PathValue("pod"))
+		if !found {
+			writeError(w, http.StatusNotFound, fmt.Sprintf("pod %q does not exist", r.PathValue("pod")))
+			return
+		}
+		config.Logs.Serve(w, r, pod, r.PathValue("container"))
+	})
 }
 
-func (c *containerHandler) serveLog(w http.ResponseWriter, r *http.Request) {
-	if _, found := c.pod(r); !found {
-		writeError(w, http.StatusNotFound, fmt.Sprintf("pod %q does not exist", r.PathValue("pod")))
-		return
+const (
+	podPattern       = "{namespace}/{pod}"
+	containerPattern = podPattern + "/{container}"
+)
+
+// addStreams adds the paths of streams. The UID in a path is optional.
+func addStreams(mux *http.ServeMux, streams *stream.Proxy) {
+	type serve func(http.ResponseWriter, *http.Request, stream.Target)
+	for path, handler := range map[string]serve{pathExec: streams.ServeExec, pathAttach: streams.ServeAttach, pathRun: streams.ServeRun} {
+		methods := []string{http.MethodGet, http.MethodPost}
+		if path == pathRun {
+			methods = []string{http.MethodPost}
+		}
+		for _, pattern := range []string{containerPattern, podPattern + "/{uid}/{container}"} {
+			mux.Handle(path+pattern, only(withTarget(handler), methods...))
+		}
 	}
-	writeError(w, http.StatusNotImplemented, "logs are not served yet")
+	for _, pattern := range []string{podPattern, podPattern + "/{uid}"} {
+		mux.Handle(pathPortForward+pattern, only(withTarget(streams.ServePortForward), http.MethodGet, http.MethodPost))
+	}
+}
+
+// withTarget passes on what the path names.
+func withTarget(serve func(http.ResponseWriter, *http.Request, stream.Target)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serve(w, r, stream.Target{
+			Namespace: r.PathValue("namespace"), Pod: r.PathValue("pod"), UID: types.UID(r.PathValue("uid")), Container: r.PathValue("container"),
+		})
+	})
 }

@@ -15,8 +15,10 @@ const (
 	readHeaderTimeout = 10 * time.Second
 	readTimeout       = time.Minute // of the whole request; streams have none
 	writeTimeout      = time.Minute // per short response, and per write of a stream
-	idleTimeout       = 90 * time.Second
-	maxHeaderBytes    = 1 << 20
+	// containerWriteTimeout is longer because people page through logs. A client that never reads occupies a place until then.
+	containerWriteTimeout = 30 * time.Minute
+	idleTimeout           = 90 * time.Second
+	maxHeaderBytes        = 1 << 20
 	// shutdownTimeout bounds the wait for requests and streams that are told to end.
 	shutdownTimeout = 2 * time.Second
 	// firstRetry is the delay after the first failure to listen; it doubles up to lastRetry.

@@ -82,8 +82,11 @@ func (s *Server) addDebugging(mux *http.ServeMux) {
 // deadlines of their own.
 func isStream(r *http.Request) bool {
 	path := r.URL.Path
-	return path == "/pods" && isWatch(r) || strings.HasPrefix(path, pathProfiles) || strings.HasPrefix(path, pathLogs) ||
-		slices.ContainsFunc(containerPaths, func(prefix string) bool { return strings.HasPrefix(path, prefix) })
+	return path == "/pods" && isWatch(r) || strings.HasPrefix(path, pathProfiles) || strings.HasPrefix(path, pathLogs) || isContainer(path)
+}
+
+func isContainer(path string) bool {
+	return slices.ContainsFunc(containerPaths, func(prefix string) bool { return strings.HasPrefix(path, prefix) })
 }
 
 // only answers 405 to other methods, as the kubelet does.
@@ -147,10 +150,13 @@ func pathLabel(path string) string {
 
 // limit bounds the number of requests, and lets streams last.
 func (s *Server) limit(next http.Handler) http.Handler {
-	streams := streamwriter.Handler(next, writeTimeout)
+	streams, containers := streamwriter.Handler(next, writeTimeout), streamwriter.Handler(next, containerWriteTimeout)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		pool, handler := s.limits.short, next
-		if isStream(r) {
+		switch {
+		case isContainer(r.URL.Path):
+			pool, handler = s.limits.streams, containers
+		case isStream(r):
 			pool, handler = s.limits.streams, streams
 		}
 		user := s.config.UserOf(r.Context())

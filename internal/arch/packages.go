@@ -313,7 +313,7 @@ var Layout = []Package{
 		MayImport: []string{
 			"auth", "history", "notify", "process", "source", "source/manifest", "checkpoint", "cri/pullmanager", "internal/permission",
 		},
-		Purpose:   "the herald command: run, status, get, top, explain, history, check, config, demo and others",
+		Purpose: "the herald command: run, status, get, top, explain, history, check, config, demo and others",
 	},
 	{
 		Path: "heraldtest", Layer: Commands, MayImport: []string{"kubeapi"},

@@ -76,7 +76,6 @@ logging:
 	}
 	const file = "/etc/kubelet/config.yaml:"
 	if diff := cmp.Diff([]string{
-		file + "3: authentication: ignored: Herald serves only local clients, at the address in listen",
 		file + "15: failSwapOn: ignored: Herald always runs with swap and with cgroup v1",
 		file + "19: logging.flushFrequency: ignored: Herald does not buffer its log",
 		file + "27: registerWithTaints[1].timeAdded: ignored: the API server sets it",
