@@ -46,12 +46,17 @@ type NodeAgent struct {
 	signals
 	clients clients
 	host    *machine.Machine
-	state   *checkpoint.Dir
-	volumes *provision.Provisioner
+	storage
 	containers
 	summarizer summarizer
 	alerting
 	servers
+}
+
+// storage is what the agent keeps on disk.
+type storage struct {
+	state   *checkpoint.Dir
+	volumes *provision.Provisioner
 }
 
 // signals are closed when something happens.
