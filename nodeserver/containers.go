@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/heraldnode/herald/containerlog"
 	"github.com/heraldnode/herald/stream"
 )
 
@@ -17,16 +18,10 @@ type Pods interface {
 	GetPodByName(namespace, name string) (*v1.Pod, bool)
 }
 
-// Logs serves the logs of containers. *containerlog.Logs implements it.
-type Logs interface {
-	// Serve answers a request for the log of a container of the pod. The query has the options.
-	Serve(w http.ResponseWriter, r *http.Request, pod *v1.Pod, container string)
-}
-
 // ContainerConfig configures NewContainerHandler. Pods is required. Without Logs or Streams their paths answer 404.
 type ContainerConfig struct {
 	Pods    Pods
-	Logs    Logs
+	Logs    *containerlog.Logs
 	Streams *stream.Proxy
 	// Logger receives log messages. Defaults to a logger that discards them.
 	Logger *slog.Logger
@@ -61,11 +56,15 @@ func NewContainerHandler(config ContainerConfig) http.Handler {
 func serveLog(config ContainerConfig) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		pod, found := config.Pods.GetPodByName(r.PathValue("namespace"), r.PathValue("pod"))
-		if !found {
-			writeError(w, http.StatusNotFound, fmt.Sprintf("pod %q does not exist", r.PathValue("pod")))
+		if found {
+			config.Logs.Serve(w, r, pod, r.PathValue("container"))
 			return
 		}
-		config.Logs.Serve(w, r, pod, r.PathValue("container"))
+		if _, err := containerlog.ParseOptions(r.URL.Query()); err != nil { // the kubelet looks at them first
+			containerlog.WriteError(w, err)
+			return
+		}
+		writeError(w, http.StatusNotFound, fmt.Sprintf("pod %q does not exist", r.PathValue("pod")))
 	})
 }
 
