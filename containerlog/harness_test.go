@@ -167,6 +167,11 @@ func (n *node) read(options v1.PodLogOptions) string {
 		n.t.Fatal(err)
 	}
 	defer stream.Close()
+	return n.copy(stream)
+}
+
+func (n *node) copy(stream *containerlog.Stream) string {
+	n.t.Helper()
 	var output bytes.Buffer
 	if err := stream.Copy(n.t.Context(), &output, nil); err != nil {
 		n.t.Fatal(err)

@@ -23,7 +23,7 @@ type Difference struct {
 }
 
 // Differences lists all intended differences by subject. docs/differences.md is generated from it.
-var Differences = slices.Concat(podsAndSources, onNode, derived, reported, probed, served, podsServed)
+var Differences = slices.Concat(podsAndSources, onNode, derived, reported, probed, served, podsServed, logged)
 
 var podsAndSources = []Difference{
 	{
