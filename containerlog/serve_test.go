@@ -27,7 +27,14 @@ func (n *node) serve() string {
 	return server.URL
 }
 
-func (n *node) get(url string) *http.Response {
+// reply is a response whose body the test closes at its end.
+type reply struct {
+	code        int
+	contentType string
+	body        *bufio.Reader
+}
+
+func (n *node) get(url string) reply {
 	n.t.Helper()
 	request, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, url, nil)
 	if err != nil {
@@ -38,7 +45,7 @@ func (n *node) get(url string) *http.Response {
 		n.t.Fatal(err)
 	}
 	n.t.Cleanup(func() { _ = response.Body.Close() })
-	return response
+	return reply{response.StatusCode, response.Header.Get("Content-Type"), bufio.NewReader(response.Body)}
 }
 
 // TestLOG32_Header gets the header of a followed log without lines, and then each line.
@@ -48,10 +55,10 @@ func TestLOG32_Header(t *testing.T) {
 	n.set("1", 0, observed.Running)
 	n.write(n.path("web", 0), "")
 	response := n.get(n.serve() + "?follow=true")
-	if got := response.Header.Get("Content-Type"); response.StatusCode != http.StatusOK || got != "text/plain" {
-		t.Errorf("got %d, %q", response.StatusCode, got)
+	if response.code != http.StatusOK || response.contentType != "text/plain" {
+		t.Errorf("got %d, %q", response.code, response.contentType)
 	}
-	body := bufio.NewReader(response.Body)
+	body := response.body
 	for i := range 3 {
 		n.write(n.path("web", 0), entries(fmt.Sprintf("0 stdout F line %d", i)))
 		if line, err := body.ReadString('\n'); line != fmt.Sprintf("line %d\n", i) {
@@ -75,8 +82,8 @@ func TestLOG14_ErrorBeforeHeader(t *testing.T) {
 		"?previous=true&": `400 previous terminated container "web" in pod "web-1" not found`,
 	} {
 		response := n.get(url + query)
-		body, err := io.ReadAll(response.Body)
-		if got := fmt.Sprint(response.StatusCode, " ", string(body)); err != nil || got != want {
+		body, err := io.ReadAll(response.body)
+		if got := fmt.Sprint(response.code, " ", string(body)); err != nil || got != want {
 			t.Errorf("%s: got %q, %v, want %q", query, got, err, want)
 		}
 	}
@@ -89,7 +96,7 @@ func TestLOG31_AbortsConnection(t *testing.T) {
 	n.set("1", 0, observed.Running)
 	n.write(n.path("web", 0), entries("0 stdout F a"))
 	response := n.get(n.serve() + "?follow=true")
-	body := bufio.NewReader(response.Body)
+	body := response.body
 	if line, err := body.ReadString('\n'); line != "a\n" {
 		t.Fatalf("got %q, %v", line, err)
 	}

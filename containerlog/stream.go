@@ -174,7 +174,7 @@ func (s *Stream) copySegment(sink *sink) error {
 	for !s.decoder.Full() {
 		s.acquire()
 		n, err := reader.Read(s.buffers.input[s.rest:])
-		s.rotation.observe(s.segments[0].position, s.buffers.input[s.rest:s.rest+n])
+		s.observe(s.segments[0].position, s.buffers.input[s.rest:s.rest+n])
 		s.rest += n
 		s.segments[0].position += int64(n)
 		if n > 0 {
