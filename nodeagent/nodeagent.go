@@ -107,7 +107,7 @@ func New(config Config) (_ *NodeAgent, err error) {
 	}()
 	for _, build := range []func() error{
 		n.openDataDir, n.openHistory, n.newClients, n.newEvents, n.newNode, n.newVolumes, n.newProcessServer, n.newCgroups, n.newRuntime,
-		n.newStats, n.newSummarizer, n.newAlerting, n.newAgent, n.newStreams, n.newServers,
+		n.newStats, n.newSummarizer, n.newAlerting, n.newAgent, n.newLogs, n.newStreams, n.newServers,
 	} {
 		if err := build(); err != nil {
 			return nil, err
