@@ -21,7 +21,7 @@ var served = []Difference{
 		Kubelet: "answers unknown paths and redirects without authentication",
 		Herald:  "authenticates every request first",
 		Why:     "strangers learn nothing",
-		Shown:   "auth/TestSRV24_EveryPathIsAuthenticated",
+		Shown:   "parity/nodeserver/TestSRV24_KubeletEveryIdentity",
 	},
 	{
 		Rule:    "SRV-47",
