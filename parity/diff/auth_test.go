@@ -36,7 +36,8 @@ type httpRequest struct{ Method, Path string }
 func generateHTTPRequest(g *generator) httpRequest {
 	segment := func() string {
 		return oneOf(g, "pods", "runningpods", "healthz", "configz", "stats", "metrics", "logs", "checkpoint", "statusz", "flagz",
-			"exec", "attach", "run", "portForward", "containerLogs", "debug", "Pods", "podsx", "po", "metricsx", "summary", "", ".", "..", "a b", "%2f", "log")
+			"exec", "attach", "run", "portForward", "containerLogs", "debug", "Pods", "podsx", "po", "metricsx", "summary",
+			"", ".", "..", "a b", "%2f", "log")
 	}
 	path := oneOf(g, "/", "/", "/", "/", "//", "")
 	for range g.IntN(4) {
@@ -67,7 +68,7 @@ func TestSRV21_KubeletAttributes(t *testing.T) {
 	newComparison(generateHTTPRequest, func(in httpRequest) string {
 		theirs, ours := kubeletAttributes(in), attributes.For(in.Method, in.Path)
 		if ours.Verb == "create" && slices.ContainsFunc([]string{"exec", "attach", "run", "portForward"}, func(segment string) bool {
-			return strings.HasPrefix(strings.TrimLeft(cleanURLPath(in.Path), "/")+"/", segment+"/") || strings.HasPrefix(in.Path+"/", "/"+segment+"/")
+			return strings.HasPrefix(cleanURLPath(in.Path)+"/", "/"+segment+"/") || strings.HasPrefix(in.Path+"/", "/"+segment+"/")
 		}) {
 			theirs.Verb = "create" // SRV-23
 		}
@@ -103,18 +104,21 @@ func generateCredentials(g *generator) credentials {
 	token := func() string { return oneOf(g, "alice", "alice", "bob", "masters", "mallory", "", "a b", "\xff") }
 	protocol := func() string {
 		encoded := base64.RawURLEncoding.EncodeToString([]byte(token()))
-		return oneOf(g, "v5.channel.k8s.io", "v4.channel.k8s.io", "base64url.bearer.authorization.k8s.io."+encoded, "base64url.bearer.authorization.k8s.io."+encoded,
-			"base64url.bearer.authorization.k8s.io."+encoded, "base64url.bearer.authorization.k8s.io.", "base64url.bearer.authorization.k8s.io.!", "x"+encoded)
+		const prefix = "base64url.bearer.authorization.k8s.io."
+		return oneOf(g, "v5.channel.k8s.io", "v4.channel.k8s.io", prefix+encoded, prefix+encoded, prefix+encoded, prefix, prefix+"!", "x"+encoded)
 	}
 	c := credentials{
-		Certificate: oneOf(g, "", "", "", "valid", "groups", "uid", "no name", "other CA", "expired", "server", "chain", "broken chain", "anonymous"),
-		Anonymous:   g.chance(50),
+		Certificate: oneOf(g, "", "", "", "valid", "groups", "uid", "no name", "other CA", "expired", "server", "chain", "broken chain",
+			"anonymous"),
+		Anonymous: g.chance(50),
 	}
 	if g.chance(50) {
-		c.Authorization = []string{oneOf(g, "Bearer ", "Bearer ", "Bearer ", "bearer ", "BEARER ", "Basic ", "", " Bearer ", "Bearer  ") + token() + oneOf(g, "", "", " ", " x")}
+		scheme := oneOf(g, "Bearer ", "Bearer ", "Bearer ", "bearer ", "BEARER ", "Basic ", "", " Bearer ", "Bearer  ")
+		c.Authorization = []string{scheme + token() + oneOf(g, "", "", " ", " x")}
 	}
 	if g.chance(50) {
-		c.Upgrade, c.Connection = []string{oneOf(g, "websocket", "WebSocket", "SPDY/3.1", "")}, []string{oneOf(g, "Upgrade", "upgrade", "keep-alive, Upgrade", "upgrade,close", "keep-alive")}
+		c.Upgrade = []string{oneOf(g, "websocket", "WebSocket", "SPDY/3.1", "")}
+		c.Connection = []string{oneOf(g, "Upgrade", "upgrade", "keep-alive, Upgrade", "upgrade,close", "keep-alive")}
 		for range g.IntN(4) {
 			line := protocol()
 			for range g.IntN(2) {
@@ -152,7 +156,9 @@ func (p *authPair) compare(c credentials) string { //nolint:gocritic // the type
 	var theirs auth.User
 	response, ok, err := p.theirs[c.Anonymous].AuthenticateRequest(request)
 	if ok && err == nil {
-		theirs = auth.User{Name: response.User.GetName(), UID: response.User.GetUID(), Groups: response.User.GetGroups(), Extra: response.User.GetExtra()}
+		theirs = auth.User{
+			Name: response.User.GetName(), UID: response.User.GetUID(), Groups: response.User.GetGroups(), Extra: response.User.GetExtra(),
+		}
 	}
 	theirHeader := request.Header
 	theirHeader.Del("Authorization") // which the kubelet keeps if the certificate is valid

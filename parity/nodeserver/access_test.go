@@ -26,12 +26,15 @@ const (
 // accessRequests are requests to every path of the kubelet, to some that do not exist, and with unusual methods. The pod does not exist:
 // an allowed request is answered with 404.
 var accessRequests = []string{
-	"GET /healthz", "GET /healthz/ping", "GET /pods", "HEAD /pods", "DELETE /pods", "GET /runningpods/", "GET /stats/summary", "GET /metrics",
+	"GET /healthz", "GET /healthz/ping", "GET /pods", "HEAD /pods", "DELETE /pods", "GET /runningpods/", "GET /stats/summary",
+	"GET /metrics",
 	"GET /metrics/cadvisor", "GET /metrics/probes", "GET /metrics/resource", "GET /metrics/slis", "GET /configz",
 	"GET /containerLogs/default/none/c", "GET /exec/default/none/c?command=id&output=1", "POST /exec/default/none/c?command=id&output=1",
-	"GET /attach/default/none/c?output=1", "POST /attach/default/none/c?output=1", "GET /portForward/default/none", "POST /portForward/default/none",
+	"GET /attach/default/none/c?output=1", "POST /attach/default/none/c?output=1",
+	"GET /portForward/default/none", "POST /portForward/default/none",
 	"GET /run/default/none/c?cmd=id", "POST /run/default/none/c?cmd=id", "POST /checkpoint/default/none/c", "GET /logs/", "GET /logs",
-	"GET /debug/pprof/", "GET /debug/pprof/cmdline", "PUT /debug/flags/v", "GET /statusz", "GET /flagz", "GET /", "GET /nothing", "POST /nothing",
+	"GET /debug/pprof/", "GET /debug/pprof/cmdline", "PUT /debug/flags/v", "GET /statusz", "GET /flagz", "GET /",
+	"GET /nothing", "POST /nothing",
 	"GET //pods", "GET /pods/../exec/default/none/c", "OPTIONS /pods", "PATCH /pods",
 }
 
@@ -128,7 +131,7 @@ func TestSRV24_EveryIdentity(t *testing.T) {
 		return
 	}
 	if diff := cmp.Diff(begin+table, want); diff != "" {
-		t.Errorf("%s is out of date (-document +server); if that is intended, run go test ./nodeserver -run EveryIdentity -update\n%s", document, diff)
+		t.Errorf("%s is out of date (-document +server); run go test ./nodeserver -run EveryIdentity -update\n%s", document, diff)
 	}
 }
 

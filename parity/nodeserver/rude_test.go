@@ -181,7 +181,9 @@ func (n *node) exec(ctx context.Context, t *testing.T, pod string, streams remot
 	t.Helper()
 	target := &url.URL{Scheme: "https", Host: n.HTTPSAddress(), Path: "/exec/default/" + pod + "/main"}
 	query := url.Values{"command": command}
-	for name, isWanted := range map[string]bool{"input": streams.Stdin != nil, "output": streams.Stdout != nil, "error": streams.Stderr != nil} {
+	for name, isWanted := range map[string]bool{
+		"input": streams.Stdin != nil, "output": streams.Stdout != nil, "error": streams.Stderr != nil,
+	} {
 		if isWanted {
 			query.Set(name, "1")
 		}
@@ -234,7 +236,8 @@ func TestSRV8_DeafExec(t *testing.T) {
 		}
 	}
 	var output bytes.Buffer
-	if err := n.exec(ctx, t, "rude", remotecommand.StreamOptions{Stdout: &output, Stderr: io.Discard}, "/testpod", "env"); err != nil || !strings.Contains(output.String(), "PATH=") {
+	err := n.exec(ctx, t, "rude", remotecommand.StreamOptions{Stdout: &output, Stderr: io.Discard}, "/testpod", "env")
+	if err != nil || !strings.Contains(output.String(), "PATH=") {
 		t.Errorf("another command: got %q, %v", output.String(), err)
 	}
 	expectAnswer(t, n, users)
@@ -259,8 +262,8 @@ func TestSRV8_ExecOfThoseWhoVanish(t *testing.T) {
 		for range 20 {
 			raw := n.dial(t)
 			conn := tls.Client(raw, pair.Clone())
-			_, err := fmt.Fprintf(conn, "POST /exec/default/vanishing/main?command=/testpod&command=sleep&command=24h&input=1&output=1 HTTP/1.1\r\nHost: node\r\n"+
-				"Connection: Upgrade\r\nUpgrade: %s\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n", upgrade)
+			_, err := fmt.Fprintf(conn, "POST /exec/default/vanishing/main?command=/testpod&command=sleep&command=24h&input=1&output=1 HTTP/1.1\r\n"+
+				"Host: node\r\nConnection: Upgrade\r\nUpgrade: %s\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n", upgrade)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -95,10 +95,13 @@ func accountWithRole(ctx context.Context, t *testing.T, admin kubernetes.Interfa
 		t.Fatal(err)
 	}
 	awaitRole(ctx, t, admin, &authorizationv1.SubjectAccessReviewSpec{
-		User:               "system:serviceaccount:" + account.Namespace + ":" + name,
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Version: "v1", Resource: "nodes", Subresource: subresource, Name: "herald"},
+		User: "system:serviceaccount:" + account.Namespace + ":" + name,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "get", Version: "v1", Resource: "nodes", Subresource: subresource, Name: "herald",
+		},
 	})
-	request, err := admin.CoreV1().ServiceAccounts(account.Namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	request, err := admin.CoreV1().ServiceAccounts(account.Namespace).CreateToken(
+		ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +114,8 @@ func awaitRole(ctx context.Context, t *testing.T, admin kubernetes.Interface, sp
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	for {
-		review, err := admin.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: *spec}, metav1.CreateOptions{})
+		review, err := admin.AuthorizationV1().SubjectAccessReviews().Create(
+			ctx, &authorizationv1.SubjectAccessReview{Spec: *spec}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +135,8 @@ func selfSigned(t *testing.T, user string) (cert, key []byte) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: user, Organization: []string{"system:masters"}},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
@@ -141,7 +146,8 @@ func selfSigned(t *testing.T, user string) (cert, key []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})
 }
 
 // tls returns the configuration of a client that shows its certificate whatever authorities the server names.
