@@ -32,19 +32,16 @@ var controllers = []string{
 
 // cluster is a control plane with one node.
 type cluster struct {
-	programs     Programs
+	options      Options
 	controlPlane *controlplane.ControlPlane
 	runtime      *containerd.Containerd
 	agent        *agents.Agent
 }
 
 // startCluster returns a cluster whose node is Ready. The caller stops it, also after an error.
-func startCluster(ctx context.Context, programs Programs, program agents.Program) (*cluster, error) {
-	c := &cluster{programs: programs}
-	for _, step := range []func(context.Context) error{
-		c.startControlPlane, c.startManagers, c.startRuntime,
-		func(ctx context.Context) error { return c.startAgent(ctx, program) },
-	} {
+func startCluster(ctx context.Context, options Options) (*cluster, error) {
+	c := &cluster{options: options}
+	for _, step := range []func(context.Context) error{c.startControlPlane, c.startManagers, c.startRuntime, c.startAgent} {
 		if err := step(ctx); err != nil {
 			return c, err
 		}
@@ -54,7 +51,7 @@ func startCluster(ctx context.Context, programs Programs, program agents.Program
 
 func (c *cluster) startControlPlane(ctx context.Context) (err error) {
 	c.controlPlane, err = controlplane.Start(ctx, controlplane.Config{
-		Binaries: c.programs.ControlPlane, ServiceAccounts: true,
+		Binaries: c.options.Programs.ControlPlane, ServiceAccounts: true,
 		// Many specs create and delete a namespace at the same time.
 		APIServerArgs: []string{"--max-requests-inflight=800", "--max-mutating-requests-inflight=400"},
 	})
@@ -62,11 +59,11 @@ func (c *cluster) startControlPlane(ctx context.Context) (err error) {
 }
 
 func (c *cluster) startManagers(ctx context.Context) error {
-	manager, err := c.controlPlane.NewControllerManager(c.programs.ControllerManager, controllers...)
+	manager, err := c.controlPlane.NewControllerManager(c.options.Programs.ControllerManager, controllers...)
 	if err != nil {
 		return err
 	}
-	scheduler, err := c.controlPlane.NewScheduler(c.programs.Scheduler)
+	scheduler, err := c.controlPlane.NewScheduler(c.options.Programs.Scheduler)
 	if err != nil {
 		return err
 	}
@@ -74,18 +71,18 @@ func (c *cluster) startManagers(ctx context.Context) error {
 }
 
 func (c *cluster) startRuntime(ctx context.Context) (err error) {
-	if c.runtime, err = containerd.Start(ctx, containerd.Config{}); err != nil {
+	if c.runtime, err = containerd.Start(ctx, containerd.Config{ParentDir: c.options.NodeDir}); err != nil {
 		return err
 	}
-	return importImages(ctx, c.runtime, c.programs)
+	return importImages(ctx, c.runtime, c.options.Programs)
 }
 
-func (c *cluster) startAgent(ctx context.Context, program agents.Program) error {
+func (c *cluster) startAgent(ctx context.Context) error {
 	address, err := c.runtime.HostIP()
 	if err != nil {
 		return err
 	}
-	c.agent, err = program.NewAgent(agents.Config{
+	c.agent, err = c.options.Agent.NewAgent(agents.Config{
 		ControlPlane: c.controlPlane, Containerd: c.runtime, NodeName: nodeName, NodeIP: address, Address: address, Port: kubeletPort,
 	})
 	if err != nil {

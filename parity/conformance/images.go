@@ -38,6 +38,7 @@ func images(ctx context.Context, programs Programs) ([]image, error) {
 	privileges := newLayer().copy("usr/local/bin/nnp", programs.Nonewprivs, 0o4755)
 	return []image{
 		{registry + "agnhost:2.63.0", []*layer{base, tools}, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}},
+		{registry + "agnhost:2.55", []*layer{base, tools}, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}},
 		{registry + "busybox:1.37.0-1", []*layer{base}, shell},
 		{registry + "glibc-dns-testing:2.0.0", []*layer{base}, shell},
 		{registry + "nginx:1.15-4", []*layer{base}, server},

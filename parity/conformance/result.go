@@ -24,7 +24,7 @@ const (
 // Results are the outcomes of specs by name.
 type Results map[string]Outcome
 
-// add adds the result of a spec that was selected.
+// add adds the result of a spec that was selected and was not interrupted.
 func (r Results) add(spec specReport) error {
 	switch {
 	case spec.LeafNodeType != "It":
@@ -32,7 +32,7 @@ func (r Results) add(spec specReport) error {
 			return fmt.Errorf("%s %s: %s", spec.LeafNodeType, spec.State, spec.Failure.Message)
 		}
 		return nil
-	case spec.NumAttempts == 0:
+	case spec.NumAttempts == 0 || spec.State == "interrupted" || spec.State == "aborted":
 		return nil
 	}
 	outcome := Failed

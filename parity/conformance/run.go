@@ -28,6 +28,8 @@ type Options struct {
 	Focus string
 	// Processes is how many specs run at once.
 	Processes int
+	// NodeDir is where the node's data is created. Agents report disk pressure if less than 15% of the file system are free.
+	NodeDir string
 	// Dir is where the suite's output and the logs of all components are left.
 	Dir string
 	// Output gets the suite's progress.
@@ -36,7 +38,7 @@ type Options struct {
 
 // Run starts a cluster, runs the selected specs against its node, and stops the cluster. A failed spec is not an error.
 func Run(ctx context.Context, options Options) (results Results, err error) {
-	cluster, err := startCluster(ctx, options.Programs, options.Agent)
+	cluster, err := startCluster(ctx, options)
 	defer func() { err = errors.Join(err, cluster.keepLogs(options.Dir), cluster.stop()) }()
 	if err != nil {
 		return nil, fmt.Errorf("conformance: start cluster: %w", err)

@@ -33,7 +33,7 @@ func main() { foreground.Main("conformance", run) }
 // settings are the flags.
 type settings struct {
 	control, documentOnly, buildOnly, write bool
-	focus, shells, dir                      string
+	focus, shells, dir, nodeDir             string
 	processes                               int
 }
 
@@ -46,6 +46,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&s.processes, "procs", 8, "number of specs that run at once")
 	flags.StringVar(&s.shells, "shells", "", "directory that hack/install-shells prints")
 	flags.StringVar(&s.dir, "dir", "", "directory for the suite's output and logs; a new temporary one by default")
+	flags.StringVar(&s.nodeDir, "node-dir", "/dev/shm", "directory for the node's data, on a file system with room")
 	flags.BoolVar(&s.buildOnly, "build-only", false, "only build the programs")
 	flags.BoolVar(&s.documentOnly, "document", false, "only write the document, from the results of earlier runs")
 	flags.BoolVar(&s.write, "write", true, "write the results and the document")
@@ -78,7 +79,7 @@ func (s settings) runSuite(ctx context.Context, programs conformance.Programs, o
 	}
 	start := time.Now()
 	results, err := conformance.Run(ctx, conformance.Options{
-		Programs: programs, Agent: agent, Focus: s.focus, Processes: s.processes, Dir: dir, Output: output,
+		Programs: programs, Agent: agent, Focus: s.focus, Processes: s.processes, NodeDir: s.nodeDir, Dir: dir, Output: output,
 	})
 	if err != nil {
 		return fmt.Errorf("%w; logs are in %s", err, dir)
