@@ -100,7 +100,8 @@ func (c *checkCase) runHerald(ctx context.Context) checkResult {
 	})
 	switch {
 	case result.Warning:
-		return checkResult{outcomeWarning, result.Message}
+		message, _, _ := strings.Cut(result.Message, ", Response body: ") // see TestPRB25_RedirectBody
+		return checkResult{outcomeWarning, message}
 	case result.Result == probejudge.Success:
 		return checkResult{Outcome: outcomeSuccess}
 	case result.Result == probejudge.Failure:

@@ -132,7 +132,7 @@ var probed = []Difference{
 	{
 		Rule:    "PRB-25",
 		Kubelet: "publishes the body of a redirect to another host in an event",
-		Herald:  "publishes that the redirect was not followed, without the body",
+		Herald:  "publishes that the redirect was not followed, and of the body only a notice that names the other host",
 		Why:     "readers of events cannot read what the node can reach",
 		Shown:   "TestPRB25_RedirectBody",
 	},

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -19,7 +20,7 @@ import (
 
 const maxRedirects = 10
 
-// checkHTTP is PRB-25. No message contains the body, which may hold secrets: the kubelet publishes that of a redirect.
+// checkHTTP is PRB-25. No message contains the body, which may hold secrets, except for that in redirectMessage.
 func (t *transport) checkHTTP(ctx context.Context, action *v1.HTTPGetAction, target Target) Outcome {
 	request, err := newRequest(ctx, action, target)
 	if err != nil {
@@ -31,7 +32,7 @@ func (t *transport) checkHTTP(ctx context.Context, action *v1.HTTPGetAction, tar
 		return newDialOutcome(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	_, err = io.Copy(io.Discard, io.LimitReader(response.Body, maxOutput))
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxOutput))
 	switch {
 	case err != nil && (ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded)):
 		return newFailure(fmt.Sprintf("Get %q: read body: %v", request.URL, context.DeadlineExceeded))
@@ -40,10 +41,25 @@ func (t *transport) checkHTTP(ctx context.Context, action *v1.HTTPGetAction, tar
 	case response.StatusCode < http.StatusOK || response.StatusCode >= http.StatusBadRequest:
 		return newFailure(fmt.Sprintf("HTTP probe failed with statuscode: %d", response.StatusCode))
 	case response.StatusCode >= http.StatusMultipleChoices:
-		return Outcome{Result: judge.Success, Warning: true, Message: "Probe terminated redirects"}
+		return Outcome{Result: judge.Success, Warning: true, Message: redirectMessage(response.Header.Get("Location"), string(body))}
 	default:
 		return Outcome{Result: judge.Success}
 	}
+}
+
+var redirectNotice = regexp.MustCompile(`^<a href="([^"]*)">[A-Za-z ]+</a>\.$`)
+
+// redirectMessage contains the body if it is only the notice of many servers that names the other host. The kubelet publishes every
+// body.
+func redirectMessage(location, body string) string {
+	const message = "Probe terminated redirects"
+	body = strings.TrimSpace(body)
+	notice := redirectNotice.FindStringSubmatch(body)
+	target, err := url.Parse(location)
+	if err != nil || notice == nil || notice[1] != location || location != target.Scheme+"://"+target.Host+"/" {
+		return message
+	}
+	return message + ", Response body: " + body
 }
 
 // followSameHost is PRB-26: redirects to another host are not followed, so that a pod cannot send the node's agent anywhere.

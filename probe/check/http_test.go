@@ -80,6 +80,38 @@ func TestPRB25_StatusCode(t *testing.T) {
 	}
 }
 
+func TestPRB25_RedirectNotice(t *testing.T) {
+	const plain = "Probe terminated redirects"
+	tests := map[string]struct {
+		location, body string // body "" is the notice of net/http
+		want           string
+	}{
+		"only a host":   {location: "http://0.0.0.0/", want: plain + `, Response body: <a href="http://0.0.0.0/">Found</a>.`},
+		"with a path":   {location: "http://0.0.0.0/reset/secret", want: plain},
+		"with a query":  {location: "http://0.0.0.0/?token=secret", want: plain},
+		"with a user":   {location: "http://user:secret@0.0.0.0/", want: plain},
+		"another link":  {location: "http://0.0.0.0/", body: `<a href="http://secret/">Found</a>.`, want: plain},
+		"more than one": {location: "http://0.0.0.0/", body: `<a href="http://0.0.0.0/">Found</a>. secret`, want: plain},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			target, port := newHTTPTarget(t, func(w http.ResponseWriter, r *http.Request) {
+				if test.body == "" {
+					http.Redirect(w, r, test.location, http.StatusFound)
+					return
+				}
+				w.Header().Set("Location", test.location)
+				w.WriteHeader(http.StatusFound)
+				fmt.Fprint(w, test.body)
+			})
+			want := check.Outcome{Result: judge.Success, Warning: true, Message: test.want}
+			if diff := cmp.Diff(want, runCheck(t, newHTTPProbe(intstr.FromInt32(port)), target)); diff != "" {
+				t.Fatal(diff)
+			}
+		})
+	}
+}
+
 func TestPRB24_Request(t *testing.T) {
 	header := func(name, value string) func(*v1.HTTPGetAction) {
 		return func(a *v1.HTTPGetAction) {
