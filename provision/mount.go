@@ -132,7 +132,7 @@ func createFilesDir(volume *v1.Volume, dir string, group *int64) (os.FileMode, e
 	return 0o700, nil
 }
 
-// emptyDirMode lets containers of any user in.
+// emptyDirMode lets containers of any user in. In memory the volume is also sticky, as the kubelet's is: a tmpfs is by default.
 const emptyDirMode os.FileMode = 0o777
 
 // createEmptyDir creates the directory once. From then on it belongs to the containers, which may change its mode and owner.
@@ -149,7 +149,7 @@ func (p *Provisioner) createEmptyDir(pod *v1.Pod, volume *v1.Volume) error {
 		err = createEmptyDirOnDisk(dir, resolve.FSGroup(pod))
 	case v1.StorageMediumMemory:
 		size := resolve.EmptyDirMemorySize(pod, volume.EmptyDir, p.config.NodeInfo().Allocatable)
-		err = createEmptyDirInMemory(dir, tmpfsOptions{mode: emptyDirMode, group: resolve.FSGroup(pod), size: size})
+		err = createEmptyDirInMemory(dir, tmpfsOptions{mode: emptyDirMode | os.ModeSticky, group: resolve.FSGroup(pod), size: size})
 	default:
 		err = fmt.Errorf(`emptyDir.medium: %q is not supported, use "" or Memory`, medium)
 	}
@@ -302,6 +302,9 @@ func isPermissionError(err error) bool { return errors.Is(err, fs.ErrPermission)
 
 func mountTmpfs(dir string, options tmpfsOptions) error {
 	mode, data := uint32(options.mode.Perm()), ""
+	if options.mode&os.ModeSticky != 0 {
+		mode |= unix.S_ISVTX
+	}
 	if options.group != nil {
 		mode |= unix.S_ISGID
 		data = fmt.Sprintf(",gid=%d", *options.group)

@@ -63,8 +63,8 @@ func testEmptyDirMemory(t *testing.T) {
 	}
 	h.mount(pod)
 	dir := h.path(pod, "scratch")
-	if !isInMemory(t, dir) || modeOf(t, dir).Perm() != 0o777 {
-		t.Errorf("got in memory %v, mode %v", isInMemory(t, dir), modeOf(t, dir))
+	if got := modeOf(t, dir); !isInMemory(t, dir) || got.Perm() != 0o777 || got&os.ModeSticky == 0 {
+		t.Errorf("got in memory %v, mode %v", isInMemory(t, dir), got)
 	}
 	writeText(t, "kept", dir, "file")
 	if err := os.WriteFile(filepath.Join(dir, "big"), make([]byte, 1<<20), 0o644); err == nil {
@@ -254,7 +254,7 @@ func testFSGroup(t *testing.T) {
 		filepath.Join(h.path(pod, "keys"), "key"): 0o644,
 	}
 	if canMount(t) {
-		want[h.path(pod, "memory")] = os.ModeDir | os.ModeSetgid | 0o777
+		want[h.path(pod, "memory")] = os.ModeDir | os.ModeSetgid | os.ModeSticky | 0o777
 	}
 	for path, mode := range want {
 		info, err := os.Stat(path)
