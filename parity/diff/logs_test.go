@@ -22,12 +22,12 @@ import (
 
 // logFile is a log that both readers read.
 type logFile struct {
-	t    testing.TB
+	t    *testing.T
 	dir  string
 	ours *containerlog.Logs
 }
 
-func newLogFile(t testing.TB) *logFile {
+func newLogFile(t *testing.T) *logFile {
 	f := &logFile{t: t, dir: t.TempDir()}
 	var err error
 	if f.ours, err = containerlog.New(containerlog.Config{Dir: f.dir, Paths: f}); err != nil {
