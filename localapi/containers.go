@@ -10,9 +10,12 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/heraldnode/herald/internal/streamwriter"
 )
 
 // subresource is a subresource of pods that Config.Containers serves.
@@ -93,7 +96,7 @@ func (s *Server) serveContainers(w http.ResponseWriter, r *http.Request, req *re
 	translated.Header.Del("Authorization") // the runtime must not see it
 	writer := &statusWriter{ResponseWriter: w, request: req}
 	defer writer.finish()
-	s.config.Containers.ServeHTTP(writer, translated)
+	streamwriter.Handler(s.config.Containers, streamWriteTimeout).ServeHTTP(writer, translated)
 }
 
 // chooseContainer returns the container that a request means (KCT-17).
@@ -165,6 +168,9 @@ func portParameters(query url.Values) url.Values {
 	}
 	return translated
 }
+
+// streamWriteTimeout is how long a client may take to read what is sent to it.
+const streamWriteTimeout = time.Minute
 
 // maxErrorText bounds the text of an error that becomes a Status.
 const maxErrorText = 50000
