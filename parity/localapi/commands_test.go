@@ -2,7 +2,6 @@ package localapi_test
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -91,8 +90,9 @@ var writes = []string{
 
 func TestKubectl(t *testing.T) {
 	withKubectls(t, func(t *testing.T, n *node) {
-		n.writeFile("pod.yaml", fmt.Sprintf(manifest, "new", "sleep 1"))
-		n.writeFile("web.yaml", strings.Replace(fmt.Sprintf(manifest, "web-n1", "sleep 1000"), "app: web-n1", "app: other", 1))
+		const host = `{name: main, image: host, command: [sleep, "1000"]}`
+		n.writeFile("pod.yaml", fmt.Sprintf(manifest, "new", host, true))
+		n.writeFile("web.yaml", strings.Replace(fmt.Sprintf(manifest, "web-n1", host, true), "app: web-n1", "app: other", 1))
 		for _, object := range []string{"pod/web-n1", "node/n1"} {
 			heraldtest.Eventually(t, func() error { // the agent may not have read the manifests yet
 				if out, err := n.kubectl("wait", object, "--for=condition=Ready", "--timeout=1m"); err != nil {
@@ -122,11 +122,4 @@ func TestKubectl(t *testing.T) {
 			t.Errorf("the pods have changed: %v: %s", err, out)
 		}
 	})
-}
-
-func (n *node) writeFile(name, content string) {
-	n.t.Helper()
-	if err := os.WriteFile(n.path(name), []byte(content), 0o600); err != nil {
-		n.t.Fatal(err)
-	}
 }

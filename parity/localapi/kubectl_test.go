@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,17 +32,18 @@ const manifest = `apiVersion: v1
 kind: Pod
 metadata: {name: %s, labels: {app: %[1]s}}
 spec:
-  hostNetwork: true
+  hostNetwork: %[3]v
   terminationGracePeriodSeconds: 1
   containers:
-  - {name: main, image: host, command: [sh, -c, "%s"]}
+  - %[2]s
 `
 
-// node is a node with the process runtime and without an API server.
+// node is a node without an API server, with the process runtime unless the test chooses another.
 type node struct {
 	t                    *testing.T
 	dir, binary, address string
-	client               string // the path of kubectl
+	client               string   // the path of kubectl
+	runtime              []string // flags
 	agent                *exec.Cmd
 	log                  bytes.Buffer
 }
@@ -83,6 +85,16 @@ func builtKubectl(t *testing.T) string {
 
 func newNode(t *testing.T, client string) *node {
 	t.Helper()
+	n := newUnstartedNode(t, client)
+	n.write("web", "sleep 1000")
+	n.write("crash", "exit 3")
+	n.start()
+	t.Cleanup(n.clean)
+	return n
+}
+
+func newUnstartedNode(t *testing.T, client string) *node {
+	t.Helper()
 	binary, err := program.Herald(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -91,15 +103,13 @@ func newNode(t *testing.T, client string) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, dir: t.TempDir(), binary: binary, client: client, address: listener.Addr().String()}
+	n := &node{
+		t: t, dir: t.TempDir(), binary: binary, client: client, address: listener.Addr().String(), runtime: []string{"--runtime=process"},
+	}
 	_ = listener.Close()
 	if err := os.Mkdir(n.path("manifests"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	n.write("web", "sleep 1000")
-	n.write("crash", "exit 3")
-	n.start()
-	t.Cleanup(n.clean)
 	return n
 }
 
@@ -107,16 +117,27 @@ func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
 
 func (n *node) write(name, script string) {
 	n.t.Helper()
-	if err := os.WriteFile(n.path("manifests/"+name+".yaml"), fmt.Appendf(nil, manifest, name, script), 0o600); err != nil {
+	n.writeManifest(name, fmt.Sprintf(`{name: main, image: host, command: [sh, -c, "%s"]}`, script))
+}
+
+// writeManifest writes the manifest of a pod with a container. Host processes have the host's network.
+func (n *node) writeManifest(name, container string) {
+	n.t.Helper()
+	isProcess := slices.Contains(n.runtime, "--runtime=process")
+	n.writeFile("manifests/"+name+".yaml", fmt.Sprintf(manifest, name, container, isProcess))
+}
+
+func (n *node) writeFile(name, content string) {
+	n.t.Helper()
+	if err := os.WriteFile(n.path(name), []byte(content), 0o600); err != nil {
 		n.t.Fatal(err)
 	}
 }
 
 func (n *node) flags() []string {
-	return []string{
-		"--node-name=n1", "--runtime=process", "--manifests", n.path("manifests"), "--data-dir", n.path("data"),
-		"--kubectl-listen", n.address,
-	}
+	return append([]string{
+		"--node-name=n1", "--manifests", n.path("manifests"), "--data-dir", n.path("data"), "--kubectl-listen", n.address,
+	}, n.runtime...)
 }
 
 func (n *node) start() {

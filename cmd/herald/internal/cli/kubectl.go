@@ -34,7 +34,7 @@ func newKubectlServer(ctx context.Context, c *config.Config, node *nodeagent.Nod
 		return &kubectlServer{}, nil
 	}
 	api, err := localapi.New(localapi.Config{
-		Agent: node.Agent, Node: node.Node.Watch, Events: node.Events.Watch, Stats: node.Stats,
+		Agent: node.Agent, Node: node.Node.Watch, Events: node.Events.Watch, Stats: node.Stats, Containers: node.Containers,
 	})
 	if err != nil {
 		return nil, err
@@ -71,12 +71,12 @@ func newKubeconfigCommand() *cobra.Command {
 	var file string
 	command := &cobra.Command{
 		Use: "kubeconfig", Short: "Print a kubeconfig for kubectl on this node", GroupID: groupCheck, Args: noArguments,
-		Long: `Print a kubeconfig with which kubectl reads the pods, events and Node of this machine from its agent, without an
-API server. The agent must run with --kubectl-listen.
+		Long: `Print a kubeconfig with which kubectl reads the pods, events and Node of this machine from its agent, reads logs, runs
+commands in containers and connects to their ports, without an API server. The agent must run with --kubectl-listen.
 
 The kubeconfig contains a token: anyone who has it can read everything that this node knows of its pods, including their
-environment variables. It stays valid until the directory "kubectl" in the data directory is removed and the agent
-restarted.`,
+environment variables, and run commands in their containers. It stays valid until the directory "kubectl" in the data
+directory is removed and the agent restarted.`,
 		Example: `  # Let kubectl read this node.
   sudo herald run --manifests /etc/kubernetes/manifests --kubectl-listen 127.0.0.1:10260
   sudo herald kubeconfig --kubectl-listen 127.0.0.1:10260 --write ~/.kube/herald

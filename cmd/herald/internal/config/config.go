@@ -54,8 +54,9 @@ type Config struct {
 	// any local process that can reach the port can read all pods; a socket is accessible only to its owner. Default:
 	// `unix:///run/herald/herald.sock`, or `herald.sock` in dataDir if dataDir is set.
 	Listen string `yaml:"listen" flag:"listen"`
-	// Loopback address at which kubectl reads this node's pods, events and Node, like `127.0.0.1:10260`. Requests need the
-	// token of the kubeconfig that `herald kubeconfig` prints. Default: none, no port is opened.
+	// Loopback address at which kubectl reads this node's pods, events and Node, and uses logs, exec, attach, cp and port-forward, like
+	// `127.0.0.1:10260`. Requests need the token of the kubeconfig that `herald kubeconfig` prints, whose owner can run commands in
+	// containers. Default: none, no port is opened.
 	KubectlListen string `yaml:"kubectlListen" flag:"kubectl-listen"`
 	// Serves the kubelet's Pods API, which is gRPC, at the socket `pods-api/pods-api.sock` in rootDir; see [server.md](server.md). Only
 	// the agent's user and root can connect. The kubelet has the feature gate `PodsAPI` for it.
