@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/containerlog"
+	"github.com/heraldnode/herald/internal/streamwriter"
 	"github.com/heraldnode/herald/stream"
 )
 
@@ -34,8 +35,8 @@ type ContainerConfig struct {
 //	GET, POST /portForward/{namespace}/{pod}[/{uid}]
 //	POST /run/{namespace}/{pod}[/{uid}]/{container}
 //
-// It does not authenticate: the caller must have. The writer must let a response last, see package streamwriter, and must be an
-// http.Hijacker for exec, attach and portForward.
+// It does not authenticate: the caller must have. The writer must be an http.Hijacker for exec, attach and portForward. Limits of time
+// that the server has for requests are lifted; only each write has one.
 func NewContainerHandler(config ContainerConfig) http.Handler {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
@@ -50,7 +51,7 @@ func NewContainerHandler(config ContainerConfig) http.Handler {
 	if config.Streams != nil {
 		addStreams(mux, config.Streams)
 	}
-	return mux
+	return streamwriter.Handler(mux, containerWriteTimeout)
 }
 
 func serveLog(config ContainerConfig) http.Handler {

@@ -63,6 +63,7 @@ func TestSRV_Paths(t *testing.T) {
 		"GET /metrics/resource":              {200, plain, "resource /metrics/resource"},
 		"GET /metrics/cadvisor":              {404, plain, "404 page not found\n"},
 		"POST /pods":                         {405, plain, method},
+		"GET /pods/x":                        {404, plain, page},
 		"GET /stats/container":               {404, plain, page},
 		"DELETE /stats/summary":              {405, plain, method},
 		"GET /configz":                       {200, json, `{"kubeletconfig":{"kind":"KubeletConfiguration"}}`},
@@ -313,7 +314,7 @@ func TestSTR7_Hijack(t *testing.T) {
 	}
 	config.Requests = requests
 	config.Containers = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := w.(http.Hijacker).Hijack()
+		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return

@@ -31,6 +31,7 @@ func (s *Server) routes() http.Handler {
 	s.config.Health.install(mux)
 	mux.Handle("/metrics/slis", s.config.Health.slis())
 	mux.Handle("/pods", only(http.HandlerFunc(s.servePods), http.MethodGet))
+	mux.HandleFunc("/pods/", pageNotFound)
 	if s.config.Summarizer != nil {
 		mux.Handle("/stats/summary", only(http.HandlerFunc(s.serveSummary), http.MethodGet, http.MethodPost))
 		mux.HandleFunc("/stats/", pageNotFound)
@@ -150,12 +151,12 @@ func pathLabel(path string) string {
 
 // limit bounds the number of requests, and lets streams last.
 func (s *Server) limit(next http.Handler) http.Handler {
-	streams, containers := streamwriter.Handler(next, writeTimeout), streamwriter.Handler(next, containerWriteTimeout)
+	streams := streamwriter.Handler(next, writeTimeout)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		pool, handler := s.limits.short, next
 		switch {
 		case isContainer(r.URL.Path):
-			pool, handler = s.limits.streams, containers
+			pool = s.limits.streams // the handler lifts the limits of time itself
 		case isStream(r):
 			pool, handler = s.limits.streams, streams
 		}

@@ -4,16 +4,9 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
-
-	"github.com/heraldnode/herald/internal/streamwriter"
 )
 
-const (
-	containerLogsPath = "/containerLogs/"
-	// streamWriteTimeout is how long a client may not read. People page through logs.
-	streamWriteTimeout = 30 * time.Minute
-)
+const containerLogsPath = "/containerLogs/"
 
 // commandPaths are the paths of Config.Containers that run something in a pod or connect to it. The method does not tell who may do it:
 // a web socket begins with a GET.
@@ -21,7 +14,7 @@ var commandPaths = []string{"/exec/", "/attach/", "/portForward/", "/run/"}
 
 // addContainers adds the logs of containers, which are read like pods, and the paths that take root or the agent's user.
 func (s *Server) addContainers(mux *http.ServeMux) {
-	containers := streamwriter.Handler(s.config.Containers, streamWriteTimeout)
+	containers := s.config.Containers
 	mux.Handle("GET "+containerLogsPath, containers)
 	for _, path := range commandPaths {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {

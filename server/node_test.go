@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -92,7 +93,10 @@ func (n *node) run(tb testing.TB) {
 // newServer returns a server of the node's present run.
 func (n *node) newServer(tb testing.TB) *server.Server {
 	tb.Helper()
-	s, err := server.New(server.Config{Agent: n, History: n.log, Inspector: n, Loads: n, Operator: n, Alerting: n, Actions: n, Token: "secret"})
+	s, err := server.New(server.Config{
+		Agent: n, History: n.log, Inspector: n, Loads: n, Operator: n, Alerting: n, Actions: n, Token: "secret",
+		Containers: http.HandlerFunc(containers),
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -63,5 +63,17 @@ func postAsForeigner(t *testing.T, socket string) {
 			t.Errorf("%s: got %d %s, want 403", path, code, text)
 		}
 	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/exec/default/web/main?command=id", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(request) // a web socket would begin like this
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusForbidden {
+		t.Errorf("exec: got %s, want 403", response.Status)
+	}
 	t.Logf("refused user %d", os.Geteuid())
 }

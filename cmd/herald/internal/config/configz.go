@@ -10,7 +10,8 @@ import (
 
 // heraldFields are fields and sections that KubeletConfiguration does not have.
 var heraldFields = []string{
-	"nodeName", "kubeconfig", "allowInsecureAPI", "dataDir", "rootDir", "listen", "kubectlListen", "runtime", "allowAPIPods",
+	"nodeName", "kubeconfig", "allowInsecureAPI", "dataDir", "rootDir", "listen", "kubectlListen", "podsAPI", "runtime",
+	"allowAPIPods",
 	"allowProbesToNodeAddresses", "nodeIP", "nodeLabels", "history", "alerting", "authentication.tokenFile", "authorization.rules",
 	"staticPodURLCAFile", "staticPodURLCertFile", "staticPodURLKeyFile",
 }
