@@ -108,7 +108,7 @@ func TestServer_Rejected(t *testing.T) {
 	}
 }
 
-// Fields of Herald's own, secrets and values that are not set are not part of /configz. parity/nodeserver decodes all of it.
+// Fields of Herald's own, secrets and values that are not set are not part of /configz. parity/serverpaths decodes all of it.
 func TestConfigz(t *testing.T) {
 	c, err := load(t, nil, identity+"staticPodURL: https://u:secret@example.com/?token=secret\nstaticPodURLHeader: {Authorization: [secret]}\n"+
 		"registerWithTaints: [{key: a, effect: NoSchedule}]\nkubeReserved: {cpu: 100m}\n")

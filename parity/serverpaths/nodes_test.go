@@ -1,6 +1,6 @@
-// Package nodeserver_test compares the HTTPS servers of the real kubelet and of Herald: the same requests by the same users, directly and
+// Package serverpaths_test compares the HTTPS servers of the real kubelet and of Herald: the same requests by the same users, directly and
 // through a real kube-apiserver.
-package nodeserver_test
+package serverpaths_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package nodeserver_test
+package serverpaths_test
 
 import (
 	"context"
