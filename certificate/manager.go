@@ -41,8 +41,8 @@ type Config struct {
 	Given *tls.Certificate
 	// Renew requests a successor before the certificate expires. Otherwise one is requested only if there is none that is valid.
 	Renew bool
-	// OnChange is called after the certificate changed. Default: none.
-	OnChange func()
+	// OnChange is called after the certificate changed, with the one before, which is nil the first time. Default: none.
+	OnChange func(before *tls.Certificate)
 	// Remedy completes the description of a problem: what an operator can do about a certificate that expired. Default: none.
 	Remedy string
 	// Logger receives messages, Metrics the kubelet's metrics. Default: none.
@@ -101,7 +101,7 @@ func NewManager(config Config) (*Manager, error) {
 	}
 	config.Logger = config.Logger.With("certificate", config.Kind.Prefix)
 	if config.OnChange == nil {
-		config.OnChange = func() {}
+		config.OnChange = func(*tls.Certificate) {}
 	}
 	m := &Manager{
 		config: config, store: NewStore(config.Dir, config.Kind.Prefix), wake: wakeup.New(), available: make(chan struct{}),
@@ -316,7 +316,8 @@ func (m *Manager) install(object *certificatesv1.CertificateSigningRequest, publ
 	if err != nil {
 		return reject(err)
 	}
-	if before := m.current.Load(); before != nil {
+	before := m.current.Load()
+	if before != nil {
 		m.metrics.rotated(now.Sub(before.Leaf.NotBefore))
 	}
 	m.unsaved = &issued{object.Status.Certificate, key}
@@ -325,7 +326,7 @@ func (m *Manager) install(object *certificatesv1.CertificateSigningRequest, publ
 	m.use(pair)
 	m.setStatus(func(s *status) { s.pending, s.err = "", nil })
 	m.config.Logger.Info("Got certificate", "request", object.Name, "expires", pair.Leaf.NotAfter, "file", m.store.CurrentPath())
-	m.config.OnChange()
+	m.config.OnChange(before)
 	return nil
 }
 
@@ -373,7 +374,7 @@ func (m *Manager) fail(err error, now time.Time) {
 	}
 	before := m.setStatus(func(s *status) { s.pending, s.err = "", err })
 	if before.err == nil || before.err.Error() != err.Error() {
-		m.config.Logger.Warn("Failed to get certificate", "err", err, "nextTry", m.retryAt)
+		m.config.Logger.Warn("Failed to get certificate", "err", m.Problem(now), "nextTry", m.retryAt)
 	}
 }
 

@@ -2,6 +2,7 @@ package certificate_test
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"net/netip"
 	"os"
@@ -39,7 +40,7 @@ func newNode(t *testing.T, c *cluster, dir string) *node {
 	n.config = certificate.Config{
 		Kind: certificate.Client(), Dir: dir, Renew: true, Remedy: "renew it",
 		Template: func() (rotation.Template, bool) { return rotation.ForClient("n1"), true },
-		OnChange: func() { n.changes.Add(1) },
+		OnChange: func(*tls.Certificate) { n.changes.Add(1) },
 		Connect: func(valid bool) (certificate.API, error) {
 			if valid {
 				n.withCert.Add(1)

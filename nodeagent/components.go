@@ -76,11 +76,14 @@ func (n *NodeAgent) newClients() (err error) {
 			return err
 		}
 	}
-	if n.clients.statuses, err = kubeapi.New(n.config.API); err != nil {
+	if err := n.newCertificates(); err != nil {
+		return err
+	}
+	if n.clients.statuses, err = n.newClient(n.config.API); err != nil {
 		return err
 	}
 	for _, client := range []**kubeapi.Client{&n.clients.mirrors, &n.clients.objects, &n.clients.watches} {
-		if *client, err = kubeapi.New(n.config.separateLimits()); err != nil {
+		if *client, err = n.newClient(n.config.separateLimits()); err != nil {
 			return err
 		}
 	}
@@ -105,7 +108,7 @@ func (n *NodeAgent) newEvents() (err error) {
 	if n.config.API != nil {
 		limited := rest.CopyConfig(n.config.API)
 		limited.QPS, limited.Burst, limited.RateLimiter = n.config.EventQPS, n.config.EventBurst, nil
-		if config.API, err = kubeapi.New(limited); err != nil {
+		if config.API, err = n.newClient(limited); err != nil {
 			return err
 		}
 	}
@@ -144,7 +147,7 @@ func (n *NodeAgent) newNode() error {
 		config.Images = func(ctx context.Context) ([]observed.StoredImage, error) { return n.runtime.ListImages(ctx) }
 	}
 	if n.config.API != nil {
-		client, err := kubeapi.New(n.config.separateLimits())
+		client, err := n.newClient(n.config.separateLimits())
 		if err != nil {
 			return err
 		}
@@ -155,6 +158,7 @@ func (n *NodeAgent) newNode() error {
 		config.API, config.Reconnect = startup, client.CloseConnections
 		config.OnChange = func(before, after *v1.Node) {
 			startup.observe(after)
+			n.refreshCertificates()
 			n.recordNode(before, after)
 		}
 	}
@@ -260,7 +264,7 @@ func (n *NodeAgent) newInspector(tally *inspect.Tally) (err error) {
 	config.RuntimeLatency, config.Alerting = n.runtime.CallP99, n.alertingState
 	if n.config.API != nil {
 		config.Cluster, config.APILatency = n.config.API.Host, n.clients.statuses.RequestP99
-		config.CertificateExpires = newCertificate(n.config.API).expires
+		config.CertificateExpires = n.clients.expires
 	}
 	config.RuntimeVersion = func() (string, string) {
 		object := n.Node.Object()

@@ -139,6 +139,8 @@ type Config struct {
 
 	// History configures the history of statuses.
 	History HistoryConfig
+	// Certificates configures the certificates of the node.
+	Certificates CertificateConfig
 	// Alerting configures alert rules and who is told.
 	Alerting AlertingConfig
 	// Server configures the kubelet's servers. By default there are none.
@@ -168,6 +170,10 @@ func (c Config) withDefaults() (Config, error) {
 	c.RootDir = cmp.Or(c.RootDir, c.DataDir)
 	if !filepath.IsAbs(c.RootDir) {
 		fail("RootDir must be an absolute path, not %q", c.RootDir)
+	}
+	c.Certificates.Dir = cmp.Or(c.Certificates.Dir, certificateDir(c.RootDir))
+	if !filepath.IsAbs(c.Certificates.Dir) {
+		fail("Certificates.Dir must be an absolute path, not %q", c.Certificates.Dir)
 	}
 	if c.StaticPodPath == "" && c.StaticPodURL == "" && c.API == nil {
 		fail("StaticPodPath, StaticPodURL or API is required as a source of pods")

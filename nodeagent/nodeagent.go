@@ -85,12 +85,13 @@ type containers struct {
 	imageDirs atomic.Pointer[[]string]
 }
 
-// clients are the connections to the API server, one for each kind of request. They are nil without a cluster.
+// clients are the connections to the API server, one for each kind of request, and their certificates. They are nil without a cluster.
 type clients struct {
 	statuses *kubeapi.Client // sends statuses and watches pods
 	mirrors  *kubeapi.Client // writes mirror pods
 	objects  *kubeapi.Client // reads what pods refer to
 	watches  *kubeapi.Client // watches what pods refer to
+	certificates
 }
 
 // New builds a node agent and locks its data directory: a second agent on the same directory fails.
@@ -157,6 +158,7 @@ func (n *NodeAgent) Run(ctx context.Context) error {
 	servers.Go(func() { _ = n.Events.Run(serving) })
 	servers.Go(func() { n.runAlerting(serving) })
 	servers.Go(func() { n.runServers(serving) })
+	servers.Go(func() { n.runCertificates(serving) })
 	servers.Go(func() { _ = n.Node.Run(serving) })
 	n.waitForServer(ctx)
 	if n.cgroups != nil {

@@ -22,7 +22,7 @@ func (f *configFlags) bind(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.dir, "config-dir", "", "directory of *.conf files that override the configuration file, in lexical order")
 	f.fields = config.Bind(cmd.Flags())
 	completeFlag(cmd, "runtime", nodeagent.RuntimeCRI+"\tcontainerd or CRI-O", nodeagent.RuntimeProcess+"\thost processes, no isolation")
-	for _, flag := range []string{"data-dir", "root-dir", "manifests", "config-dir"} {
+	for _, flag := range []string{"cert-dir", "data-dir", "root-dir", "manifests", "config-dir"} {
 		_ = cmd.MarkFlagDirname(flag)
 	}
 }
@@ -71,7 +71,8 @@ reported on the standard error with its line and the reason. Fields that are emp
 silently. A field that KubeletConfiguration does not have is an error. "-" reads the standard input.
 
 The kubelet's flags are not part of its configuration. Add the fields for them by hand: kubeconfig for --kubeconfig,
-rootDir for --root-dir, nodeName for --hostname-override, nodeIP for --node-ip and nodeLabels for --node-labels.`,
+bootstrapKubeconfig for --bootstrap-kubeconfig, certDir for --cert-dir, rootDir for --root-dir, nodeName for
+--hostname-override, nodeIP for --node-ip and nodeLabels for --node-labels.`,
 		Example: `  herald config convert /var/lib/kubelet/config.yaml > /etc/herald/config.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {

@@ -18,7 +18,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/heraldnode/herald/cri/pullmanager"
 	"github.com/heraldnode/herald/nodeagent"
@@ -40,6 +39,16 @@ type Config struct {
 	NodeName string `yaml:"nodeName" flag:"node-name"`
 	// Kubeconfig file for the API server. Default: none, the node runs without a cluster.
 	Kubeconfig string `yaml:"kubeconfig" flag:"kubeconfig" format:"path"`
+	// Kubeconfig file with a bootstrap token, with which the node asks for a client certificate when it has none that is valid; see
+	// [server.md](server.md#certificates). The kubeconfig then need not exist: it is written, and names the certificate. Default: none.
+	BootstrapKubeconfig string `yaml:"bootstrapKubeconfig" flag:"bootstrap-kubeconfig" format:"path"`
+	// Requests the next client certificate from the API server before the current one expires.
+	RotateCertificates bool `yaml:"rotateCertificates"`
+	// Requests the certificate of the HTTPS server from the API server. Somebody must approve it; a self-signed one is used until then.
+	ServerTLSBootstrap bool `yaml:"serverTLSBootstrap"`
+	// Directory of certificates, in the kubelet's layout. It is created with mode 0700 and rejected if other users can write to it.
+	// Default: `pki` in rootDir.
+	CertDir string `yaml:"certDir" flag:"cert-dir" format:"path"`
 	// Allows an API server that is not authenticated: an http URL, or `insecure-skip-tls-verify` in the kubeconfig. An attacker
 	// on the network can then start any pod.
 	AllowInsecureAPI bool `yaml:"allowInsecureAPI" flag:"allow-insecure-api"`
@@ -424,7 +433,8 @@ func (c *Config) NodeAgentConfig() (nodeagent.Config, error) {
 		node.RegisterWithTaints = append(node.RegisterWithTaints, v1.Taint{Key: taint.Key, Value: taint.Value, Effect: taint.Effect})
 	}
 	var err error
-	node.API, err = c.restConfig()
+	node.Certificates = c.certificateConfig()
+	node.API, err = c.restConfig(time.Now())
 	return node, err
 }
 
@@ -442,31 +452,12 @@ func (h *History) nodeAgentConfig() nodeagent.HistoryConfig {
 	return converted
 }
 
-// restConfig returns the client configuration for the API server, or nil without a kubeconfig.
-func (c *Config) restConfig() (*rest.Config, error) {
-	if c.Kubeconfig == "" {
-		return nil, nil //nolint:nilnil // a node without a cluster is not an error
-	}
-	api, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
-	if clientcmd.IsEmptyConfig(err) {
-		return nil, fmt.Errorf("read kubeconfig %s: it defines no cluster", c.Kubeconfig)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read kubeconfig %s: %w", c.Kubeconfig, err)
-	}
-	if err := errors.Join(c.checkAPIFiles(api), c.checkAPIServer(api)); err != nil {
-		return nil, fmt.Errorf("read kubeconfig %s: %w", c.Kubeconfig, err)
-	}
-	api.QPS, api.Burst = float32(c.KubeAPIQPS), c.KubeAPIBurst
-	return api, nil
-}
-
 // checkAPIFiles returns an error if other users can modify a file that the kubeconfig refers to, or read a secret. A missing file
 // is reported when it is used.
-func (c *Config) checkAPIFiles(api *rest.Config) error {
+func checkAPIFiles(api *rest.Config, kubeconfig string) error {
 	secrets := []string{api.KeyFile, api.BearerTokenFile}
 	if len(api.KeyData) > 0 && api.KeyFile == "" || api.BearerToken != "" && api.BearerTokenFile == "" || api.Password != "" {
-		secrets = append(secrets, c.Kubeconfig) // they are in the kubeconfig itself
+		secrets = append(secrets, kubeconfig) // they are in the kubeconfig itself
 	}
 	var errs []error
 	check := func(files []string, check func(string) error) {

@@ -103,8 +103,6 @@ var unsupportedFields = []struct{ reason, fields string }{
 	{"Herald does not change its verbosity while it runs", "enableDebugFlagsHandler"},
 	{"Herald does not query the journal", "enableSystemLogQuery"},
 	{"Herald ends streams that are idle for 4h", "streamingConnectionIdleTimeout"},
-	{"Herald does not request certificates", "serverTLSBootstrap"},
-	{"Herald does not request certificates; it reloads certificate files that change", "rotateCertificates"},
 	{"Herald evicts pods for limits of their own, not under resource pressure of the node", `evictionHard evictionSoft evictionSoftGracePeriod
 		evictionMaxPodGracePeriod evictionPressureTransitionPeriod evictionMinimumReclaim mergeDefaultEvictionSettings
 		kernelMemcgNotification`},

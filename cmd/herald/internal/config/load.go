@@ -30,6 +30,9 @@ func Bind(set *pflag.FlagSet) *Flags {
 	c := &flags.values
 	set.StringVar(&c.NodeName, "node-name", c.NodeName, "name of this node")
 	set.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; without it the node runs without a cluster")
+	set.StringVar(&c.BootstrapKubeconfig, "bootstrap-kubeconfig", "", "kubeconfig file with a bootstrap token, to get a client certificate; "+
+		"--kubeconfig is written then")
+	set.StringVar(&c.CertDir, "cert-dir", "", "directory of certificates, in the kubelet's layout (default pki in --root-dir)")
 	set.BoolVar(&c.AllowInsecureAPI, "allow-insecure-api", false, "allow an API server with http, or without verifying its certificate")
 	set.StringVar(&c.DataDir, "data-dir", c.DataDir, "directory for state that must survive a restart of the agent")
 	set.StringVar(&c.RootDir, "root-dir", "", "directory of the pods' volumes and files, like the kubelet's (default --data-dir)")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -181,14 +180,7 @@ func (c *Config) validateSources(v *validator) {
 			message: "no pod source is configured: set --manifests, --manifest-url or --kubeconfig",
 		})
 	}
-	if info, err := os.Stat(c.Kubeconfig); c.Kubeconfig != "" {
-		v.rejectIf(err != nil, "kubeconfig", "%v", err)
-		v.rejectIf(err == nil && !info.Mode().IsRegular(), "kubeconfig", "%s is not a regular file", c.Kubeconfig)
-		if err == nil && info.Mode().IsRegular() {
-			err = permissions.CheckFile(c.Kubeconfig)
-			v.rejectIf(err != nil, "kubeconfig", "%v", err)
-		}
-	}
+	c.validateKubeconfigs(v)
 	v.mustBePositive("fileCheckFrequency", c.FileCheckFrequency)
 	v.mustBePositive("httpCheckFrequency", c.HTTPCheckFrequency)
 	v.mustBePositive("syncFrequency", c.SyncFrequency)
