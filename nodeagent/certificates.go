@@ -139,7 +139,7 @@ func (n *NodeAgent) connectForCertificate(valid bool, own *kubeapi.Client) (cert
 	}
 	config, err := n.bootstrapCredentials()
 	if err != nil && n.clients.clientCert.Current() != nil {
-		return own, nil //nolint:nilerr // the manager's problem names the bootstrap kubeconfig
+		return own, nil // the manager's problem names the bootstrap kubeconfig
 	}
 	if err != nil {
 		return nil, err

@@ -85,7 +85,8 @@ func (c *Config) limited(api *rest.Config) *rest.Config {
 // validateKubeconfigs checks the files of credentials. A kubeconfig may be missing if there is a bootstrap kubeconfig, and that may be
 // missing if there is a kubeconfig: kubeadm removes it.
 func (c *Config) validateKubeconfigs(v *validator) {
-	v.rejectIf(c.BootstrapKubeconfig != "" && c.Kubeconfig == "", "bootstrapKubeconfig", "must not be set without kubeconfig, which is written")
+	v.rejectIf(c.BootstrapKubeconfig != "" && c.Kubeconfig == "", "bootstrapKubeconfig",
+		"must not be set without kubeconfig, which is written")
 	missing := validateKubeconfig(v, "kubeconfig", c.Kubeconfig, c.BootstrapKubeconfig != "")
 	if c.BootstrapKubeconfig != "" {
 		validateKubeconfig(v, "bootstrapKubeconfig", c.BootstrapKubeconfig, !missing)
