@@ -37,6 +37,7 @@ type cluster struct {
 	requests map[string]*certificatesv1.CertificateSigningRequest
 	watches  map[string][]*watch.RaceFreeFakeWatcher
 	version  int
+	backdate time.Duration
 	auto     time.Duration // life of the certificates that are signed at once; 0 signs none
 }
 
@@ -157,7 +158,7 @@ func (c *cluster) signLocked(request *certificatesv1.CertificateSigningRequest, 
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: serial, Subject: parsed.Subject, DNSNames: parsed.DNSNames, IPAddresses: parsed.IPAddresses,
-		NotBefore: time.Now(), NotAfter: time.Now().Add(life),
+		NotBefore: time.Now().Add(-c.backdate), NotAfter: time.Now().Add(life),
 	}, c.ca, parsed.PublicKey, c.key)
 	if err != nil {
 		c.t.Error(err)

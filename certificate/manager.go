@@ -79,6 +79,7 @@ type status struct {
 // requester is the state of requests.
 type requester struct {
 	isGiven  bool          // the current certificate is not the node's own
+	gotAt    time.Time     // when the node got its own
 	pending  crypto.Signer // key of the signing request, nil if there is none
 	isSaved  bool          // the pending key is on disk
 	refused  bool          // the pending request was refused
@@ -116,7 +117,7 @@ func NewManager(config Config) (*Manager, error) {
 
 // load chooses between the certificate on disk and the given one: the stored one unless it has expired and the given one has not.
 func (m *Manager) load(now time.Time) {
-	stored, err := m.store.Load()
+	stored, savedAt, err := m.store.Load()
 	if err != nil && !isNotExist(err) {
 		m.config.Logger.Error("Failed to read certificate", "err", err)
 		m.status.err = err
@@ -125,6 +126,7 @@ func (m *Manager) load(now time.Time) {
 	given := m.config.Given
 	switch {
 	case stored != nil && (given == nil || rotation.IsValid(stored.Leaf, now) || !given.Leaf.NotAfter.After(stored.Leaf.NotAfter)):
+		m.gotAt = savedAt
 		m.use(stored)
 	case given != nil:
 		m.isGiven = true
@@ -205,7 +207,7 @@ func (m *Manager) turn(ctx context.Context) time.Duration {
 	if !isKnown {
 		return checkPeriod
 	}
-	facts := rotation.Facts{Now: now, Template: template, Renew: m.config.Renew, Replace: m.isGiven}
+	facts := rotation.Facts{Now: now, Template: template, Renew: m.config.Renew, Replace: m.isGiven, Got: m.gotAt}
 	if current := m.current.Load(); current != nil {
 		facts.Leaf = current.Leaf
 	}
@@ -322,7 +324,7 @@ func (m *Manager) install(object *certificatesv1.CertificateSigningRequest, publ
 	}
 	m.unsaved = &issued{object.Status.Certificate, key}
 	m.saveIssued(now)
-	m.isGiven, m.errs, m.refusals, m.retryAt = false, 0, 0, time.Time{}
+	m.isGiven, m.gotAt, m.errs, m.refusals, m.retryAt = false, now, 0, 0, time.Time{}
 	m.use(pair)
 	m.setStatus(func(s *status) { s.pending, s.err = "", nil })
 	m.config.Logger.Info("Got certificate", "request", object.Name, "expires", pair.Leaf.NotAfter, "file", m.store.CurrentPath())

@@ -255,7 +255,7 @@ func TestCRT7_Rotation(t *testing.T) {
 		n.start(t)
 		for i := range 5 {
 			first := n.leaf()
-			pass(time.Until(rotation.Deadline(first)) - 2*time.Second)
+			pass(time.Until(rotation.Deadline(first, time.Time{})) - 2*time.Second)
 			n.requireRequests(t, i+1)
 			pass(4 * time.Second)
 			if n.leaf() == first || !n.leaf().NotAfter.After(first.NotAfter) {
@@ -269,6 +269,18 @@ func TestCRT7_Rotation(t *testing.T) {
 		if len(files) != 2 {
 			t.Errorf("got %v, want the current one and its predecessor (CRT-16)", files)
 		}
+	})
+}
+
+// A signer that sets the start of certificates back is not asked for one after the other.
+func TestCRT7_Backdated(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.auto, n.backdate = time.Minute, 5*time.Minute
+		n.start(t)
+		pass(40 * time.Second)
+		n.requireRequests(t, 1)
+		pass(15 * time.Second)
+		n.requireRequests(t, 2)
 	})
 }
 

@@ -51,9 +51,9 @@ func (s *Store) path(suffix string) string { return filepath.Join(s.dir, s.prefi
 // permissions checks files with private keys.
 var permissions = permission.New("authenticate as this node")
 
-// Load returns the certificate in use. It returns an error that wraps fs.ErrNotExist if there is none.
-func (s *Store) Load() (*tls.Certificate, error) {
-	_, err := os.Lstat(s.CurrentPath())
+// Load returns the certificate in use and when it was saved. It returns an error that wraps fs.ErrNotExist if there is none.
+func (s *Store) Load() (pair *tls.Certificate, savedAt time.Time, err error) {
+	_, err = os.Lstat(s.CurrentPath())
 	if errors.Is(err, fs.ErrNotExist) {
 		// A kubelet that removed the old link crashed before it renamed the new one.
 		err = os.Rename(s.updatedPath(), s.CurrentPath())
@@ -62,11 +62,14 @@ func (s *Store) Load() (*tls.Certificate, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		files = [2]string{s.path(".crt"), s.path(".key")}
 	}
-	pair, err := loadPair(files[0], files[1])
-	if err != nil {
-		return nil, fmt.Errorf("read certificate: %w", err)
+	if pair, err = loadPair(files[0], files[1]); err != nil {
+		return nil, time.Time{}, fmt.Errorf("read certificate: %w", err)
 	}
-	return pair, nil
+	info, err := os.Stat(files[0])
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("read certificate: %w", err)
+	}
+	return pair, info.ModTime(), nil
 }
 
 // loadPair reads a certificate and its key, which may be the same file.

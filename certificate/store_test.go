@@ -70,9 +70,12 @@ func save(t *testing.T, dir, name string, at time.Time) {
 
 func loadName(t *testing.T, dir string) string {
 	t.Helper()
-	pair, err := certificate.NewStore(dir, "kubelet-client").Load()
+	pair, savedAt, err := certificate.NewStore(dir, "kubelet-client").Load()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if time.Since(savedAt) > time.Hour || savedAt.IsZero() {
+		t.Errorf("saved at %v", savedAt)
 	}
 	return pair.Leaf.Subject.CommonName
 }
@@ -193,11 +196,11 @@ func TestCRT15_Found(t *testing.T) {
 func TestCRT15_Rejected(t *testing.T) {
 	dir := t.TempDir()
 	store := certificate.NewStore(dir, "kubelet-client")
-	if _, err := store.Load(); !errors.Is(err, fs.ErrNotExist) {
+	if _, _, err := store.Load(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v of an empty directory", err)
 	}
 	write(t, filepath.Join(dir, "kubelet-client-current.pem"), []byte("garbage"))
-	if _, err := store.Load(); err == nil || errors.Is(err, fs.ErrNotExist) {
+	if _, _, err := store.Load(); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v of garbage", err)
 	}
 	if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // the point of the test

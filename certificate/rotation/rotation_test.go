@@ -60,7 +60,7 @@ func TestCRT7_Due(t *testing.T) {
 			at, why := rotation.Due(test.facts)
 			want := test.want
 			if want.IsZero() {
-				want = rotation.Deadline(test.facts.Leaf)
+				want = rotation.Deadline(test.facts.Leaf, time.Time{})
 			}
 			if !at.Equal(want) || !strings.Contains(why, test.why) {
 				t.Errorf("got %v because %q, want %v because %q", at, why, want, test.why)
@@ -73,14 +73,20 @@ func TestCRT7_Deadline(t *testing.T) {
 	seen := map[time.Time]bool{}
 	for i := range 1000 {
 		leaf := newLeaf(func(l *x509.Certificate) { l.Raw = []byte{byte(i), byte(i >> 8)} })
-		at := rotation.Deadline(leaf)
-		if share := at.Sub(leaf.NotBefore).Hours() / 100; share < 0.7 || share > 0.9 || !at.Equal(rotation.Deadline(leaf)) {
+		at := rotation.Deadline(leaf, time.Time{})
+		if share := at.Sub(leaf.NotBefore).Hours() / 100; share < 0.7 || share > 0.9 || !at.Equal(rotation.Deadline(leaf, time.Time{})) {
 			t.Fatalf("got %v", at)
 		}
 		seen[at] = true
 	}
 	if len(seen) < 900 {
 		t.Errorf("got %d different deadlines of 1000 certificates", len(seen))
+	}
+	// A signer sets the start of a certificate back by most of its life.
+	leaf := newLeaf(nil)
+	got := leaf.NotAfter.Add(-time.Hour)
+	if at := rotation.Deadline(leaf, got); at.Before(got.Add(42*time.Minute)) || at.After(got.Add(54*time.Minute)) {
+		t.Errorf("got %v for a certificate from %v to %v", at, got, leaf.NotAfter)
 	}
 }
 

@@ -15,18 +15,27 @@ func At(leaf *x509.Certificate, part float64) time.Time {
 
 // Deadline returns when to ask for the certificate's successor: between 70 and 90 % of its life, so that nodes that got their
 // certificates together do not renew them together (CRT-7). The moment depends on the certificate alone: a restart does not move it.
-func Deadline(leaf *x509.Certificate) time.Time {
+//
+// The life begins when the node got the certificate, if that is known: signers set its start five minutes back, which could be most of
+// the life of a short one.
+func Deadline(leaf *x509.Certificate, got time.Time) time.Time {
 	const earliest, span = 0.7, 0.2
+	start := leaf.NotBefore
+	if got.After(start) && got.Before(leaf.NotAfter) {
+		start = got
+	}
 	digest := sha256.Sum256(leaf.Raw)
 	share := float64(binary.BigEndian.Uint32(digest[:])) / math.MaxUint32
-	return At(leaf, earliest+span*share)
+	return start.Add(time.Duration(float64(leaf.NotAfter.Sub(start)) * (earliest + span*share)))
 }
 
 // Facts are what the decision whether to ask depends on.
 type Facts struct {
 	Now time.Time
 	// Leaf is the current certificate, nil if there is none.
-	Leaf     *x509.Certificate
+	Leaf *x509.Certificate
+	// Got is when the node got it, the zero time if that is not known.
+	Got      time.Time
 	Template Template
 	// Renew asks for a successor before the certificate expires. Otherwise only a certificate that is missing, expired or does not fit
 	// is replaced.
@@ -47,7 +56,7 @@ func Due(f Facts) (at time.Time, why string) {
 	case !f.Now.Before(f.Leaf.NotAfter):
 		return f.Now, "it expired at " + f.Leaf.NotAfter.UTC().Format(time.RFC3339)
 	case f.Renew:
-		return Deadline(f.Leaf), "it expires at " + f.Leaf.NotAfter.UTC().Format(time.RFC3339)
+		return Deadline(f.Leaf, f.Got), "it expires at " + f.Leaf.NotAfter.UTC().Format(time.RFC3339)
 	default:
 		return f.Leaf.NotAfter, "it expires"
 	}

@@ -17,7 +17,7 @@ import (
 // validity is longer than any test runs.
 const validity = 365 * 24 * time.Hour
 
-// authority is a certificate authority. Its key is never written to a file. It is immutable.
+// authority is a certificate authority. Only NewSigner writes its key to a file. It is immutable.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // Files of the API server's authority that other components need too.
@@ -77,6 +80,43 @@ func (cp *ControlPlane) newAPIServer(config Config, files *pkiFiles, port int) *
 		args: append(args, config.APIServerArgs...),
 	}
 }
+
+// NewSigner returns a controller manager that approves the signing requests of nodes and of bootstrap tokens for client certificates,
+// if RBAC allows it, and signs what is approved with the authority of the API server's clients. Certificates live for that time. It is
+// not started yet.
+func (cp *ControlPlane) NewSigner(binary string, life time.Duration) (*Server, error) {
+	files := pkiFiles{dir: cp.path("pki")}
+	cert, key := files.write("signing-ca.crt", cp.ca.pem), files.write("signing-ca.key", encodeKey(cp.ca.key))
+	if files.err != nil {
+		return nil, files.err
+	}
+	signer, err := cp.NewControllerManager(binary,
+		"certificatesigningrequest-approving-controller", "certificatesigningrequest-signing-controller")
+	if err != nil {
+		return nil, err
+	}
+	signer.args = append(signer.args, "--cluster-signing-cert-file="+cert, "--cluster-signing-key-file="+key,
+		"--cluster-signing-duration="+life.String())
+	return signer, nil
+}
+
+// BootstrapKubeconfig writes a kubeconfig with the token to the path.
+func (cp *ControlPlane) BootstrapKubeconfig(path, token string) error {
+	const name = "bootstrap"
+	content, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: cp.url, CertificateAuthorityData: cp.ca.pem}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {Token: token}},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
+		CurrentContext: name,
+	})
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return os.WriteFile(path, content, 0o600)
+}
+
+// ClientCA returns the authority of the API server and its clients in PEM.
+func (cp *ControlPlane) ClientCA() []byte { return cp.ca.pem }
 
 // Compact removes etcd's history up to now. The API server keeps recent history in its watch cache. After a restart of the API
 // server, a list or a watch at an earlier resourceVersion returns 410.
