@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"reflect"
 	"sync"
@@ -219,6 +220,22 @@ func (n *NodeAgent) refreshCertificates() {
 	if n.clients.serverCert != nil {
 		n.clients.serverCert.Refresh()
 	}
+}
+
+// newServingCertificate returns the certificate of the node's server: the first that applies of that of the API server, the files, and
+// a self-signed one (SRV-3). Until the API server has signed one, the self-signed one is used (CRT-21).
+func (n *NodeAgent) newServingCertificate() (certificate.Serving, error) {
+	if n.clients.serverCert == nil && n.config.Server.CertFile != "" {
+		return certificate.NewFiles(n.config.Server.CertFile, n.config.Server.KeyFile, n.config.Logger), nil
+	}
+	selfSigned, err := certificate.NewSelfSigned(certificate.SelfSignedConfig{
+		Dir: n.config.Certificates.Dir, NodeName: n.config.NodeName, Logger: n.config.Logger,
+		Names: func() ([]string, []netip.Addr) { return rotation.Names(n.Node.Addresses()) },
+	})
+	if err != nil || n.clients.serverCert == nil {
+		return selfSigned, err
+	}
+	return certificate.FirstOf(n.clients.serverCert, selfSigned), nil
 }
 
 // certificateDir is the default of CertificateConfig.Dir.

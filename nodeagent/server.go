@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"sync"
 	"time"
@@ -19,7 +18,6 @@ import (
 	"github.com/heraldnode/herald/agent"
 	"github.com/heraldnode/herald/auth"
 	"github.com/heraldnode/herald/certificate"
-	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/nodeserver"
 	"github.com/heraldnode/herald/observed"
 )
@@ -101,7 +99,7 @@ func (n *NodeAgent) newHTTPSServer(health *nodeserver.Health) error {
 		authConfig.ClientCAs, tls.ClientCAs = authorities, authorities.Current
 	}
 	if n.config.API != nil { // a client of its own: nobody waits for the agent's requests to be let in
-		if authConfig.API, err = kubeapi.New(n.config.separateLimits()); err != nil {
+		if authConfig.API, err = n.newClient(n.config.separateLimits()); err != nil {
 			return err
 		}
 	}
@@ -120,17 +118,6 @@ func (n *NodeAgent) newHTTPSServer(health *nodeserver.Health) error {
 		Requests: config.Requests, Logger: n.config.Logger,
 	})
 	return err
-}
-
-// newServingCertificate returns the files of the configuration, or a certificate that the agent makes for its names and addresses.
-func (n *NodeAgent) newServingCertificate() (certificate.Serving, error) {
-	if n.config.Server.CertFile != "" {
-		return certificate.NewFiles(n.config.Server.CertFile, n.config.Server.KeyFile, n.config.Logger), nil
-	}
-	return certificate.NewSelfSigned(certificate.SelfSignedConfig{
-		Dir: n.path("pki"), NodeName: n.config.NodeName, Logger: n.config.Logger,
-		Names: func() ([]string, []netip.Addr) { return nil, n.Node.HostIPs() },
-	})
 }
 
 func userOf(ctx context.Context) string {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,7 +32,7 @@ import (
 
 const (
 	nodeName = "joined"
-	nodeIP   = "192.0.2.7"
+	nodeIP   = "127.0.0.1"
 	token    = "abcdef.0123456789abcdef"
 	group    = "system:bootstrappers:test:nodes"
 
@@ -56,9 +57,10 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster, err := controlplane.Start(t.Context(), controlplane.Config{
-		Binaries: binaries, APIServerArgs: []string{"--enable-bootstrap-token-auth"},
-	})
+	dir := filepath.Join(t.TempDir(), "cluster")
+	cluster, err := controlplane.Start(t.Context(), controlplane.Config{Binaries: binaries, Dir: dir, APIServerArgs: []string{
+		"--enable-bootstrap-token-auth", "--kubelet-certificate-authority=" + filepath.Join(dir, "pki", "ca.crt"),
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,6 +129,10 @@ func (f *fixture) newAgent() {
 		f.Fatal(err)
 	}
 	f.writeBootstrap()
+	port, err := freePort()
+	if err != nil {
+		f.Fatal(err)
+	}
 	config := fmt.Sprintf(`apiVersion: heraldnode.github.io/v1alpha1
 kind: HeraldConfiguration
 nodeName: %s
@@ -139,7 +145,12 @@ serverTLSBootstrap: true
 dataDir: %s
 runtime: process
 allowAPIPods: true
-`, nodeName, nodeIP, f.kubeconfig(), f.path("bootstrap.conf"), f.path("pki"), f.path("data"))
+address: %s
+port: %d
+healthzPort: 0
+authentication: {x509: {clientCAFile: %s}}
+`, nodeName, nodeIP, f.kubeconfig(), f.path("bootstrap.conf"), f.path("pki"), f.path("data"),
+		nodeIP, port, f.cluster.CAFile())
 	if err := os.WriteFile(f.path("config.yaml"), []byte(config), 0o600); err != nil {
 		f.Fatal(err)
 	}
@@ -147,6 +158,15 @@ allowAPIPods: true
 		Name: "herald", Command: []string{binary, "run", "--config", f.path("config.yaml")}, Env: []string{"PATH=" + os.Getenv("PATH")},
 		Ready: func(context.Context) error { return nil }, // its work shows
 	})
+}
+
+func freePort() (int, error) {
+	listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.ParseIP(nodeIP)})
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
 func (f *fixture) writeBootstrap() {
@@ -380,33 +400,54 @@ func (f *fixture) checkKubeconfig() {
 	}
 }
 
-// Somebody approves the serving certificate; it is for the node's addresses and of the cluster's authority (CRT-20, CRT-21).
+// The API server reads logs, for which it verifies the node's serving certificate: it rejects the self-signed one, and accepts the one
+// that somebody has approved, which is for the node's addresses and of the cluster's authority (CRT-20, CRT-21).
 func (f *fixture) testServing() {
-	const signer = certificatesv1.KubeletServingSignerName
-	csrs := f.client.CertificatesV1().CertificateSigningRequests()
-	f.eventually("a request for a serving certificate to be approved", func(ctx context.Context) error {
-		names := f.requests(signer)
-		if len(names) != 1 {
-			return fmt.Errorf("got requests %v", names)
+	f.eventually("the API server to reject the self-signed certificate", func(ctx context.Context) error {
+		err := f.readLogs(ctx)
+		if err == nil || !strings.Contains(err.Error(), "certificate signed by unknown authority") {
+			return fmt.Errorf("got %w", err)
 		}
-		request, err := csrs.Get(ctx, names[0], metav1.GetOptions{})
+		return nil
+	})
+	f.eventually("the API server to accept the signed certificate", func(ctx context.Context) error {
+		if err := f.approveServing(ctx); err != nil { // again when it is renewed
+			return err
+		}
+		return f.readLogs(ctx)
+	})
+	serving := f.waitRotated("kubelet-server", nil)
+	for _, host := range []string{nodeIP, nodeName} {
+		if err := serving.VerifyHostname(host); err != nil {
+			f.Error(err)
+		}
+	}
+}
+
+func (f *fixture) readLogs(ctx context.Context) error {
+	_, err := f.client.CoreV1().Pods(metav1.NamespaceDefault).GetLogs("first", &v1.PodLogOptions{}).DoRaw(ctx)
+	return err
+}
+
+// approveServing approves all requests for serving certificates.
+func (f *fixture) approveServing(ctx context.Context) error {
+	csrs := f.client.CertificatesV1().CertificateSigningRequests()
+	for _, name := range f.requests(certificatesv1.KubeletServingSignerName) {
+		request, err := csrs.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		if len(request.Status.Conditions) > 0 {
+			continue
+		}
+		request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
 			Type: certificatesv1.CertificateApproved, Status: v1.ConditionTrue, Reason: "Test", LastUpdateTime: metav1.Now(),
-		})
-		_, err = csrs.UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{})
-		return err
-	})
-	serving := f.waitRotated("kubelet-server", nil)
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(f.cluster.ClientCA())
-	for _, host := range []string{nodeIP, nodeName} {
-		if _, err := serving.Verify(x509.VerifyOptions{Roots: pool, DNSName: host, CurrentTime: serving.NotBefore}); err != nil {
-			f.Errorf("%s: %v", host, err)
+		}}
+		if _, err := csrs.UpdateApproval(ctx, name, request, metav1.UpdateOptions{}); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // The certificate is replaced twice while pods come and go, also over a restart, and with one request for each (CRT-7, CRT-8).

@@ -115,9 +115,6 @@ func (cp *ControlPlane) BootstrapKubeconfig(path, token string) error {
 	return os.WriteFile(path, content, 0o600)
 }
 
-// ClientCA returns the authority of the API server and its clients in PEM.
-func (cp *ControlPlane) ClientCA() []byte { return cp.ca.pem }
-
 // Compact removes etcd's history up to now. The API server keeps recent history in its watch cache. After a restart of the API
 // server, a list or a watch at an earlier resourceVersion returns 410.
 func (cp *ControlPlane) Compact(ctx context.Context) error {

@@ -22,8 +22,8 @@ import (
 	"github.com/heraldnode/herald/nodeagent"
 )
 
-// writeKubeconfig writes a kubeconfig of the server with the user.
-func writeKubeconfig(t *testing.T, path, server string, user clientcmdapi.AuthInfo) {
+// writeUserKubeconfig writes a kubeconfig of the server with the user.
+func writeUserKubeconfig(t *testing.T, path, server string, user clientcmdapi.AuthInfo) {
 	t.Helper()
 	content, err := clientcmd.Write(clientcmdapi.Config{
 		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: server}}, AuthInfos: map[string]*clientcmdapi.AuthInfo{"u": &user},
@@ -86,12 +86,12 @@ func TestCRT2_WhichKubeconfig(t *testing.T) {
 			}
 			switch test.kubeconfig {
 			case "pem":
-				writeKubeconfig(t, files["kubeconfig"], own, clientcmdapi.AuthInfo{ClientCertificate: pair, ClientKey: pair})
+				writeUserKubeconfig(t, files["kubeconfig"], own, clientcmdapi.AuthInfo{ClientCertificate: pair, ClientKey: pair})
 			case "token":
-				writeKubeconfig(t, files["kubeconfig"], own, clientcmdapi.AuthInfo{Token: "t"})
+				writeUserKubeconfig(t, files["kubeconfig"], own, clientcmdapi.AuthInfo{Token: "t"})
 			}
 			if test.bootstrap {
-				writeKubeconfig(t, files["bootstrap-kubeconfig"], bootstrap, clientcmdapi.AuthInfo{Token: "t"})
+				writeUserKubeconfig(t, files["bootstrap-kubeconfig"], bootstrap, clientcmdapi.AuthInfo{Token: "t"})
 			}
 			node, err := loadNode(files, dir)
 			switch {
@@ -126,7 +126,7 @@ func loadNode(values map[string]string, dir string) (nodeagent.Config, error) {
 func TestCRT2_BootstrapNeedsKubeconfig(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "bootstrap.conf")
-	writeKubeconfig(t, path, "https://x.example.com", clientcmdapi.AuthInfo{Token: "t"})
+	writeUserKubeconfig(t, path, "https://x.example.com", clientcmdapi.AuthInfo{Token: "t"})
 	_, err := loadNode(map[string]string{"bootstrap-kubeconfig": path, "manifests": dir}, dir)
 	if err == nil || !strings.Contains(err.Error(), "must not be set without kubeconfig") {
 		t.Errorf("got %v", err)
