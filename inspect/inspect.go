@@ -42,6 +42,8 @@ type Config struct {
 	// CertificateExpires returns when the certificate ends with which the agent authenticates to the API server, or the zero time. It must
 	// not block for long. Default: the zero time.
 	CertificateExpires func() time.Time
+	// CertificateProblem returns what keeps the node from having valid certificates, or nil. It must not block. Default: nil.
+	CertificateProblem func() error
 	// RuntimeVersion returns name and version of the container runtime. It must not block. Default: unknown.
 	RuntimeVersion func() (name, version string)
 }
@@ -74,6 +76,9 @@ func New(config Config) (*Inspector, error) {
 	}
 	if config.CertificateExpires == nil {
 		config.CertificateExpires = func() time.Time { return time.Time{} }
+	}
+	if config.CertificateProblem == nil {
+		config.CertificateProblem = func() error { return nil }
 	}
 	if config.RuntimeVersion == nil {
 		config.RuntimeVersion = func() (string, string) { return "", "" }

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -96,6 +97,9 @@ func (i *Inspector) NodeNow() *view.NodeView {
 func (i *Inspector) addConnection(v *view.NodeView) {
 	v.Alerting = i.config.Alerting()
 	v.CertificateExpires = view.NewTime(i.config.CertificateExpires())
+	if err := i.config.CertificateProblem(); err != nil {
+		v.CertificateProblem = strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
 }
 
 // Describe returns what is wrong with a pod in one line, and the last lines of the container's last instance that failed, if there are any.

@@ -264,7 +264,7 @@ func (n *NodeAgent) newInspector(tally *inspect.Tally) (err error) {
 	config.RuntimeLatency, config.Alerting = n.runtime.CallP99, n.alertingState
 	if n.config.API != nil {
 		config.Cluster, config.APILatency = n.config.API.Host, n.clients.statuses.RequestP99
-		config.CertificateExpires = n.clients.expires
+		config.CertificateExpires, config.CertificateProblem = n.clients.expires, n.CertificateProblem
 	}
 	config.RuntimeVersion = func() (string, string) {
 		object := n.Node.Object()

@@ -36,6 +36,8 @@ type Connection struct {
 	Lease   *Lease `json:"lease,omitempty"`
 	// CertificateExpires is when the certificate ends with which the agent authenticates to the API server. Absent without one.
 	CertificateExpires *Time `json:"certificateExpires,omitempty"`
+	// CertificateProblem is what keeps the node from having valid certificates, and what to do about it. Empty if there is none.
+	CertificateProblem string `json:"certificateProblem,omitempty"`
 }
 
 // Alerting is the state of rules, alerts and actions.

@@ -311,7 +311,8 @@ var Layout = []Package{
 	{
 		Path: "cmd/herald", Layer: Commands, Modules: []string{"github.com/spf13/cobra"},
 		MayImport: []string{
-			"auth", "certificate", "history", "notify", "process", "source", "source/manifest", "checkpoint", "cri/pullmanager", "internal/permission",
+			"auth", "certificate", "history", "notify", "process", "source", "source/manifest", "checkpoint", "cri/pullmanager",
+			"internal/permission",
 		},
 		Purpose: "the herald command: run, status, get, top, explain, history, check, config, demo and others",
 	},

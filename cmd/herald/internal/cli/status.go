@@ -85,6 +85,9 @@ func formatStatus(node *view.NodeView, pods []view.PodView, alerts []view.Alert,
 	}
 	line("pods", formatCounts(node.Pods), formatRuntime(&node.Runtime, &node.Agent.Latencies), formatNetwork(&node.Runtime))
 	line("cluster", formatCluster(node, pods), formatHistory(&node.History, now))
+	if node.CertificateProblem != "" {
+		line("certificate", node.CertificateProblem)
+	}
 	line("sources", formatSources(node.Sources))
 	if node.Alerting != nil {
 		line("alerts", formatAlerting(node.Alerting))
