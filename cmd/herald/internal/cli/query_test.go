@@ -165,10 +165,10 @@ not well    shop/cart-n1   web exits 3 after 1.2s^[[2J; next start in 4m58s   si
 	}
 	node.Local.Status.Conditions, node.Cluster, node.Sources = nil, "", nil
 	node.Runtime = view.Runtime{Name: "process", Problem: "no answer", Network: "no plugin"}
-	node.Load = &view.NodeLoad{Level: "unknown"}
+	node.Load, node.CertificateProblem = &view.NodeLoad{Level: "unknown"}, "the client certificate expired; renew it"
 	responses["GET /herald/v1/node"], responses["GET /herald/v1/pods"] = node, view.PodViewList{}
 	got = runHerald("status", "-s", address)
-	for _, want := range []string{"n1  not known yet", "runtime process: no answer    network: no plugin", "cluster     none  ", "sources     none", "load        no sample yet\n"} {
+	for _, want := range []string{"n1  not known yet", "runtime process: no answer    network: no plugin", "cluster     none  ", "sources     none", "certificate the client certificate expired; renew it\n", "load        no sample yet\n"} {
 		if !strings.Contains(got.stdout, want) {
 			t.Errorf("got %s, want %q", got.stdout, want)
 		}
