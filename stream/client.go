@@ -18,6 +18,8 @@ const lingerTimeout = 5 * time.Second
 // with a status code. An error means that the client has no response yet.
 func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, stream remote) error {
 	switch {
+	case !stream.isPortForward && isV5(r.Header):
+		return p.translate(w, r, stream)
 	case stream.isPortForward && isTunnel(r.Header):
 		return p.tunnel(w, r, stream)
 	default:
