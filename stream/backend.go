@@ -74,7 +74,7 @@ func upgrade(conn net.Conn, request *http.Request) (*backend, error) {
 	if err := request.Write(conn); err != nil {
 		return nil, fmt.Errorf("error sending request: %w", err)
 	}
-	reader := bufio.NewReader(conn)
+	reader := bufio.NewReaderSize(conn, copyBuffer)
 	response, err := http.ReadResponse(reader, request) //nolint:bodyclose // ends with the connection
 	if err != nil {
 		return nil, fmt.Errorf("error reading response: %w", err)

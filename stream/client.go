@@ -46,27 +46,12 @@ func (p *Proxy) copy(w http.ResponseWriter, r *http.Request, stream remote) erro
 	if header.Flush() != nil {
 		return nil // the client has left
 	}
-	copyBoth(ctx, client, remote)
+	c := &copier{client: client, remote: remote, frames: framesOf(remote.response)}
+	if stream.isPortForward {
+		c.frames = noFrames{}
+	}
+	c.run(ctx)
 	return nil
-}
-
-// copyBoth copies in both directions until one side ends or ctx does. Everything that the runtime sent reaches the client (STR-15).
-func copyBoth(ctx context.Context, client, remote net.Conn) {
-	stop := context.AfterFunc(ctx, func() {
-		_ = remote.Close()
-		_ = client.Close()
-	})
-	defer stop()
-	var fromClient sync.WaitGroup
-	fromClient.Go(func() {
-		if _, err := io.Copy(remote, client); err != nil {
-			_, _ = io.Copy(io.Discard, client) // the runtime reads no more, but may still send
-		}
-		_ = remote.Close() // the client has left
-	})
-	_, _ = io.Copy(client, remote)
-	_ = client.Close()
-	fromClient.Wait()
 }
 
 // clientConn is a hijacked connection. Close lets the client read what was sent: a close with unread input would reset the connection, and

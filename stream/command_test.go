@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
-	"k8s.io/client-go/util/exec"
+	clientexec "k8s.io/client-go/util/exec"
 )
 
 // executors are kubectl's two clients: a v5 web socket, which the node translates, and SPDY, which it copies.
@@ -64,14 +64,14 @@ func TestSTR14_ExitCodes(t *testing.T) {
 					}
 					return exited(code)
 				}
-				stdout, stderr, err := h.run(t, client, "/exec/default/web/main", "output=1&error=1&command=end", remotecommand.StreamOptions{})
+				stdout, stderr, err := h.run(t, client, exec, "output=1&error=1&command=end", remotecommand.StreamOptions{})
 				if stdout != "out of new" || stderr != "err" {
 					t.Errorf("got output %q and %q, want that of the running instance", stdout, stderr)
 				}
 				if requests := h.runtime.recorded(); len(requests) != 1 || h.cache.observations != 0 {
 					t.Errorf("got requests %v and %d observations, want one request (STR-19)", requests, h.cache.observations)
 				}
-				var status exec.CodeExitError
+				var status clientexec.CodeExitError
 				switch {
 				case code == 0 && err != nil:
 					t.Errorf("got %v, want success", err)

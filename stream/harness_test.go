@@ -287,3 +287,12 @@ func (h *harness) url(t *testing.T, path, query string) *url.URL {
 	}
 	return location
 }
+
+func httptestHTTP2(t *testing.T, handler http.Handler) *httptest.Server {
+	t.Helper()
+	server := httptest.NewUnstartedServer(handler)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server
+}

@@ -26,6 +26,8 @@ const observeTimeout = 10 * time.Second
 type Proxy struct {
 	config   Config
 	sessions *sessions
+
+	terminatedGrace time.Duration // a test shortens it
 }
 
 // New returns a Proxy without streams.
@@ -34,7 +36,7 @@ func New(config Config) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Proxy{config: config, sessions: newSessions(config)}, nil
+	return &Proxy{config: config, sessions: newSessions(config), terminatedGrace: terminatedGrace}, nil
 }
 
 // Target is what the path of a request names.

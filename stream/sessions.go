@@ -123,7 +123,7 @@ func (p *Proxy) PodTerminated(uid podid.UID) {
 	if len(open) == 0 {
 		return
 	}
-	time.AfterFunc(terminatedGrace, func() {
+	time.AfterFunc(p.terminatedGrace, func() {
 		for _, current := range open {
 			current.end(errTerminated) // no effect on one that has ended
 		}

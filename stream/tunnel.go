@@ -34,7 +34,7 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, stream remote) er
 		},
 		Handler: func(socket *websocket.Conn) {
 			socket.PayloadType = websocket.BinaryFrame
-			copyBoth(ctx, socket, remote)
+			(&copier{client: socket, remote: remote, frames: noFrames{}}).run(ctx)
 		},
 	}.ServeHTTP(hijackedWriter{client}, r)
 	return nil

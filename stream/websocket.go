@@ -132,7 +132,7 @@ type translation struct {
 func (t *translation) run(ctx context.Context) {
 	_, _ = t.channels[t.firstOutput()].Write(nil) // says that the stream is open, as other servers do
 	stop := context.AfterFunc(ctx, func() {
-		t.sendStatus(internalError(context.Cause(ctx)))
+		t.sendStatus(internalError(causeOf(ctx)))
 		_ = t.socket.Close()
 		for _, stream := range t.streams {
 			if stream != nil {
