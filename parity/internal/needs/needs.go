@@ -47,6 +47,14 @@ func Alertmanager(t TB) {
 	require(t, "Alertmanager", alertmanager)
 }
 
+// Busybox returns the path of a statically linked busybox. It skips the test if there is none.
+func Busybox(t TB) string {
+	t.Helper()
+	require(t, "busybox", func() *problem { return unpacked("hack/install-shells", "busybox") })
+	path, _ := exec.LookPath("busybox") // require has found it
+	return path
+}
+
 // Containers skips the test unless a private containerd can run pods on a bridge network.
 func Containers(t TB) {
 	t.Helper()
