@@ -78,6 +78,9 @@ type Config struct {
 	MaxImages int
 	// Port is the port of the agent's kubelet API. Defaults to none.
 	Port int32
+	// Features are the declared features of the agent's kubelet API, such as ExtendWebSocketsToKubelet: with it the API server passes web
+	// sockets of exec, attach and port-forward on as they are. Defaults to none.
+	Features []string
 
 	// NoRegistration disables the creation of the Node object (registerNode: false).
 	NoRegistration bool

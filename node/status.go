@@ -210,7 +210,7 @@ func (r *statusReporter) statusOf(machine report.MachineInfo, previous *v1.NodeS
 	pressures := r.pressures.Update(machine, conditions, now)
 	return report.Status(report.StatusInput{
 		Machine: machine, Previous: previous, Pressures: pressures, NotReady: r.notReadyMessage(), MaxPods: r.config.MaxPods,
-		Reserved: r.config.Reserved, Port: r.config.Port, Conditions: r.config.Conditions(), Now: now,
+		Reserved: r.config.Reserved, Port: r.config.Port, Features: r.config.Features, Conditions: r.config.Conditions(), Now: now,
 	}), pressures
 }
 

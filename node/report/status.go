@@ -156,6 +156,8 @@ type StatusInput struct {
 	Reserved v1.ResourceList
 	// Port is the port of the agent's kubelet API, or 0.
 	Port int32
+	// Features are those of the agent's kubelet API, see node.Config.
+	Features []string
 	// Conditions are further ones. One with an empty status is to be removed, see StatusPatch. Those that the agent reports anyway are
 	// ignored.
 	Conditions []v1.NodeCondition
@@ -176,7 +178,7 @@ func Status(in StatusInput) *v1.NodeStatus {
 		DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: in.Port}},
 		RuntimeHandlers: in.Machine.RuntimeHandlers,
 		Features:        in.Machine.Features,
-		Images:          in.Machine.Images, DeclaredFeatures: slices.Clone(declaredFeatures),
+		Images:          in.Machine.Images, DeclaredFeatures: slices.Sorted(slices.Values(slices.Concat(in.Features, declaredFeatures))),
 	}
 	status.Allocatable = allocatable(status.Capacity, in.Reserved)
 	all := conditions(in.Pressures, in.NotReady)
@@ -193,7 +195,7 @@ func Status(in StatusInput) *v1.NodeStatus {
 }
 
 // declaredFeatures are the features that the scheduler and the API server require of a node before they let pods use them (RES-9). Of
-// those of the kubelet, the agent has this one: it neither resizes pods nor serves WebSockets.
+// those of the kubelet, the agent always has this one. It does not resize pods, and whether it serves WebSockets depends on its server.
 var declaredFeatures = []string{"RestartAllContainersOnContainerExits"}
 
 func capacity(machine MachineInfo, maxPods int64) v1.ResourceList {

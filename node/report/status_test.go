@@ -3,6 +3,7 @@ package report_test
 import (
 	"encoding/json"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -380,5 +381,22 @@ func TestRuntimeVersion(t *testing.T) {
 		if got := report.RuntimeVersion("containerd", reported); got != want {
 			t.Errorf("%q: got %s, want %s", reported, got, want)
 		}
+	}
+}
+
+// A node that serves web sockets says so: the API server passes them on only then.
+func TestSRV44_DeclaredFeatures(t *testing.T) {
+	for name, test := range map[string]struct{ features, want []string }{
+		"no server": {nil, []string{"RestartAllContainersOnContainerExits"}},
+		"server": {
+			[]string{"ExtendWebSocketsToKubelet"}, []string{"ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := report.Status(report.StatusInput{Features: test.features})
+			if !slices.Equal(got.DeclaredFeatures, test.want) {
+				t.Errorf("got %v, want %v", got.DeclaredFeatures, test.want)
+			}
+		})
 	}
 }

@@ -39,7 +39,7 @@ func TestStreams(t *testing.T) {
 
 func testExitCodes(t *testing.T, n *node, client string) {
 	for _, code := range []int{0, 1, 137} {
-		got := n.run(t, client, nil, "exec", "web", "--", "sh", "-c", fmt.Sprintf("echo out; echo err >&2; exit %d", code))
+		got := n.run(t, client, nil, "exec", "web", "-c", "main", "--", "sh", "-c", fmt.Sprintf("echo out; echo err >&2; exit %d", code))
 		if got.code != code || got.stdout != "out\n" || !strings.HasPrefix(got.stderr, "err\n") {
 			t.Errorf("exit code %d: got %+v", code, got)
 		}
@@ -49,7 +49,7 @@ func testExitCodes(t *testing.T, n *node, client string) {
 // 10 MB arrive completely and before the status (STR-15).
 func testOutput(t *testing.T, n *node, client string) {
 	const lines = 1_400_000
-	got := n.run(t, client, nil, "exec", "web", "--", "seq", strconv.Itoa(lines))
+	got := n.run(t, client, nil, "exec", "web", "-c", "main", "--", "seq", strconv.Itoa(lines))
 	var want bytes.Buffer
 	for i := range lines {
 		_, _ = fmt.Fprintln(&want, i+1)
@@ -62,7 +62,7 @@ func testOutput(t *testing.T, n *node, client string) {
 // The command sees the end of its input, and its output follows.
 func testInput(t *testing.T, n *node, client string) {
 	data := randomData(5 << 20)
-	got := n.run(t, client, bytes.NewReader(data), "exec", "-i", "web", "--", "sha256sum")
+	got := n.run(t, client, bytes.NewReader(data), "exec", "-i", "web", "-c", "main", "--", "sha256sum")
 	if want := fmt.Sprintf("%x  -\n", sha256.Sum256(data)); got.code != 0 || got.stdout != want {
 		t.Errorf("got %+v, want %s", got, want)
 	}
@@ -78,7 +78,7 @@ func testTerminal(t *testing.T, n *node, client string) {
 	ctx, cancel := context.WithTimeout(t.Context(), hangTimeout)
 	defer cancel()
 	terminal := openTerminal(t, 24, 80)
-	command := n.kubectl(ctx, client, "exec", "-it", "web", "--", "sh", "-c",
+	command := n.kubectl(ctx, client, "exec", "-it", "web", "-c", "main", "--", "sh", "-c",
 		`until [ "$(stty size)" = "24 80" ]; do sleep 0.1; done; echo first; until [ "$(stty size)" = "50 132" ]; do sleep 0.1; done
 		read line; echo "got $line"; exit 7`)
 	if err := terminal.start(command); err != nil {
@@ -104,7 +104,7 @@ func testCopy(t *testing.T, n *node, client string) {
 		t.Fatalf("copy to the container: %+v", got)
 	}
 	want := fmt.Sprintf("%x", sha256.Sum256(data))
-	if got := n.run(t, client, nil, "exec", "web", "--", "sha256sum", "/tmp/data"); got.stdout != want+"  /tmp/data\n" {
+	if got := n.run(t, client, nil, "exec", "web", "-c", "main", "--", "sha256sum", "/tmp/data"); got.stdout != want+"  /tmp/data\n" {
 		t.Errorf("the container has %+v, want %s", got, want)
 	}
 	if got := n.run(t, client, nil, "cp", "web:/tmp/data", filepath.Join(dir, "back")); got.code != 0 {
@@ -205,7 +205,7 @@ func testErrors(t *testing.T, n *node, client string) {
 	if got.code == 0 || !strings.Contains(got.stderr, "container other is not valid for pod web") {
 		t.Errorf("unknown container: got %+v", got)
 	}
-	if got = n.run(t, client, nil, "exec", "web", "--", "/no/such/program"); got.code == 0 || !strings.Contains(got.stderr, "no such file") {
+	if got = n.run(t, client, nil, "exec", "web", "-c", "main", "--", "/no/such/program"); got.code == 0 || !strings.Contains(got.stderr, "no such file") {
 		t.Errorf("unknown program: got %+v", got)
 	}
 }
@@ -238,7 +238,7 @@ func testShutdown(t *testing.T, n *node) {
 	outputs := map[string]*syncBuffer{}
 	var running sync.WaitGroup
 	for client := range clients {
-		command := n.kubectl(ctx, client, "exec", "web", "--", "sh", "-c", "echo begun; exec sleep 100000")
+		command := n.kubectl(ctx, client, "exec", "web", "-c", "main", "--", "sh", "-c", "echo begun; exec sleep 100000")
 		output := &syncBuffer{}
 		command.Stdout, command.Stderr, outputs[client] = output, output, output
 		if err := command.Start(); err != nil {
