@@ -146,6 +146,7 @@ func (n *NodeAgent) newNode() error {
 	if ptr.Deref(n.config.NodeStatusMaxImages, 1) != 0 {
 		config.Images = func(ctx context.Context) ([]observed.StoredImage, error) { return n.runtime.ListImages(ctx) }
 	}
+	config.Features = n.config.Server.features()
 	if n.config.API != nil {
 		client, err := n.newClient(n.config.separateLimits())
 		if err != nil {

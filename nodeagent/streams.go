@@ -10,11 +10,7 @@ import (
 // endStreamsTimeout is how long clients may take to receive the last status of their streams.
 const endStreamsTimeout = 2 * time.Second
 
-// newStreams creates what serves the logs and streams of containers.
 func (n *NodeAgent) newStreams() (err error) {
-	if err := n.newLogs(); err != nil {
-		return err
-	}
 	n.Streams, err = stream.New(stream.Config{
 		Runtime: n.runtime, Pod: n.Agent.LocalPodByName, PodCache: n.Agent.PLEG, Logger: n.config.Logger,
 	})
@@ -28,4 +24,12 @@ func (n *NodeAgent) endStreams() {
 	if err := n.Streams.Shutdown(ctx); err != nil {
 		n.config.Logger.Debug("Streams did not end in time", "err", err)
 	}
+}
+
+// features returns the declared features of the HTTPS server: it ends the web sockets of exec, attach and port-forward by itself.
+func (c *ServerConfig) features() []string {
+	if c.port() == 0 {
+		return nil
+	}
+	return []string{"ExtendWebSocketsToKubelet"}
 }
