@@ -60,7 +60,7 @@ containerd: ## run a separate containerd in the foreground until Ctrl-C; needs r
 
 e2e: ## run the tests against real components only
 	@hack/install-containers
-	@PATH=$$PATH:$$(hack/install-kubectl); prometheus=$$(hack/install-prometheus); alertmanager=$$(hack/install-alertmanager); PATH=$$PATH$${prometheus:+:$$prometheus}$${alertmanager:+:$$alertmanager}; cd parity && go test -p 1 -shuffle=on -count=1 ./...
+	@PATH=$$PATH:$$(hack/install-kubectl); prometheus=$$(hack/install-prometheus); alertmanager=$$(hack/install-alertmanager); shells=$$(hack/install-shells); PATH=$$PATH$${prometheus:+:$$prometheus}$${alertmanager:+:$$alertmanager}$${shells:+:$$shells}; cd parity && go test -p 1 -shuffle=on -count=1 ./...
 
 systemd: ## test the systemd unit on a real systemd in a container: restarts, crashes, reboots; needs root
 	@hack/systemd
