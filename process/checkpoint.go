@@ -20,6 +20,7 @@ const (
 	sandboxFile   = "sandbox.json"
 	containerFile = "container.json"
 	aliveFile     = "alive"
+	attachFile    = "attach"
 	startedFile   = "started.json"
 	exitFile      = "exit.json"
 	shimLogFile   = "shim.log"
@@ -207,7 +208,10 @@ func (s *Server) loadSandbox(file string) error {
 	}
 	sb := &sandbox{
 		id: record.ID, created: record.Created, config: config, encoded: record.Config,
-		name: sandboxName(config), stopped: record.Stopped,
+		name: sandboxName(config), stopped: record.Stopped, ended: make(chan struct{}),
+	}
+	if sb.stopped {
+		close(sb.ended)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,6 +23,9 @@ const (
 	rootEnv           = "HERALD_ROOT"
 	terminationLogEnv = "HERALD_TERMINATION_LOG"
 
+	// terminalEnv is containerd's default for a command at a terminal.
+	terminalEnv = "TERM=xterm"
+
 	// defaultPath is containerd's default for images without PATH.
 	defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -37,6 +40,10 @@ type command struct {
 	dir        string
 	noNewPrivs bool
 	logPath    string
+
+	// stdin keeps the standard input open for clients that attach; stdinOnce closes it when the first of them ends it. tty
+	// makes the standard streams a terminal.
+	stdin, stdinOnce, tty bool
 }
 
 // loadCommand reads the command of the container in that directory.
@@ -56,6 +63,7 @@ func loadCommand(containerDir string) (command, error) {
 		dir:        cmp.Or(config.GetWorkingDir(), root),
 		noNewPrivs: config.GetLinux().GetSecurityContext().GetNoNewPrivs(),
 		logPath:    record.LogPath,
+		stdin:      config.GetStdin(), stdinOnce: config.GetStdinOnce(), tty: config.GetTty(),
 	}, nil
 }
 
@@ -116,14 +124,19 @@ func linkMounts(root string, mounts []*runtimeapi.Mount) error {
 	return nil
 }
 
-// start runs the command as the leader of a new session with the given standard streams.
+// start runs the command as the leader of a new session with the given standard streams. With tty they are a terminal, which
+// becomes the session's.
 func (c command) start(files [3]*os.File) (pid int, err error) {
 	file, err := c.lookPath()
 	if err != nil {
 		return 0, err
 	}
+	env := c.env
+	if c.tty && getEnv(env, "TERM") == "" {
+		env = setEnv(env, terminalEnv)
+	}
 	attr := &syscall.ProcAttr{
-		Dir: c.dir, Env: c.env, Sys: &syscall.SysProcAttr{Setsid: true},
+		Dir: c.dir, Env: env, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: c.tty}, // the terminal is descriptor 0
 		Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()},
 	}
 	// The prctl flag belongs to the thread, and the child inherits it from the thread that forks. That thread is not

@@ -14,11 +14,12 @@
 //     working directory. Each mount is a symbolic link below it: a volume mounted at /data is $HERALD_ROOT/data. A link
 //     cannot make anything read-only. A read-only mount is accepted only below Config.PodsRoot, where the agent rewrites
 //     the files anyway (secrets, config maps, tokens).
-//   - Standard streams: stdout and stderr go to the log in the CRI format. stdin is empty.
+//   - Standard streams: stdout and stderr go to the log in the CRI format and to the clients that are attached. stdin is empty unless
+//     the container asks for it. With tty, the streams are a pseudo-terminal.
 //   - Statistics: of its cgroup if it has a scope of its own, and else of its processes in /proc, whose shared memory counts for
 //     each.
 //   - Lifetime: all processes that a container started end with it, whatever their process group or session. The same
-//     holds for the command of ExecSync (BUG-37).
+//     holds for commands of Exec and ExecSync (BUG-37).
 //
 // Each container is supervised by a shim: the server's program, executed again (IsShim, ShimMain). The shim outlives the
 // server, writes the log and records the exit code. All state is kept in files below Config.Root:
@@ -26,9 +27,15 @@
 //	sandboxes/ID/sandbox.json      written by RunPodSandbox and StopPodSandbox
 //	containers/ID/container.json   written last by CreateContainer; without it, the directory is not a container
 //	containers/ID/alive            FIFO, created by StartContainer; the shim holds the write end while it lives
+//	containers/ID/attach           socket, on which the shim connects clients with the container's streams
 //	containers/ID/started.json     written by the shim
 //	containers/ID/exit.json        written by the shim, or by the server for a shim that died without writing it
 //	corrupt/ID                     a directory that could not be loaded; its processes were killed (F18)
+//
+// Exec, Attach and PortForward return URLs like http://unix/exec/TOKEN, which are served on a second socket, Config.StreamSocket, with
+// the same permissions as the first. A token is valid once, for a minute. Commands of Exec run in a shim of their own, which ends
+// with the server. Attached clients are connected through the server to the container's shim; they lose the connection when the
+// server stops, and the container keeps its terminal and its open input.
 //
 // A restarted server derives each container's state from these files, whichever process was killed:
 //

@@ -40,7 +40,6 @@ const (
 	reasonNoLimits        = "process groups have no resource limits"
 	reasonAgentUser       = "processes run as the agent's user"
 	reasonAgentPrivileges = "processes have exactly the agent's privileges"
-	reasonNoAttach        = "the process runtime does not support attach"
 	reasonNoReadOnly      = "mounts are symbolic links, which cannot be read-only"
 	reasonNoNamespaces    = "the process runtime creates no namespaces"
 	reasonNoProfiles      = "the process runtime does not confine processes"

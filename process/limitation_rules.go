@@ -216,20 +216,6 @@ func programRules() []rule[containerConfig] {
 				return valueIf(c.GetWorkingDir() != "" && !strings.HasPrefix(c.GetWorkingDir(), "/"), c.GetWorkingDir())
 			},
 		},
-		{
-			Limitation{
-				PodField: "spec.containers[*].stdin", CRIField: "config.stdin, config.stdin_once",
-				Requirement: "must not be true", Reason: reasonNoAttach,
-			},
-			func(_ hostInfo, c containerConfig) string { return valueIf(c.GetStdin() || c.GetStdinOnce(), true) },
-		},
-		{
-			Limitation{
-				PodField: "spec.containers[*].tty", CRIField: "config.tty",
-				Requirement: "must not be true", Reason: reasonNoAttach,
-			},
-			func(_ hostInfo, c containerConfig) string { return valueIf(c.GetTty(), true) },
-		},
 	}
 }
 

@@ -173,8 +173,6 @@ func TestContainerLimitations(t *testing.T) {
 		"no command":   {func(c config) { c.Command, c.Args = nil, nil }, []string{"config.command, config.args"}},
 		"args only":    {func(c config) { c.Command = nil }, nil},
 		"relative dir": {func(c config) { c.WorkingDir = "x" }, []string{"config.working_dir"}},
-		"stdin":        {func(c config) { c.Stdin = true }, []string{"config.stdin, config.stdin_once"}},
-		"tty":          {func(c config) { c.Tty = true }, []string{"config.tty"}},
 		"device":       {func(c config) { c.Devices = []*runtimeapi.Device{{HostPath: "/dev/null"}} }, []string{"config.devices"}},
 		"CDI device":   {func(c config) { c.CDIDevices = []*runtimeapi.CDIDevice{{Name: "gpu"}} }, []string{"config.CDI_devices"}},
 		"Windows":      {func(c config) { c.Windows = &runtimeapi.WindowsContainerConfig{} }, []string{"config.windows"}},
@@ -243,7 +241,7 @@ func TestContainerLimitations(t *testing.T) {
 			c.NamespaceOptions = &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE, Pid: runtimeapi.NamespaceMode_CONTAINER}
 			c.MaskedPaths, c.ReadonlyPaths = []string{"/proc/kcore"}, []string{"/proc/sys"}
 		}), nil},
-		"two violations": {func(c config) { c.Tty, c.Stdin = true, true }, []string{"config.tty", "config.stdin, config.stdin_once"}},
+		"two violations": {func(c config) { c.WorkingDir, c.Image.Image = "data", "nginx" }, []string{"config.image", "config.working_dir"}},
 	}
 	h := newHarness(t)
 	sandboxID := h.sandbox("a")

@@ -24,6 +24,7 @@ type sandbox struct {
 	encoded encodedConfig // config
 	name    string
 	stopped bool
+	ended   chan struct{} // closed when it is stopped
 	// removedCPU is the CPU time of containers that were removed.
 	removedCPU time.Duration
 }
@@ -95,7 +96,9 @@ func (s *Server) RunPodSandbox(
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "pod sandbox %q: encode config: %v", sandboxName(config), err)
 	}
-	sb := &sandbox{id: newID(), created: time.Now(), config: config, encoded: encoded, name: sandboxName(config)}
+	sb := &sandbox{
+		id: newID(), created: time.Now(), config: config, encoded: encoded, name: sandboxName(config), ended: make(chan struct{}),
+	}
 	if err := s.reserveName(sb.name, sb.id); err != nil {
 		return nil, err
 	}
@@ -180,6 +183,9 @@ func (s *Server) markStopped(sb *sandbox) (changed bool, err error) {
 	defer s.mu.Unlock()
 	changed = !sb.stopped
 	sb.stopped = true
+	if changed {
+		close(sb.ended)
+	}
 	return changed, nil
 }
 

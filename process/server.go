@@ -34,6 +34,11 @@ type Config struct {
 	// supported: any caller can run commands as the agent's user.
 	Socket string
 
+	// StreamSocket is the absolute path of the unix socket, also with mode 0600, for the streams of Exec, Attach and PortForward.
+	// Their URLs are http://unix/PATH: clients connect to this socket instead of the host "unix". Defaults to Socket with
+	// ".streams" appended.
+	StreamSocket string
+
 	// Shim is the command that starts a shim. Two arguments are appended. The program must call ShimMain before anything
 	// else if IsShim reports true. Usually {"/proc/self/exe"}, which stays valid when the program's file is replaced.
 	Shim []string
@@ -57,6 +62,12 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if err := unixsocket.CheckPath(c.Socket); err != nil {
 		errs = append(errs, fmt.Errorf("process.Config: Socket %q %w", c.Socket, err))
+	}
+	if c.StreamSocket == "" {
+		c.StreamSocket = c.Socket + ".streams"
+	}
+	if err := unixsocket.CheckPath(c.StreamSocket); err != nil {
+		errs = append(errs, fmt.Errorf("process.Config: StreamSocket %q %w", c.StreamSocket, err))
 	}
 	if len(c.Shim) == 0 {
 		errs = append(errs, errors.New("process.Config: Shim is required"))
@@ -83,6 +94,7 @@ type Server struct {
 	events eventBroadcaster
 	// cgroups reads the cgroups of the scopes of containers.
 	cgroups usage.Reader
+	streams *streamServer
 
 	monitors sync.WaitGroup // one goroutine or more per running container; they end with Run
 	stopped  chan struct{}  // closed when Run ends
@@ -99,10 +111,12 @@ func New(config Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{
+	s := &Server{
 		config: config, stopped: make(chan struct{}),
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, names: map[string]string{},
-	}, nil
+	}
+	s.streams = newStreamServer(s)
+	return s, nil
 }
 
 // Run loads the existing containers and serves until ctx ends. Containers keep running. Run fails at once if another
@@ -124,12 +138,20 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := s.load(); err != nil {
 		return fmt.Errorf("process runtime: %w", err)
 	}
+	streams, err := listen(ctx, s.config.StreamSocket)
+	if err != nil {
+		return fmt.Errorf("process runtime: listen on %s: %w", s.config.StreamSocket, err)
+	}
+	defer streams.Close()
 	listener, err := listen(ctx, s.config.Socket)
 	if err != nil {
 		return fmt.Errorf("process runtime: listen on %s: %w", s.config.Socket, err)
 	}
-	return s.serve(ctx, listener)
+	return s.serve(ctx, listener, streams)
 }
+
+// StreamSocket returns the path of the socket for streams.
+func (s *Server) StreamSocket() string { return s.config.StreamSocket }
 
 // lockRoot creates the root directory and locks it until the returned file is closed.
 func (s *Server) lockRoot(ctx context.Context) (*os.File, error) {
@@ -201,7 +223,14 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 // maxMessageSize is the limit of containerd and of the kubelet's client.
 const maxMessageSize = 16 << 20
 
-func (s *Server) serve(ctx context.Context, listener net.Listener) error {
+func (s *Server) serve(ctx context.Context, listener, streams net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	streamsServed := make(chan error, 1)
+	go func() {
+		defer cancel() // neither is served without the other
+		streamsServed <- s.streams.run(ctx, streams)
+	}()
 	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.MaxRecvMsgSize(maxMessageSize), grpc.MaxSendMsgSize(maxMessageSize))
 	runtimeapi.RegisterRuntimeServiceServer(server, s)
 	runtimeapi.RegisterImageServiceServer(server, s)
@@ -209,9 +238,15 @@ func (s *Server) serve(ctx context.Context, listener net.Listener) error {
 	defer server.Stop() // waits for all handlers
 	err := server.Serve(listener)
 	if wasStopped := !stop(); wasStopped {
-		return nil
+		err = nil
+	} else {
+		err = fmt.Errorf("process runtime: serve %s: %w", s.config.Socket, err)
 	}
-	return fmt.Errorf("process runtime: serve %s: %w", s.config.Socket, err)
+	cancel()
+	if streamErr := <-streamsServed; streamErr != nil {
+		err = errors.Join(err, fmt.Errorf("process runtime: serve %s: %w", s.config.StreamSocket, streamErr))
+	}
+	return err
 }
 
 // runtimeName is the scheme of container IDs in a pod's status.

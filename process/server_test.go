@@ -198,7 +198,7 @@ func TestServer_VersionAndStatus(t *testing.T) {
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "spec.containers[*].resources") {
 		t.Errorf("got %v, want code InvalidArgument, %q", err, "spec.containers[*].resources")
 	}
-	if _, err := h.Attach(h.ctx, &runtimeapi.AttachRequest{}); status.Code(err) != codes.Unimplemented {
+	if _, err := h.CheckpointContainer(h.ctx, &runtimeapi.CheckpointContainerRequest{}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("got %v, want code Unimplemented", err)
 	}
 }

@@ -3,7 +3,9 @@ package process
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -20,7 +22,7 @@ import (
 // The roles of a shim, given as the first of two arguments. The second is the container's directory.
 const (
 	containerRole = "process-shim" // supervises a container
-	execRole      = "process-exec" // supervises a command of ExecSync
+	execRole      = "process-exec" // supervises a command in a container
 )
 
 // firstExtraFD is the first descriptor that a shim inherits besides the standard streams.
@@ -155,7 +157,7 @@ func runContainer(dir string, started func()) exitRecord {
 	} else {
 		started()
 	}
-	waitStatus, waitErr := waitChild(pid, cancelled)
+	waitStatus, waitErr := waitChild(pid, cancelled, nil)
 	finished := time.Now()
 	if err := errors.Join(recordErr, waitErr, killChildren()); err != nil {
 		return startErrorRecord(err)
@@ -196,12 +198,15 @@ func exitCode(waitStatus syscall.WaitStatus) int32 {
 	return int32(waitStatus.ExitStatus())
 }
 
-// containerProcess is a container's command with its log and the pipes between them.
+// containerProcess is a container's command with its log, the clients that are attached to it, and the pipes or the terminal between
+// them.
 type containerProcess struct {
-	command        command
-	log            *logWriter
-	stdout, stderr *os.File
-	copies         sync.WaitGroup
+	command     command
+	log         *logWriter
+	attachments attachments
+	listener    net.Listener // of clients that attach; nil if there can be none
+	outputs     outputFiles
+	copies      sync.WaitGroup
 }
 
 func newContainerProcess(dir string) (*containerProcess, error) {
@@ -213,15 +218,34 @@ func newContainerProcess(dir string) (*containerProcess, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
-	return &containerProcess{command: command, log: log}, becomeSubreaper()
+	p := &containerProcess{command: command, log: log}
+	p.attachments = attachments{stdinOnce: command.stdinOnce, followers: map[*follower]struct{}{}}
+	if p.listener, err = listenAttach(dir); err != nil {
+		fmt.Fprintln(os.Stderr, "nobody can attach to this container:", err)
+	}
+	return p, becomeSubreaper()
 }
 
 func (p *containerProcess) start() (pid int, err error) {
-	null, err := os.Open(os.DevNull)
+	start := p.startWithPipes
+	if p.command.tty {
+		start = p.startAtTerminal
+	}
+	if pid, err = start(); err != nil {
+		return 0, err
+	}
+	if p.listener != nil {
+		go p.attachments.serve(p.listener)
+	}
+	return pid, nil
+}
+
+func (p *containerProcess) startWithPipes() (pid int, err error) {
+	stdin, err := p.openStdin()
 	if err != nil {
 		return 0, err
 	}
-	defer null.Close()
+	defer stdin.Close()
 	stdout, stdoutWriter, err := os.Pipe()
 	if err != nil {
 		return 0, err
@@ -232,25 +256,51 @@ func (p *containerProcess) start() (pid int, err error) {
 		return 0, err
 	}
 	defer stderrWriter.Close()
-	pid, err = p.command.start([3]*os.File{null, stdoutWriter, stderrWriter})
+	pid, err = p.command.start([3]*os.File{stdin, stdoutWriter, stderrWriter})
 	if err != nil {
 		return 0, err
 	}
-	p.stdout, p.stderr = stdout, stderr
-	p.copies.Go(func() { p.log.copy(runtimeapi.Stdout, stdout) })
-	p.copies.Go(func() { p.log.copy(runtimeapi.Stderr, stderr) })
+	p.copyOutput(runtimeapi.Stdout, stdoutChannel, stdout)
+	p.copyOutput(runtimeapi.Stderr, stderrChannel, stderr)
 	return pid, nil
 }
 
-// drainTimeout limits the time to read remaining output. A pipe is still open by then only if it was passed to a process
-// outside the container.
-const drainTimeout = 10 * time.Second
+func (p *containerProcess) startAtTerminal() (pid int, err error) {
+	master, terminal, err := openPTY()
+	if err != nil {
+		return 0, err
+	}
+	defer terminal.Close()
+	pid, err = p.command.start([3]*os.File{terminal, terminal, terminal})
+	if err != nil {
+		return 0, err
+	}
+	p.attachments.terminal = master
+	if p.command.stdin {
+		p.attachments.stdin = master
+	}
+	p.copyOutput(runtimeapi.Stdout, stdoutChannel, master)
+	return pid, nil
+}
+
+// openStdin returns what the container reads: what clients send, or nothing.
+func (p *containerProcess) openStdin() (*os.File, error) {
+	if !p.command.stdin {
+		return os.Open(os.DevNull)
+	}
+	reader, writer, err := os.Pipe()
+	p.attachments.stdin = writer
+	return reader, err
+}
+
+// copyOutput copies a stream of the container to its log and to clients, whole lines to the log, everything at once to clients.
+func (p *containerProcess) copyOutput(stream runtimeapi.LogStreamType, channel byte, from *os.File) {
+	output := p.outputs.add(from)
+	p.copies.Go(func() { p.log.copy(stream, io.TeeReader(output, p.attachments.writer(channel))) })
+}
 
 func (p *containerProcess) drain() {
-	deadline := time.Now().Add(drainTimeout)
-	for _, pipe := range []*os.File{p.stdout, p.stderr} {
-		_ = pipe.SetReadDeadline(deadline) // a pipe without deadlines is at its end soon
-	}
+	p.outputs.processExited()
 	p.copies.Wait()
 }
 
@@ -264,9 +314,9 @@ func becomeSubreaper() error {
 
 var errCancelled = errors.New("cancelled")
 
-// waitChild reaps children until the given one has exited or cancelled is closed. One goroutine both reaps and kills, so
-// a PID is never reused between the two.
-func waitChild(pid int, cancelled <-chan struct{}) (syscall.WaitStatus, error) {
+// waitChild reaps children until the given one has exited or cancelled is closed, and sends it SIGHUP on each hang-up. One
+// goroutine both reaps and kills, so a PID is never reused between the two.
+func waitChild(pid int, cancelled, hangUps <-chan struct{}) (syscall.WaitStatus, error) {
 	childExits := make(chan os.Signal, 1)
 	signal.Notify(childExits, syscall.SIGCHLD)
 	defer signal.Stop(childExits)
@@ -277,6 +327,8 @@ func waitChild(pid int, cancelled <-chan struct{}) (syscall.WaitStatus, error) {
 		}
 		select {
 		case <-childExits:
+		case <-hangUps:
+			_ = syscall.Kill(-pid, syscall.SIGHUP) // its group exists until it is reaped
 		case <-cancelled:
 			return 0, errCancelled
 		}

@@ -104,7 +104,7 @@ func (s *Server) spawnShim(dir, fifo string) (pid int, alive *os.File, err error
 		return 0, nil, errors.Join(err, alive.Close())
 	}
 	defer log.Close()
-	pid, err = s.spawn(containerRole, dir, []*os.File{log, log, shimEnd})
+	pid, err = s.spawn(containerRole, dir, []*os.File{nil, log, log, shimEnd})
 	if err != nil {
 		return 0, nil, errors.Join(err, alive.Close())
 	}
@@ -117,20 +117,26 @@ func openAlive(fifo string) (*os.File, error) {
 }
 
 // spawn executes the shim program in the given role, in its own session and without the agent's environment. files are
-// its descriptors from standard output on. The caller must reap it.
+// its descriptors; nil is the null device. The caller must reap it.
 func (s *Server) spawn(role, dir string, files []*os.File) (pid int, err error) {
-	null, err := os.Open(os.DevNull)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return 0, err
 	}
 	defer null.Close()
+	files = slices.Clone(files)
+	for i, file := range files {
+		if file == nil {
+			files[i] = null
+		}
+	}
 	argv := append(slices.Clone(s.config.Shim), role, dir)
 	env := []string{"GOMAXPROCS=1"} // a shim mostly waits, and there may be hundreds
 	if s.config.Slice != "" {
 		env = append(env, sliceEnv+"="+s.config.Slice)
 	}
 	process, err := os.StartProcess(argv[0], argv, &os.ProcAttr{
-		Dir: "/", Files: append([]*os.File{null}, files...), Sys: &syscall.SysProcAttr{Setsid: true}, Env: env,
+		Dir: "/", Files: files, Sys: &syscall.SysProcAttr{Setsid: true}, Env: env,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("start shim: %w", err)
