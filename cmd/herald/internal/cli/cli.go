@@ -32,6 +32,7 @@ const ExitStatuses = `0  success
    is not met, or never will be; probe: a check failed
 2  invalid command line or configuration
 3  the agent is unreachable or closed the connection
+exec: the exit status of the command, if it ran
 `
 
 // usageError marks an error of the command line or the configuration.
@@ -54,13 +55,18 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	addCompletionCommand(root)
 	err := root.ExecuteContext(context.Background())
-	if err != nil && !errors.Is(err, errNo) {
+	if _, hasExited := client.ExitCode(err); hasExited {
+		fmt.Fprintln(stderr, err) // as kubectl does
+	} else if err != nil && !errors.Is(err, errNo) {
 		fmt.Fprintln(stderr, "herald:", err)
 	}
 	return exitStatus(err)
 }
 
 func exitStatus(err error) int {
+	if code, hasExited := client.ExitCode(err); hasExited {
+		return code
+	}
 	var usage usageError
 	var unreachable *client.UnreachableError
 	switch {
@@ -130,7 +136,7 @@ It does not need a cluster.`,
 	)
 	root.AddCommand(newStatusCommand(), newGetCommand(), newDescribeCommand(), newExplainCommand(), newHistoryCommand(),
 		newEventsCommand(), newTopCommand(), newAlertsCommand(), newActionsCommand(), newSourcesCommand(), newWaitCommand(),
-		newRestartCommand(), newProbeCommand(), newUICommand(),
+		newRestartCommand(), newProbeCommand(), newUICommand(), newExecCommand(), newAttachCommand(), newPortForwardCommand(),
 		newRunCommand(), newDemoCommand(),
 		newCheckCommand(), newConfigCommand(), newKubeconfigCommand(), newVersionCommand(), newExitTopic())
 	root.SetCompletionCommandGroupID(groupCheck)

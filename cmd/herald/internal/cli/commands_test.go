@@ -20,7 +20,7 @@ var documentedCommands = []struct {
 }{
 	{"Ask a running agent", []string{"status", "get", "describe", "explain", "history", "events", "top", "top node", "top pods",
 		"alerts", "alerts rules", "alerts check", "alerts test", "alerts silence", "alerts silence list", "alerts silence expire", "actions", "sources", "wait", "probe", "ui"}},
-	{"Run pods", []string{"run", "restart", "actions resume", "demo"}},
+	{"Run pods", []string{"run", "exec", "attach", "port-forward", "restart", "actions resume", "demo"}},
 	{"Check and configure", []string{"check", "config", "kubeconfig", "version", "completion"}},
 }
 
