@@ -2,6 +2,7 @@ package nodeagent
 
 import (
 	"context"
+	"net"
 	"time"
 
 	"github.com/heraldnode/herald/stream"
@@ -11,10 +12,20 @@ import (
 const endStreamsTimeout = 2 * time.Second
 
 func (n *NodeAgent) newStreams() (err error) {
-	n.Streams, err = stream.New(stream.Config{
-		Runtime: n.runtime, Pod: n.Agent.LocalPodByName, PodCache: n.Agent.PLEG, Logger: n.config.Logger,
-	})
+	config := stream.Config{Runtime: n.runtime, Pod: n.Agent.LocalPodByName, PodCache: n.Agent.PLEG, Logger: n.config.Logger}
+	if n.server != nil {
+		config.Dial = dialSocket(n.server.StreamSocket())
+	}
+	n.Streams, err = stream.New(config)
 	return err
+}
+
+// dialSocket returns a function that connects to the socket, whatever the address.
+func dialSocket(path string) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var dialer net.Dialer
+		return dialer.DialContext(ctx, "unix", path)
+	}
 }
 
 // endStreams tells the clients of open streams that the agent ends (SRV-9).
