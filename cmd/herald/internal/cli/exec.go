@@ -15,8 +15,8 @@ func newExecCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "exec POD [-c CONTAINER] [flags] -- COMMAND [ARGUMENT...]", Short: "Run a command in a container", GroupID: groupRun,
 		DisableFlagsInUseLine: true,
-		Long: `Run a command in a container, as 'kubectl exec' does, through the agent's unix socket: no API server is needed. Only the user of the
-agent and root may do this.
+		Long: `Run a command in a container, as 'kubectl exec' does, through the agent's unix socket: no API server is needed. Only the user of
+the agent and root may do this.
 
 The exit status is that of the command; 128 + N if signal N ended it.`,
 		Example: `  # Run a command in the default container of a pod.
