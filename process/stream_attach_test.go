@@ -24,8 +24,10 @@ func TestSTR22_AttachTwoClients(t *testing.T) {
 	h := newHarness(t)
 	id := h.run(h.sandbox("a"), withStdin(shell("echo", `while read line; do echo "out $line"; echo "err $line" >&2; done; exit 3`), false, false))
 	first, second, silent := h.attach(id, true, false), h.attach(id, true, false), h.attach(id, false, false)
-	second.send("0\n") // attached when it is echoed
-	second.stdout.waitFor(h, "out 0\n")
+	for _, client := range []*attachment{first, second} { // attached when their input is echoed
+		client.send("0\n")
+		client.stdout.waitFor(h, "out 0\n")
+	}
 	for i := 1; !strings.Contains(silent.stderr.String(), "err"); i++ { // until the silent client is attached
 		first.send(fmt.Sprintf("%d\n", i))
 		first.stdout.waitFor(h, fmt.Sprintf("out %d\n", i))
