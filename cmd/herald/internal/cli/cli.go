@@ -136,7 +136,7 @@ It does not need a cluster.`,
 	)
 	root.AddCommand(newStatusCommand(), newGetCommand(), newDescribeCommand(), newExplainCommand(), newHistoryCommand(),
 		newEventsCommand(), newTopCommand(), newAlertsCommand(), newActionsCommand(), newSourcesCommand(), newWaitCommand(),
-		newRestartCommand(), newProbeCommand(), newUICommand(), newExecCommand(), newAttachCommand(), newPortForwardCommand(),
+		newRestartCommand(), newProbeCommand(), newLogsCommand(), newUICommand(), newExecCommand(), newAttachCommand(), newPortForwardCommand(),
 		newRunCommand(), newDemoCommand(),
 		newCheckCommand(), newConfigCommand(), newKubeconfigCommand(), newVersionCommand(), newExitTopic())
 	root.SetCompletionCommandGroupID(groupCheck)

@@ -19,7 +19,7 @@ var documentedCommands = []struct {
 	commands []string
 }{
 	{"Ask a running agent", []string{"status", "get", "describe", "explain", "history", "events", "top", "top node", "top pods",
-		"alerts", "alerts rules", "alerts check", "alerts test", "alerts silence", "alerts silence list", "alerts silence expire", "actions", "sources", "wait", "probe", "ui"}},
+		"alerts", "alerts rules", "alerts check", "alerts test", "alerts silence", "alerts silence list", "alerts silence expire", "actions", "sources", "wait", "probe", "logs", "ui"}},
 	{"Run pods", []string{"run", "exec", "attach", "port-forward", "restart", "actions resume", "demo"}},
 	{"Check and configure", []string{"check", "config", "kubeconfig", "version", "completion"}},
 }
