@@ -41,6 +41,7 @@ const usage = `usage: testpod COMMAND
   serve [--port N] [--tls N] [--tcp N] [--grpc N]
                                            HTTP and TLS: /healthz and /readyz return 200, or the code of the last POST
                                            ?code=N; the TCP port is open and gRPC health SERVING while /readyz succeeds
+  count N [--every D]                      print the numbers up to N, each on a line of 60 bytes, and exit
   cat FILE                                 print a file
   env                                      print the environment`
 
@@ -65,6 +66,7 @@ func run(args []string) (int, error) {
 		"spin":    spin,
 		"serve":   serve,
 		"cat":     cat,
+		"count":   count,
 		"env":     env,
 		"work":    work,
 		"note":    note,
@@ -287,6 +289,26 @@ func work(args []string) (int, error) {
 		return 1, err
 	}
 	return *code, nil
+}
+
+func count(args []string) (int, error) {
+	if len(args) == 0 {
+		return 2, fmt.Errorf("count takes a number")
+	}
+	flags := flag.NewFlagSet("count", flag.ContinueOnError)
+	every := flags.Duration("every", 0, "time between two lines")
+	if err := flags.Parse(args[1:]); err != nil {
+		return 2, err
+	}
+	limit, err := strconv.Atoi(args[0])
+	if err != nil {
+		return 2, err
+	}
+	for i := 1; i <= limit; i++ {
+		fmt.Printf("%059d\n", i)
+		time.Sleep(*every)
+	}
+	return 0, nil
 }
 
 func note(args []string) (int, error) {
