@@ -349,8 +349,9 @@ func TestBootstrap(t *testing.T) {
 	f.checkKubeconfig()
 	f.runPod("first")
 	t.Cleanup(func() { f.stopAgent() })
-	f.waitRotated("kubelet-client", first)
-	f.waitReady()
+	f.testServing()
+	f.testRotation(first)
+	f.testExpired()
 	f.removePod("first")
 }
 
@@ -397,4 +398,92 @@ func (f *fixture) checkKubeconfig() {
 	if _, err := client.CoreV1().Nodes().Get(f.Context(), nodeName, metav1.GetOptions{}); err != nil {
 		f.Errorf("the kubeconfig of the node: %v", err)
 	}
+}
+
+// The API server reads logs, for which it verifies the node's serving certificate: it rejects the self-signed one, and accepts the one
+// that somebody has approved, which is for the node's addresses and of the cluster's authority (CRT-20, CRT-21).
+func (f *fixture) testServing() {
+	if err := f.readLogs(f.Context()); err == nil {
+		f.Error("the API server accepts a certificate that nobody has signed")
+	}
+	f.eventually("the API server to accept the signed certificate", func(ctx context.Context) error {
+		if err := f.approveServing(ctx); err != nil { // again when it is renewed
+			return err
+		}
+		return f.readLogs(ctx)
+	})
+	serving := f.waitRotated("kubelet-server", nil)
+	for _, host := range []string{nodeIP, nodeName} {
+		if err := serving.VerifyHostname(host); err != nil {
+			f.Error(err)
+		}
+	}
+}
+
+func (f *fixture) readLogs(ctx context.Context) error {
+	_, err := f.client.CoreV1().Pods(metav1.NamespaceDefault).GetLogs("first", &v1.PodLogOptions{}).DoRaw(ctx)
+	return err
+}
+
+// approveServing approves all requests for serving certificates.
+func (f *fixture) approveServing(ctx context.Context) error {
+	csrs := f.client.CertificatesV1().CertificateSigningRequests()
+	for _, name := range f.requests(certificatesv1.KubeletServingSignerName) {
+		request, err := csrs.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if len(request.Status.Conditions) > 0 {
+			continue
+		}
+		request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
+			Type: certificatesv1.CertificateApproved, Status: v1.ConditionTrue, Reason: "Test", LastUpdateTime: metav1.Now(),
+		}}
+		if _, err := csrs.UpdateApproval(ctx, name, request, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The certificate is replaced twice while pods come and go, also over a restart, and with one request for each (CRT-7, CRT-8).
+func (f *fixture) testRotation(first *x509.Certificate) {
+	second := f.waitRotated("kubelet-client", first)
+	f.runPod("second")
+	f.stopAgent()
+	f.startAgent()
+	third := f.waitRotated("kubelet-client", second)
+	f.removePod("second")
+	f.waitReady()
+	if !third.NotAfter.After(second.NotAfter) || !second.NotAfter.After(first.NotAfter) {
+		f.Errorf("got certificates until %v, %v and %v", first.NotAfter, second.NotAfter, third.NotAfter)
+	}
+	files, err := filepath.Glob(f.path("pki/kubelet-client-2*.pem"))
+	if err != nil || len(files) > 2 {
+		f.Errorf("got %v, %v, want the current certificate and its predecessor", files, err)
+	}
+}
+
+// The machine was off until after the end of its certificate, and the bootstrap kubeconfig is gone: the agent says what to do, and
+// continues when it is done (CRT-9, CRT-10).
+func (f *fixture) testExpired() {
+	f.stopAgent()
+	last, err := readCertificate(f.current("kubelet-client"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	time.Sleep(time.Until(last.NotAfter) + time.Second)
+	f.startAgent()
+	f.eventually("the agent to say what to do", func(context.Context) error {
+		log := f.agent.LogTail()
+		for _, want := range []string{"kubelet-client-current.pem expired at", "write a kubeconfig with a new bootstrap token to " + f.path("bootstrap.conf")} {
+			if !strings.Contains(log, want) {
+				return fmt.Errorf("the log lacks %q", want)
+			}
+		}
+		return nil
+	})
+	f.writeBootstrap()
+	f.waitRotated("kubelet-client", last)
+	f.waitReady()
 }
