@@ -176,6 +176,7 @@ func newWaitingContainer(name string, state v1.ContainerStateWaiting, start expl
 func newWhy(f explain.Facts) Why {
 	verdict := explain.Pod(f, explain.WhatIsWrong)
 	return Why{
-		OK: verdict.OK, Code: verdict.Code, Class: explain.ClassOf(verdict.Code), Text: explain.Short(verdict, f.Now), Since: NewTime(verdict.Since),
+		OK: verdict.OK, Code: verdict.Code, Class: explain.ClassOf(verdict.Code),
+		Text: explain.Short(verdict, f.Now), Since: NewTime(verdict.Since),
 	}
 }

@@ -144,11 +144,17 @@ func (l *loader) merge() (*rule.Set, error) {
 	return rule.Merge(l.config.Disable, files...)
 }
 
+// isRuleFile reports whether the name is that of a file with rules, and not of a folder.
+func isRuleFile(name string) bool {
+	extension := strings.ToLower(filepath.Ext(name))
+	return extension == ".yaml" || extension == ".yml"
+}
+
 // list returns the rule files at a path and adds those that exist, or may, to found.
 func (l *loader) list(path string, found map[string]bool) []string {
 	info, err := os.Stat(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && filepath.Ext(path) == "": // a folder need not exist
+	case errors.Is(err, fs.ErrNotExist) && !isRuleFile(path): // a folder need not exist
 		return nil
 	case err != nil || !info.IsDir():
 		found[path] = true
@@ -165,8 +171,7 @@ func (l *loader) list(path string, found map[string]bool) []string {
 	var files []string
 	for _, entry := range entries {
 		name := entry.Name()
-		extension := strings.ToLower(filepath.Ext(name))
-		if entry.IsDir() || strings.HasPrefix(name, ".") || extension != ".yaml" && extension != ".yml" {
+		if entry.IsDir() || strings.HasPrefix(name, ".") || !isRuleFile(name) {
 			continue
 		}
 		file := filepath.Join(path, name)

@@ -3,6 +3,7 @@ package page_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -37,7 +38,7 @@ func newPage(t *testing.T) (*page.Page, *agent) {
 }
 
 func send(p *page.Page, method, path, body string, headers ...string) *httptest.ResponseRecorder {
-	request := httptest.NewRequest(method, origin+path, strings.NewReader(body))
+	request := httptest.NewRequestWithContext(context.Background(), method, origin+path, strings.NewReader(body))
 	for i := 0; i < len(headers); i += 2 {
 		if headers[i] == "Host" {
 			request.Host = headers[i+1]

@@ -69,9 +69,9 @@ func serveUI(ctx context.Context, cmd *cobra.Command, flags *agentFlags, address
 	return server.Serve(ctx, listener, nil, shell, slog.New(slog.DiscardHandler))
 }
 
-// readLines calls print for each line of the input, until it ends.
-func readLines(input io.Reader, print func()) {
+// readLines calls handle for each line of the input, until it ends.
+func readLines(input io.Reader, handle func()) {
 	for lines := bufio.NewScanner(input); lines.Scan(); {
-		print()
+		handle()
 	}
 }
