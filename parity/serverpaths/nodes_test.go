@@ -162,7 +162,7 @@ func (r *rig) client(t *testing.T, user string) *http.Client {
 }
 
 // ask sends a request to the node. headers are names and values.
-func ask(t *testing.T, client *http.Client, n *node, method, path string, headers ...string) answer {
+func (n *node) ask(t *testing.T, client *http.Client, method, path string, headers ...string) answer {
 	t.Helper()
 	got, err := send(t.Context(), client, method, "https://"+n.agent.HTTPSAddress()+path, headers...)
 	if err != nil {

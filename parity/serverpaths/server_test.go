@@ -55,7 +55,7 @@ func compareExact(t *testing.T, r *rig, client *http.Client) {
 			method, headers = http.MethodPost, []string{"Connection", "Upgrade", "Upgrade", "SPDY/3.1"}
 		}
 		for _, n := range r.nodes() {
-			got := ask(t, client, n, method, strings.ReplaceAll(path, "POD", n.name), headers...)
+			got := n.ask(t, client, method, strings.ReplaceAll(path, "POD", n.name), headers...)
 			got.Body = strings.ReplaceAll(got.Body, n.name, "POD")
 			answers = append(answers, got)
 		}
@@ -74,7 +74,7 @@ func compareTypes(t *testing.T, r *rig, client *http.Client) {
 		"GET /debug/pprof/cmdline", "GET /pods Accept application/yaml", "GET /pods Accept application/json",
 	} {
 		fields := strings.Fields(request)
-		kubelet, herald := ask(t, client, r.kubelet, fields[0], fields[1], fields[2:]...), ask(t, client, r.herald, fields[0], fields[1], fields[2:]...)
+		kubelet, herald := r.kubelet.ask(t, client, fields[0], fields[1], fields[2:]...), r.herald.ask(t, client, fields[0], fields[1], fields[2:]...)
 		kubelet.Body, herald.Body = "", ""
 		if diff := cmp.Diff(kubelet, herald); diff != "" {
 			t.Errorf("%s: the kubelet (-) and Herald (+) differ:\n%s", request, diff)
@@ -107,7 +107,7 @@ func podOf(t *testing.T, client *http.Client, n *node, path string) *v1.Pod {
 	var found *v1.Pod
 	heraldtest.Eventually(t, func() error {
 		var list v1.PodList
-		body := []byte(ask(t, client, n, http.MethodGet, path).Body)
+		body := []byte(n.ask(t, client, http.MethodGet, path).Body)
 		if err := json.Unmarshal(body, &list); err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func compareConfigz(t *testing.T, r *rig, client *http.Client) {
 	var configs []kubeletconfig.KubeletConfiguration
 	for _, n := range r.nodes() {
 		var wrapped map[string]json.RawMessage
-		if err := json.Unmarshal([]byte(ask(t, client, n, http.MethodGet, "/configz").Body), &wrapped); err != nil {
+		if err := json.Unmarshal([]byte(n.ask(t, client, http.MethodGet, "/configz").Body), &wrapped); err != nil {
 			t.Fatal(err)
 		}
 		if names := slices.Collect(maps.Keys(wrapped)); !slices.Equal(names, []string{"kubeletconfig"}) {
@@ -167,15 +167,15 @@ func compareStrangers(t *testing.T, r *rig) {
 	anonymous, powerless := r.client(t, ""), r.client(t, "nobody")
 	for name, client := range map[string]*http.Client{"anonymous": anonymous, "powerless": powerless} {
 		for _, path := range []string{"/healthz", "/pods", "/metrics", "/logs/", "/configz", "/containerLogs/server/x/main"} {
-			if diff := cmp.Diff(ask(t, client, r.kubelet, http.MethodGet, path), ask(t, client, r.herald, http.MethodGet, path)); diff != "" {
+			if diff := cmp.Diff(r.kubelet.ask(t, client, http.MethodGet, path), r.herald.ask(t, client, http.MethodGet, path)); diff != "" {
 				t.Errorf("%s %s: the kubelet (-) and Herald (+) differ:\n%s", name, path, diff)
 			}
 		}
 	}
-	if got := ask(t, anonymous, r.kubelet, http.MethodGet, "/absent"); got.Code != http.StatusNotFound {
+	if got := r.kubelet.ask(t, anonymous, http.MethodGet, "/absent"); got.Code != http.StatusNotFound {
 		t.Errorf("the kubelet answers %+v: the difference is gone", got)
 	}
-	if got := ask(t, anonymous, r.herald, http.MethodGet, "/absent"); got.Code != http.StatusUnauthorized {
+	if got := r.herald.ask(t, anonymous, http.MethodGet, "/absent"); got.Code != http.StatusUnauthorized {
 		t.Errorf("Herald answers %+v", got)
 	}
 }
@@ -229,7 +229,7 @@ func TestSRV32_SameAsKubelet(t *testing.T) {
 		"/run/a/b/c", "/exec/a/b/c", "/attach/a/b/c", "/portForward/a/b", "/containerLogs/a/b/c", "/runningpods/", "/debug/pprof/", "/logs/",
 		"/configz", "/debug/flags/v", "/healthz", "/absent",
 	} {
-		if diff := cmp.Diff(ask(t, client, r.kubelet, http.MethodGet, path), ask(t, client, r.herald, http.MethodGet, path)); diff != "" {
+		if diff := cmp.Diff(r.kubelet.ask(t, client, http.MethodGet, path), r.herald.ask(t, client, http.MethodGet, path)); diff != "" {
 			t.Errorf("%s: the kubelet (-) and Herald (+) differ:\n%s", path, diff)
 		}
 	}
