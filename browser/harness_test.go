@@ -55,7 +55,7 @@ type node struct {
 
 func newNode(t *testing.T, manifests map[string]string) *node {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hb") // a short path: it has sockets
+	dir, err := os.MkdirTemp("", "hb") //nolint:usetesting // a short path: it has sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func startUI(t *testing.T, address string, args ...string) string {
 // tab is a page in Chromium.
 type tab struct {
 	t   *testing.T
-	ctx context.Context
+	ctx context.Context //nolint:containedctx // chromedp identifies the tab by it
 
 	mu       sync.Mutex // guards both
 	problems []string   // errors of the console, violations of the policy
