@@ -156,7 +156,7 @@ func testCopy(t *testing.T, n *node, transport, pod string) {
 }
 
 // testForward fetches a page of the pod's port.
-func testForward(t *testing.T, n *node, transport, pod, port, want string) {
+func (n *node) testForward(t *testing.T, transport, pod, port, want string) {
 	ctx, cancel := context.WithTimeout(t.Context(), hangTimeout)
 	defer cancel()
 	command := n.streamCommand(ctx, transport, "port-forward", "--address", "127.0.0.1", pod, ":"+port)
@@ -273,6 +273,6 @@ func TestKCT4_Containers(t *testing.T) {
 	n.awaitRunning("shell-n1")
 	testContainers(t, n, "shell-n1")
 	for transport := range transports {
-		t.Run(transport+"/port-forward", func(t *testing.T) { testForward(t, n, transport, "shell-n1", "8080", "page") })
+		t.Run(transport+"/port-forward", func(t *testing.T) { n.testForward(t, transport, "shell-n1", "8080", "page") })
 	}
 }
