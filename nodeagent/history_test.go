@@ -80,7 +80,7 @@ spec:
 			return slices.ContainsFunc(query(n, history.KindNode), func(record history.Record) bool { return slices.Equal(record.Changes, want) })
 		})
 		eventually(t, "record of the node", func() bool {
-			return slices.ContainsFunc(query(n, history.KindNode), func(record history.Record) bool { return record.After == "Ready" })
+			return slices.ContainsFunc(query(n, history.KindNode), func(record history.Record) bool { return strings.HasPrefix(record.After, "Ready") })
 		})
 	})
 	run(t, config, func(n *nodeagent.NodeAgent) {

@@ -45,10 +45,10 @@ type watcher struct {
 	sent  map[types.UID]sentPod
 }
 
-// sentPod is what the client has of a pod.
+// sentPod is what the client has of a pod. The object is shared with the agent.
 type sentPod struct {
-	namespace, name string
-	digest          [sha256.Size]byte
+	pod    *v1.Pod
+	digest [sha256.Size]byte
 }
 
 // refresh sends what the client does not have of a pod.
@@ -61,7 +61,7 @@ func (w *watcher) refresh(uid types.UID) error {
 		return nil
 	}
 	delete(w.sent, uid)
-	data, err := marshal(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: sent.namespace, Name: sent.name, UID: uid}})
+	data, err := marshal(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: sent.pod.Namespace, Name: sent.pod.Name, UID: uid}})
 	if err != nil {
 		return err
 	}
@@ -70,14 +70,20 @@ func (w *watcher) refresh(uid types.UID) error {
 
 // update sends the pod unless the client has it.
 func (w *watcher) update(pod *v1.Pod) error {
+	sent, found := w.sent[pod.UID]
+	if found && pod.Generation < sent.pod.Generation {
+		// The pod is not desired any more, and a worker that is ending it has an earlier spec. It must not go back (PGA-5).
+		newest := *sent.pod
+		newest.Status, pod = pod.Status, &newest
+	}
 	data, err := marshal(pod)
 	if err != nil {
 		return err
 	}
-	next := sentPod{pod.Namespace, pod.Name, sha256.Sum256(data)}
+	next := sentPod{pod, sha256.Sum256(data)}
 	event := &v1alpha1.WatchPodsEvent{Type: v1alpha1.EventType_ADDED, Pod: data}
-	if sent, found := w.sent[pod.UID]; found {
-		if sent == next {
+	if found {
+		if sent.digest == next.digest {
 			return nil
 		}
 		event.Type = v1alpha1.EventType_MODIFIED

@@ -139,7 +139,7 @@ func TestMain_HelpAndCompletion(t *testing.T) {
 		want []string
 	}{
 		"no arguments":     {[]string{}, []string{"Usage:", "herald demo"}},
-		"root":             {[]string{"--help"}, []string{"Examples:", "herald check web.yaml", "List the exit statuses", "Ask a running agent:\n  actions ", "Run pods:\n  demo ", "Check and configure:\n  check "}},
+		"root":             {[]string{"--help"}, []string{"Examples:", "herald check web.yaml", "List the exit statuses", "Ask a running agent:\n  actions ", "Run pods:\n  attach ", "Check and configure:\n  check "}},
 		"run":              {[]string{"run", "--help"}, []string{"Examples:", "--config-dir", "--node-labels"}},
 		"get":              {[]string{"get", "--help"}, []string{"Examples:", "HERALD_SERVER", "--watch-only"}},
 		"check":            {[]string{"check", "--help"}, []string{"Examples:", "standard input"}},

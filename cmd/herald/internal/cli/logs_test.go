@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/heraldnode/herald/heraldtest"
 )
 
 // logs on a real agent, without an API server.
@@ -13,7 +15,7 @@ func TestLogs(t *testing.T) {
 		t.Skip("runs an agent and pods")
 	}
 	n := startNode(t)
-	n.write("web", "seq 1 100; echo error >&2; exec sleep 1000", "  - {name: side, image: host, command: [sh, -c, 'echo beside; exec sleep 1000']}\n")
+	n.write("web", "seq 1 100; exec sleep 1000", "  - {name: side, image: host, command: [sh, -c, 'echo beside; exec sleep 1000']}\n")
 	n.write("job", "echo first; sleep 2; echo last", "  restartPolicy: Never\n")
 	n.write("crash", "echo started; exit 3", "")
 	n.write("stuck", "true", "  initContainers: [{name: first, image: host, command: [sleep, '1000']}]\n")
@@ -21,6 +23,12 @@ func TestLogs(t *testing.T) {
 	logs := func(args ...string) result {
 		return runHerald(append([]string{"logs", "--server", n.address(), "-n", "shop"}, args...)...)
 	}
+	heraldtest.Eventually(t, func() error { // written, not only started
+		if main, side := logs("web-n1", "-c", "main", "--tail", "1"), logs("web-n1", "-c", "side"); main.stdout != "100\n" || side.stdout != "beside\n" {
+			return fmt.Errorf("got %+v and %+v", main, side)
+		}
+		return nil
+	})
 	var hundred strings.Builder
 	for i := range 100 {
 		fmt.Fprintln(&hundred, i+1)
@@ -30,15 +38,14 @@ func TestLogs(t *testing.T) {
 		args []string
 		want result
 	}{
-		"follow to the end": {[]string{"-f", "job-n1"}, result{0, "first\nlast\n", ""}},
-		"all":               {[]string{"web-n1", "-c", "main"}, result{0, hundred.String() + "error\n", ""}},
-		"default container": {[]string{"web-n1", "--tail", "1"}, result{0, "error\n", defaulted}},
+		"all":               {[]string{"web-n1", "-c", "main"}, result{0, hundred.String(), ""}},
+		"default container": {[]string{"web-n1", "--tail", "1"}, result{0, "100\n", defaulted}},
 		"named container":   {[]string{"pod/web-n1", "-c", "side"}, result{0, "beside\n", ""}},
 		"inline container":  {[]string{"web-n1", "side"}, result{0, "beside\n", ""}},
 		"limit":             {[]string{"web-n1", "-c", "main", "--limit-bytes", "4"}, result{0, "1\n2\n", ""}},
 		"since":             {[]string{"web-n1", "-c", "main", "--since-time", "2099-01-01T00:00:00Z"}, result{0, "", ""}},
 		"all containers": {[]string{"web-n1", "--all-containers", "--prefix", "--tail", "1"},
-			result{0, "[pod/web-n1/main] error\n[pod/web-n1/side] beside\n", ""}},
+			result{0, "[pod/web-n1/main] 100\n[pod/web-n1/side] beside\n", ""}},
 		"no such container": {[]string{"web-n1", "-c", "x"}, result{1, "", "herald: container x is not valid for pod web-n1 out of: main, side\n"}},
 		"not started": {[]string{"stuck-n1", "-c", "main"},
 			result{1, "", "herald: container \"main\" in pod \"stuck-n1\" is waiting to start: PodInitializing\n"}},
@@ -52,10 +59,16 @@ func TestLogs(t *testing.T) {
 			}
 		})
 	}
-	n.must(0, "wait pod crash-n1 -n shop --for=condition=Ready=false --timeout=3m")
-	if got := logs("crash-n1"); got.stdout != "started\n" {
-		t.Errorf("a container that ended: got %+v", got)
+	if got := logs("-f", "job-n1"); got.status != 0 || got.stdout != "first\nlast\n" { // stderr may say that it waits for the start
+		t.Errorf("follow to the end: got %+v", got)
 	}
+	n.must(0, "wait pod crash-n1 -n shop --for=condition=Ready=false --timeout=3m")
+	heraldtest.Eventually(t, func() error {
+		if got := logs("crash-n1"); got.stdout != "started\n" {
+			return fmt.Errorf("a container that ended: got %+v", got)
+		}
+		return nil
+	})
 	if got := logs("web-n1", "-c", "side", "--timestamps"); !regexp.MustCompile(`^\d{4}-\d\d-\d\dT\S+ beside\n$`).MatchString(got.stdout) {
 		t.Errorf("timestamps: got %+v", got)
 	}

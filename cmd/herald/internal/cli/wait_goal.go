@@ -158,6 +158,9 @@ func (g *goal) impossible(ctx context.Context, agent *client.Client, pod *view.P
 	if err != nil || answer.Metadata.UID != "" && answer.Metadata.UID != pod.Metadata.UID {
 		return "", false // asked again soon
 	}
+	if g.phase == v1.PodSucceeded && answer.Verdict.Code == explain.CodeSucceeded {
+		return "", false // since the view was sent; the next one says so
+	}
 	return answer.Verdict.Headline, answer.Verdict.Final && !answer.Verdict.OK
 }
 
