@@ -10,7 +10,7 @@ BENCH ?= full
 DIR ?= /tmp/herald
 export HERALD_TEST_CONTAINERD := $(CONTAINERD)
 
-.PHONY: help run build test check fmt lint unit browser controlplane containerd e2e systemd vm bench tokens versus conformance fuzz update rules
+.PHONY: help run build test check fmt lint unit browser metricsserver controlplane containerd e2e systemd vm bench tokens versus conformance fuzz update rules
 
 help: ## list the targets
 	@echo 'Herald runs the pods of a node and reports their status.'
@@ -50,6 +50,10 @@ unit: ## run all tests of the main module with the race detector
 
 browser: ## test the page in Chromium, and write its screenshots to docs
 	@export HERALD_TEST_BROWSER=$$(hack/install-browser); cd browser && go test -count=1 -v -screenshots ../.build/page . && cp ../.build/page/list.png ../docs/page.png
+
+metricsserver: ## let a real metrics-server scrape Herald, and ask it with kubectl top; needs root; building it takes minutes
+	@hack/install-containers
+	@PATH=$$PATH:$$(hack/install-kubectl); cd parity && go test -count=1 -v -tags metricsserver ./metricsserver
 
 controlplane: ## run etcd and kube-apiserver in the foreground until Ctrl-C
 	@cd parity && go build -o ../.build/controlplane ./cmd/controlplane && ../.build/controlplane -dir $(DIR)/controlplane
