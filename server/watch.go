@@ -186,9 +186,9 @@ func (w *watchStream) run(ctx context.Context) error {
 	}()
 	keepAlive := time.NewTicker(keepAlivePeriod)
 	defer keepAlive.Stop()
-	loads, stopLoads := w.loadTimer()
+	loads, stopLoads := every(loadPeriod, w.has(topicLoad))
 	defer stopLoads()
-	bookmarks, stopBookmarks := w.bookmarkTimer()
+	bookmarks, stopBookmarks := every(w.bookmarks, w.bookmarks > 0)
 	defer stopBookmarks()
 	for {
 		select {

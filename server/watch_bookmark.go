@@ -20,11 +20,11 @@ func parseBookmarks(text string) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// bookmarkTimer returns a channel that fires when a BOOKMARK is to be sent, or nil if the client wants none.
-func (w *watchStream) bookmarkTimer() (timer <-chan time.Time, stop func()) {
-	if w.bookmarks == 0 {
+// every returns a channel that fires after each period, or nil if the client did not ask for what it is for.
+func every(period time.Duration, isWanted bool) (ticks <-chan time.Time, stop func()) {
+	if !isWanted {
 		return nil, func() {}
 	}
-	ticker := time.NewTicker(w.bookmarks)
+	ticker := time.NewTicker(period)
 	return ticker.C, ticker.Stop
 }

@@ -12,15 +12,6 @@ import (
 // loadPeriod is how often a watch looks whether the loads changed. They are measured less often.
 const loadPeriod = 5 * time.Second
 
-// loadTimer returns a channel that fires when loads are to be sent, or nil if nobody watches them.
-func (w *watchStream) loadTimer() (timer <-chan time.Time, stop func()) {
-	if !w.has(topicLoad) {
-		return nil, func() {}
-	}
-	ticker := time.NewTicker(loadPeriod)
-	return ticker.C, ticker.Stop
-}
-
 // sendLoads sends the loads of the node and the selected pods, unless they were sent before. Every event has all of them: a client that
 // missed one has lost nothing.
 func (w *watchStream) sendLoads(ctx context.Context, id uint64) error {

@@ -11,7 +11,9 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
+	"github.com/heraldnode/herald/internal/streamwriter"
 	"github.com/heraldnode/herald/server"
 )
 
@@ -21,7 +23,9 @@ const (
 	watchPath   = apiPrefix + "watch"
 	// maxStreams bounds the streams of all browsers.
 	maxStreams = 16
-	maxBody    = 64 << 10
+	// writeTimeout bounds how long a browser may take for one part of a stream. A stream as a whole may last.
+	writeTimeout = time.Minute
+	maxBody      = 64 << 10
 )
 
 // acts are the requests that change something and that a token may allow.
@@ -132,7 +136,7 @@ func (p *Page) serveWatch(w http.ResponseWriter, r *http.Request, _ session) {
 	select {
 	case p.streams <- struct{}{}:
 		defer func() { <-p.streams }()
-		p.agent.ServeHTTP(patientWriter{w}, r)
+		streamwriter.Handler(p.agent, writeTimeout).ServeHTTP(w, r)
 	default:
 		http.Error(w, "too many pages are open: close one", http.StatusServiceUnavailable)
 	}
