@@ -47,7 +47,8 @@ type fake struct {
 
 	ignoresSignals bool
 
-	name         string   // of the runtime
+	name         string // of the runtime
+	version      string
 	deletedTasks []string // "namespace/ID", through containerd's own API
 }
 
@@ -91,6 +92,7 @@ func delays(duration time.Duration) fault {
 func newFake() *fake {
 	return &fake{
 		name:      "fake",
+		version:   "v1",
 		sandboxes: map[string]*runtimeapi.PodSandboxStatus{}, containers: map[string]*fakeContainer{},
 		images: map[string]*runtimeapi.Image{"web:1": {Id: "sha256:web"}}, faults: map[string][]fault{},
 		status:  &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{}},
@@ -140,7 +142,7 @@ func (f *fake) newLocked(kind string) (string, int64) {
 }
 
 func (f *fake) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
-	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: f.name, RuntimeVersion: "v1", RuntimeApiVersion: "v1"}, nil
+	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: f.name, RuntimeVersion: f.version, RuntimeApiVersion: "v1"}, nil
 }
 
 func (f *fake) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {

@@ -50,6 +50,7 @@ type Runtime struct {
 type calls struct {
 	connection                       int
 	events, podStats, containerStats bool
+	podStatsSafe                     bool // the version is one that podStats does not crash
 }
 
 // New returns a Runtime. It performs no I/O: the first call connects, so the runtime need not be up yet.

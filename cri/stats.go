@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/util/version"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/load"
@@ -32,6 +35,9 @@ func (r *Runtime) ListPodStats(ctx context.Context) ([]load.PodSample, error) {
 func (r *Runtime) listSandboxStats(ctx context.Context) ([]load.PodSample, error) {
 	var response *runtimeapi.ListPodSandboxStatsResponse
 	err := r.callOptional(func(c *calls) *bool { return &c.podStats }, func() (err error) {
+		if err := r.checkPodStats(ctx); err != nil {
+			return err
+		}
 		response, err = r.runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
 		return err
 	})
@@ -39,6 +45,36 @@ func (r *Runtime) listSandboxStats(ctx context.Context) ([]load.PodSample, error
 		return nil, fmt.Errorf("cri: list pod sandbox stats: %w", err)
 	}
 	return podSamples(response.GetStats()), nil
+}
+
+// checkPodStats fails with the code Unimplemented if the call for the stats of pods can crash the runtime. It asks the runtime for its
+// version once per connection.
+func (r *Runtime) checkPodStats(ctx context.Context) error {
+	r.mu.Lock()
+	isSafe, connection := r.unsupported.podStatsSafe, r.unsupported.connection
+	r.mu.Unlock()
+	if isSafe {
+		return nil
+	}
+	name, release, err := r.Version(ctx)
+	if err != nil {
+		return err
+	}
+	if podStatsCrash(name, release) {
+		return status.Errorf(codes.Unimplemented, "%s %s can crash at this call", name, release)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unsupported.podStatsSafe = r.unsupported.connection == connection
+	return nil
+}
+
+// podStatsCrash reports whether ListPodSandboxStats can crash a runtime of this name and version: containerd from 1.6.0 to 1.6.21
+// changes its table of sandboxes while others read it (containerd#8130). Its ListContainerStats is safe.
+func podStatsCrash(name, release string) bool {
+	parsed, err := version.ParseGeneric(release)
+	return err == nil && name == "containerd" &&
+		parsed.AtLeast(version.MajorMinor(1, 6)) && parsed.LessThan(version.MustParseGeneric("1.6.22"))
 }
 
 func (r *Runtime) listContainerStats(ctx context.Context) ([]load.PodSample, error) {
