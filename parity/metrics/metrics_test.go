@@ -25,6 +25,11 @@ func TestMetrics(t *testing.T) {
 				return fmt.Errorf("no %s yet: kubelet %+v, herald %+v", name, kubelet[name], herald[name])
 			}
 		}
+		for _, name := range []string{"herald_actions_total", "herald_notification_latency_seconds"} { // of the alert of the pod that crashes
+			if herald[name].kind == "" {
+				return fmt.Errorf("no %s yet", name)
+			}
+		}
 		return nil
 	})
 	t.Run("names", func(t *testing.T) { compareNames(t, kubelet, herald) })
