@@ -10,7 +10,7 @@ BENCH ?= full
 DIR ?= /tmp/herald
 export HERALD_TEST_CONTAINERD := $(CONTAINERD)
 
-.PHONY: help run build test check fmt lint unit browser metricsserver controlplane containerd e2e systemd vm bench tokens versus conformance fuzz update rules
+.PHONY: help run build test check fmt lint unit site browser metricsserver controlplane containerd e2e systemd vm bench tokens versus conformance fuzz update rules
 
 help: ## list the targets
 	@echo 'Herald runs the pods of a node and reports their status.'
@@ -44,9 +44,13 @@ lint: ## run the linters of .golangci.yml, on both modules
 	@$(tool) golangci-lint run ./...
 	@cd parity && $(tool) golangci-lint run --config ../.golangci.yml ./...
 	@cd browser && $(tool) golangci-lint run --config ../.golangci.yml ./...
+	@cd site && $(tool) golangci-lint run --config ../.golangci.yml ./...
 
 unit: ## run all tests of the main module with the race detector
 	@go test -race -shuffle=on ./...
+
+site: ## render README and docs to static pages with search, in .build/site
+	@cd site && go run . -root .. -out ../.build/site
 
 browser: ## test the page in Chromium, and write its screenshots to docs
 	@export HERALD_TEST_BROWSER=$$(hack/install-browser); cd browser && go test -count=1 -v -screenshots ../.build/page . && cp ../.build/page/list.png ../docs/page.png

@@ -328,6 +328,7 @@ var Layout = []Package{
 
 	{Path: "internal/arch", Layer: Tools, Purpose: "this layout and its tests"},
 	{Path: "internal/rules", Layer: Tools, Purpose: "maps rules of docs/behaviour.md and docs/node-rules.md to tests"},
+	{Path: "internal/docblocks", Layer: Tools, Purpose: "finds the code blocks of documents and the commands in them, for tests"},
 	{Path: "internal/testreport", Layer: Tools, Purpose: "lists failed and skipped tests with their reasons"},
 }
 
