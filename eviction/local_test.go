@@ -117,3 +117,10 @@ func TestADM25_EVI18_CriticalPods(t *testing.T) {
 		}
 	}
 }
+
+func TestBUG146_VolumeWithoutFigure(t *testing.T) {
+	pod := heraldtest.NewPod("web", emptyDir("v", "1Mi", ""), containers(container("a", "1Mi")))
+	if violation := eviction.CheckLocalLimits(pod, eviction.Usage{}); violation != nil {
+		t.Errorf("got %+v", violation)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -127,6 +128,17 @@ func New(config Config) (*Broadcaster, error) {
 
 // Event records an event about the object, which may be a *v1.ObjectReference: its FieldPath can refer to a container of a pod.
 func (b *Broadcaster) Event(object runtime.Object, eventType, reason, message string) {
+	b.record(object, nil, eventType, reason, message)
+}
+
+// AnnotatedEventf records an event with annotations, as client-go's recorder does.
+func (b *Broadcaster) AnnotatedEventf( //nolint:revive // client-go has these arguments
+	object runtime.Object, annotations map[string]string, eventType, reason, messageFormat string, args ...any,
+) {
+	b.record(object, annotations, eventType, reason, fmt.Sprintf(messageFormat, args...))
+}
+
+func (b *Broadcaster) record(object runtime.Object, annotations map[string]string, eventType, reason, message string) {
 	ref, err := reference.GetReference(b.config.Scheme, object)
 	if err != nil {
 		b.config.Logger.Error("Failed to reference event object", "reason", reason, "message", message, "err", err)
@@ -134,6 +146,7 @@ func (b *Broadcaster) Event(object runtime.Object, eventType, reason, message st
 	}
 	now := time.Now()
 	event := b.newEvent(ref, eventType, reason, message, now)
+	event.Annotations = maps.Clone(annotations)
 	b.mu.Lock()
 	b.timestamp = max(now.UnixNano(), b.timestamp+1)
 	event.Name = util.GenerateEventName(ref.Name, b.timestamp)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/heraldnode/herald/event"
 	"github.com/heraldnode/herald/event/broadcaster"
 	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/kubeapi"
@@ -327,4 +328,19 @@ func TestWatch_RecentThenNew(t *testing.T) {
 			t.Errorf("watch (-want +got):\n%s", diff)
 		}
 	})
+}
+
+func TestEVI22_Annotations(t *testing.T) {
+	b, err := broadcaster.New(broadcaster.Config{NodeName: "n1", Scheme: kubeapi.NewScheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	annotations := map[string]string{"starved_resource": "memory"}
+	event.Annotated(b, annotations).Event(heraldtest.NewPod("web"), v1.EventTypeWarning, "Evicted", "100% of memory")
+	event.Annotated(b, nil).Event(heraldtest.NewPod("web"), v1.EventTypeWarning, "Evicted", "else")
+	event.Annotated(event.Discard, annotations).Event(heraldtest.NewPod("web"), v1.EventTypeWarning, "Evicted", "nobody hears it")
+	got := b.Recent()
+	if len(got) != 2 || got[0].Annotations["starved_resource"] != "memory" || got[0].Message != "100% of memory" || got[1].Annotations != nil {
+		t.Errorf("got %+v", got)
+	}
 }

@@ -1,5 +1,5 @@
-// Package manager measures what pods use of the node's disk and evicts those that exceed their limits. It measures only pods
-// that have limits.
+// Package manager evicts pods: those that exceed limits of local storage, and, while the node is short of a resource, one after the
+// other. It measures only pods that have limits, and all pods only when one of them must go.
 package manager
 
 import (
@@ -8,31 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/event"
 	"github.com/heraldnode/herald/eviction"
 	"github.com/heraldnode/herald/podid"
 )
-
-// Volumes measures volumes.
-type Volumes interface {
-	// VolumeUsage returns the space in bytes that the pod's volumes on disk take, by name. With an error, it is the space that
-	// was found until then.
-	VolumeUsage(ctx context.Context, pod *v1.Pod) (map[string]int64, error)
-}
-
-// Containers measures containers.
-type Containers interface {
-	// ContainerUsage returns the space in bytes that the logs and writable layers of the pod's containers take, by name, and
-	// that of the pod's other files on the node. With an error, it is the space that was found until then.
-	ContainerUsage(ctx context.Context, pod *v1.Pod) (containers map[string]int64, files int64, err error)
-}
 
 // Config configures a Manager.
 type Config struct {
@@ -44,38 +29,33 @@ type Config struct {
 	// Kill terminates the pod with the grace period and waits until its containers have stopped. setStatus modifies its final
 	// status. Required.
 	Kill func(ctx context.Context, pod *v1.Pod, gracePeriod time.Duration, setStatus func(*v1.PodStatus)) error
+	// Pressure configures evictions under pressure of the node. Nil evicts for limits of local storage only.
+	Pressure *PressureConfig
 
-	// Interval is the time between two passes. Defaults to 10s.
+	// Interval is the time between two checks of limits, and between attempts to reclaim a resource of the node. Defaults to 10s.
 	Interval time.Duration
 	// Events receives evictions. Defaults to event.Discard.
 	Events event.Recorder
 	// Logger receives log messages. Defaults to slog.DiscardHandler.
 	Logger *slog.Logger
-	// Metrics registers kubelet_evictions. Defaults to none.
+	// Metrics registers kubelet_evictions and kubelet_eviction_stats_age_seconds. Defaults to none.
 	Metrics prometheus.Registerer
 }
 
-const (
-	// gracePeriod applies to every eviction for a local limit, as in the kubelet.
-	gracePeriod = time.Second
-	// measureTimeout bounds the measurement of one pod.
-	measureTimeout = 30 * time.Second
-	// restFactor is how many times longer than its measurement a pod is left alone: measuring takes at most a tenth of the time.
-	restFactor = 10
-)
-
-// Manager evicts pods that exceed their limits of local storage. Only Run uses its state.
+// Manager evicts pods. Run must be called at most once; the other methods are safe for concurrent use.
 type Manager struct {
-	config    Config
-	evictions *prometheus.CounterVec
-	pods      map[types.UID]*podState
+	config   Config
+	metrics  metrics
+	pressure *pressure // nil without Config.Pressure
+
+	acting sync.Mutex // held while a pod is evicted: one at a time
+	// lastLimit is when a pod was last evicted for a limit. Guarded by acting.
+	lastLimit time.Time
 }
 
-// podState is kept while a pod with limits may run.
-type podState struct {
-	next     time.Time // of the next measurement
-	reported string    // the violation of a critical pod that was reported
-	failed   bool      // the last measurement failed and was logged
+type metrics struct {
+	evictions *prometheus.CounterVec
+	statsAge  *prometheus.HistogramVec
 }
 
 // New returns a Manager.
@@ -86,6 +66,7 @@ func New(config Config) (*Manager, error) {
 		isMissing bool
 	}{
 		{"Pods", config.Pods == nil}, {"Volumes", config.Volumes == nil}, {"Containers", config.Containers == nil}, {"Kill", config.Kill == nil},
+		{"Pressure.Node", config.Pressure != nil && config.Pressure.Node == nil},
 	} {
 		if field.isMissing {
 			errs = append(errs, fmt.Errorf("manager.Config: %s is required", field.name))
@@ -97,105 +78,48 @@ func New(config Config) (*Manager, error) {
 	config.Interval = cmp.Or(config.Interval, 10*time.Second)
 	config.Events = cmp.Or(config.Events, event.Discard)
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
-	m := &Manager{config: config, pods: map[types.UID]*podState{}, evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubelet_evictions", Help: "Number of evicted pods.",
-	}, []string{"eviction_signal"})}
-	if config.Metrics != nil {
-		errs = append(errs, config.Metrics.Register(m.evictions))
+	m := &Manager{config: config}
+	if config.Pressure != nil {
+		m.pressure = newPressure(m, config.Pressure.withNoOps())
 	}
-	return m, errors.Join(errs...)
+	return m, errors.Join(append(errs, m.registerMetrics())...)
 }
 
-// Run evicts pods until ctx ends.
+func (m *Manager) registerMetrics() error {
+	m.metrics = metrics{
+		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_evictions", Help: "Number of evicted pods.",
+		}, []string{"eviction_signal"}),
+		statsAge: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_eviction_stats_age_seconds", Help: "Age of the measurement because of which a pod was evicted.",
+			Buckets: prometheus.DefBuckets,
+		}, []string{"eviction_signal"}),
+	}
+	if m.config.Metrics == nil {
+		return nil
+	}
+	return errors.Join(m.config.Metrics.Register(m.metrics.evictions), m.config.Metrics.Register(m.metrics.statsAge))
+}
+
+// Run evicts pods until ctx ends. Limits and the node are checked apart: measuring volumes may take long.
 func (m *Manager) Run(ctx context.Context) error {
-	ticker := time.NewTicker(m.config.Interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-			m.pass(ctx)
-		}
+	var loops sync.WaitGroup
+	defer loops.Wait()
+	loops.Go(func() { newLimits(m).run(ctx) })
+	if m.pressure != nil {
+		loops.Go(func() { m.pressure.run(ctx) })
 	}
+	return nil
 }
 
-func (m *Manager) pass(ctx context.Context) {
-	current := map[types.UID]bool{}
-	for _, pod := range m.config.Pods() {
-		if ctx.Err() != nil {
-			return
-		}
-		if !eviction.LimitsVolumes(pod) && !eviction.LimitsContainers(pod) {
-			continue
-		}
-		current[pod.UID] = true
-		m.check(ctx, pod)
-	}
-	maps.DeleteFunc(m.pods, func(uid types.UID, _ *podState) bool { return !current[uid] })
-}
-
-// check measures the pod if it is time, and evicts it if it exceeds a limit.
-func (m *Manager) check(ctx context.Context, pod *v1.Pod) {
-	state := m.pods[pod.UID]
-	if state == nil {
-		state = &podState{}
-		m.pods[pod.UID] = state
-	}
-	started := time.Now()
-	if started.Before(state.next) {
-		return
-	}
-	usage, err := m.measure(ctx, pod)
-	state.next = time.Now().Add(restFactor * time.Since(started))
-	if ctx.Err() != nil {
-		return
-	}
-	logger := m.config.Logger.With("pod", podid.FullNameOf(pod).Key(), "podUID", pod.UID)
-	if err != nil && !state.failed {
-		logger.Warn("Failed to measure disk usage of pod, its limits may not be enforced", "err", err)
-	}
-	state.failed = err != nil
-	violation := eviction.CheckLocalLimits(pod, usage) // what could be measured may exceed a limit already
-	switch {
-	case violation == nil:
-		state.reported = ""
-	case eviction.IsCritical(pod):
-		m.report(pod, state, violation)
-	default:
-		m.evict(ctx, pod, violation, logger)
-	}
-}
-
-func (m *Manager) measure(ctx context.Context, pod *v1.Pod) (usage eviction.Usage, err error) {
-	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
-	defer cancel()
-	usage.Volumes, err = m.config.Volumes.VolumeUsage(ctx, pod)
-	if !eviction.LimitsContainers(pod) {
-		return usage, err
-	}
-	containers, files, containerErr := m.config.Containers.ContainerUsage(ctx, pod)
-	usage.Containers, usage.Files = containers, files
-	return usage, errors.Join(err, containerErr)
-}
-
-// report records the violation of a pod that must not be evicted, once.
-func (m *Manager) report(pod *v1.Pod, state *podState, violation *eviction.Violation) {
-	if state.reported == violation.Message {
-		return
-	}
-	state.reported = violation.Message
-	m.config.Events.Event(pod, v1.EventTypeWarning, "LocalStorageLimitExceeded",
-		violation.Message+"Static and critical pods are not evicted.")
-}
-
-func (m *Manager) evict(ctx context.Context, pod *v1.Pod, violation *eviction.Violation, logger *slog.Logger) {
-	logger.Info("Evicting pod", "message", violation.Message)
-	m.config.Events.Event(pod, v1.EventTypeWarning, eviction.Reason, violation.Message)
-	err := m.config.Kill(ctx, pod, gracePeriod, func(status *v1.PodStatus) { // without DisruptionTarget (EVI-20)
-		status.Phase, status.Reason, status.Message = v1.PodFailed, eviction.Reason, violation.Message
-	})
-	m.evictions.WithLabelValues(violation.Signal).Inc()
+// evictLocked ends the pod and returns when its containers have stopped, or when they do not for too long (EVI-23).
+func (m *Manager) evictLocked(ctx context.Context, e *eviction.Eviction) {
+	logger := m.config.Logger.With("pod", podid.FullNameOf(e.Pod).Key(), "podUID", e.Pod.UID)
+	logger.Info("Evicting pod", "signal", e.Signal, "message", e.Message)
+	event.Annotated(m.config.Events, e.Annotations).Event(e.Pod, v1.EventTypeWarning, eviction.Reason, e.Message)
+	at := time.Now()
+	err := m.config.Kill(ctx, e.Pod, e.GracePeriod, func(status *v1.PodStatus) { eviction.SetStatus(status, e.Pod, e.Message, at) })
+	m.metrics.evictions.WithLabelValues(e.Signal).Inc()
 	if err != nil && ctx.Err() == nil {
 		logger.Warn("Evicted pod is still running", "err", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
@@ -73,7 +74,11 @@ func (n *node) ContainerUsage(_ context.Context, pod *v1.Pod) (map[string]int64,
 func (n *node) Event(object runtime.Object, eventType, reason, message string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.events = append(n.events, fmt.Sprint(eventType, " ", reason, " ", object.(*v1.Pod).Name, ": ", message))
+	name := ""
+	if pod, ok := object.(*v1.Pod); ok {
+		name = pod.Name
+	}
+	n.events = append(n.events, fmt.Sprint(eventType, " ", reason, " ", name, ": ", message))
 }
 
 func (n *node) kill(_ context.Context, pod *v1.Pod, gracePeriod time.Duration, setStatus func(*v1.PodStatus)) error {
@@ -145,8 +150,10 @@ func TestEVI25_EmptyDirAboveLimit(t *testing.T) {
 		n.set(func() { n.volumes = 2 << 20 })
 		pass(2)
 		const message = `Usage of EmptyDir volume "v" exceeds the limit "1Mi". `
-		want := map[string]v1.PodStatus{"web": {Phase: v1.PodFailed, Reason: "Evicted", Message: message}}
-		if diff := cmp.Diff(want, n.killed); diff != "" {
+		want := map[string]v1.PodStatus{"web": {Phase: v1.PodFailed, Reason: "Evicted", Message: message, Conditions: []v1.PodCondition{{
+			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet", Message: message, // EVI-20
+		}}}}
+		if diff := cmp.Diff(want, n.killed, cmpopts.IgnoreFields(v1.PodCondition{}, "LastTransitionTime")); diff != "" {
 			t.Errorf("evicted pods (-want +got):\n%s", diff)
 		}
 		if diff := cmp.Diff([]string{"Warning Evicted web: " + message}, n.events); diff != "" {

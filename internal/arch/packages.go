@@ -67,7 +67,10 @@ var Layout = []Package{
 		Path: "plan", Layer: Decisions, MayImport: []string{"derive", "internal/restart"},
 		Purpose: "computes pod actions: containers to start and stop, restart back-off, the pod lifecycle",
 	},
-	{Path: "eviction", Layer: Decisions, Purpose: "decides which pods must leave the node because they exceed limits of local storage"},
+	{
+		Path: "eviction", Layer: Decisions, MayImport: []string{"load"},
+		Purpose: "decides which pods must leave the node: limits of local storage, and pressure of the node",
+	},
 	{
 		Path: "provision/resolve", Layer: Decisions,
 		Purpose: "resolves references in a pod spec: fields, resources, $(NAME), service variables, volume files",
