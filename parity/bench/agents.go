@@ -140,6 +140,13 @@ func (e *Environment) measureAgent(ctx context.Context, program agents.Program, 
 // withAgent starts a containerd and an agent, measures, and removes everything again.
 func (e *Environment) withAgent(
 	ctx context.Context, program agents.Program, measure func(context.Context, *node, *agents.Agent) error,
+) error {
+	return e.withConfiguredAgent(ctx, program, "", measure)
+}
+
+// withConfiguredAgent is withAgent with YAML that is added to the agent's configuration, which both agents understand.
+func (e *Environment) withConfiguredAgent(
+	ctx context.Context, program agents.Program, extra string, measure func(context.Context, *node, *agents.Agent) error,
 ) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, hangTimeout)
 	defer cancel()
@@ -152,7 +159,9 @@ func (e *Environment) withAgent(
 		return err
 	}
 	n.runtime = runtime
-	agent, err := program.NewAgent(agents.Config{ControlPlane: e.ControlPlane, Containerd: runtime, NodeName: n.name})
+	agent, err := program.NewAgent(agents.Config{
+		ControlPlane: e.ControlPlane, Containerd: runtime, NodeName: n.name, HeraldConfig: extra, KubeletConfig: extra,
+	})
 	if err != nil {
 		return errors.Join(err, runtime.Close())
 	}

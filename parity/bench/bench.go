@@ -58,6 +58,22 @@ type Profile struct {
 	// AlertPods is how many pods fail for AlertTime. Their alerts fire after about 30 s.
 	AlertPods int
 	AlertTime time.Duration
+	Server    ServerProfile
+}
+
+// ServerProfile is how much of the agents' HTTPS servers is measured.
+type ServerProfile struct {
+	// Rounds is the number of rounds for logs and requests.
+	Rounds int
+	// LogBytes is the size of the log that is read.
+	LogBytes int64
+	// Followers is how many clients follow a log at once. After FollowerSettle, memory is sampled.
+	Followers      int
+	FollowerSettle time.Duration
+	// Execs is how many commands run one after the other.
+	Execs int
+	// RequestTime is how long keep-alive clients send requests in a round.
+	RequestTime time.Duration
 }
 
 // ShortProfile returns a profile that takes about five minutes.
@@ -69,6 +85,9 @@ func ShortProfile() Profile {
 		AgentRounds: 1, AgentPods: 30, AgentSettle: 2 * time.Second, AgentIdle: 6 * time.Second, SingleStarts: 5,
 		HistoryBytes: 56 << 20, HistoryStorm: 10 * time.Second, HistoryIdle: 3 * time.Second,
 		AlertPods: alertPods, AlertTime: 80 * time.Second,
+		Server: ServerProfile{
+			Rounds: 1, LogBytes: 64 << 20, Followers: 200, FollowerSettle: 3 * time.Second, Execs: 40, RequestTime: 2 * time.Second,
+		},
 	}
 }
 
@@ -81,6 +100,9 @@ func FullProfile() Profile {
 		AgentRounds: 3, AgentPods: 30, AgentSettle: 20 * time.Second, AgentIdle: 30 * time.Second, SingleStarts: 9,
 		HistoryBytes: 56 << 20, HistoryStorm: time.Minute, HistoryIdle: 10 * time.Second,
 		AlertPods: alertPods, AlertTime: 4 * time.Minute,
+		Server: ServerProfile{
+			Rounds: 5, LogBytes: 256 << 20, Followers: 200, FollowerSettle: 10 * time.Second, Execs: 200, RequestTime: 5 * time.Second,
+		},
 	}
 }
 
@@ -102,6 +124,9 @@ func LifeCases() []Case { return []Case{requestsPerPodLife} }
 
 // StartCases returns the cases that compare the starts of pods with what the runtime needs. They need what AgentCases need.
 func StartCases() []Case { return []Case{startOverCRI} }
+
+// ServerCases returns the cases that compare the agents' HTTPS servers. They need what AgentCases need.
+func ServerCases() []Case { return []Case{compareServers} }
 
 // Run measures the cases. On an error it also returns the results so far.
 func Run(ctx context.Context, env *Environment, cases []Case) ([]Result, error) {

@@ -34,6 +34,7 @@ func newTinyEnvironment(t *testing.T) *bench.Environment {
 		RestingPods: 2, RestingPeriod: 2 * time.Second, AgentRounds: 1, AgentPods: 2, AgentIdle: 3 * time.Second, SingleStarts: 1,
 		HistoryBytes: 6 << 20, HistoryStorm: 100 * time.Millisecond, HistoryIdle: time.Millisecond,
 		AlertPods: 2, AlertTime: 5 * time.Second,
+		Server: bench.ServerProfile{Rounds: 1, LogBytes: 1 << 20, Followers: 3, Execs: 2, RequestTime: 1},
 	}}
 }
 
@@ -144,6 +145,28 @@ func TestRun_AgentCases(t *testing.T) {
 	for _, result := range results {
 		if math.IsNaN(result.Value) || math.IsInf(result.Value, 0) {
 			t.Errorf("%s: got %v (kubelet %s, Herald %s), want a finite number", result.Name, result.Value, result.Kubelet, result.Herald)
+		}
+	}
+}
+
+func TestRun_ServerCases(t *testing.T) {
+	needs.Containers(t)
+	env := newTinyEnvironment(t)
+	env.ControlPlane = controlplane.ForTest(t)
+	results, err := bench.Run(t.Context(), env, bench.ServerCases())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{
+		"server_followers_rss", "server_followers_served", "server_log", "server_log_cpu", "server_log_http2", "server_log_http2_cpu",
+		"server_log_follow", "server_log_follow_cpu", "server_exec_p50", "server_exec_p99",
+		"server_pods", "server_pods_cpu", "server_metrics", "server_metrics_cpu",
+	}; !slices.Equal(resultNames(results), want) {
+		t.Errorf("got results %v, want %v", resultNames(results), want)
+	}
+	for _, result := range results {
+		if result.Name == "server_followers_served" && result.Herald != "3" {
+			t.Errorf("got %s followers that were served, want 3", result.Herald)
 		}
 	}
 }

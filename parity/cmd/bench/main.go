@@ -30,6 +30,7 @@ const (
 	agents     = "agents"
 	lives      = "lives"
 	starts     = "starts"
+	server     = "server"
 	tokens     = "tokens"
 	histories  = "history"
 	alerts     = "alerts"
@@ -43,8 +44,8 @@ func main() {
 	flags := flag.NewFlagSet("bench", flag.ExitOnError) // the kubelet's code registers its own flags in the default set
 	mode := flags.String("mode", "full", "how much to measure: short (about five minutes) or full")
 	write := flags.Bool("write", false, "write "+docs+"/benchmarks.md and benchmarks.svg in short mode too; full mode always writes them")
-	only := flags.String("only", "", "measure one part: calls, history, alerts, alertcpu, statuses (needs an API server), agents, lives "+
-		"or starts (need containers), "+
+	only := flags.String("only", "", "measure one part: calls, history, alerts, alertcpu, statuses (needs an API server), agents, lives, "+
+		"starts or server (need containers), "+
 		"or tokens (needs containers, writes "+docs+"/benchmarks-tokens.md); the others write no files")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), `bench compares Herald with the kubelet's own code, in one process and in alternating rounds, and
@@ -62,7 +63,7 @@ Absolute times depend on the machine.
 		fmt.Fprintf(os.Stderr, "bench: -mode=%s: want short or full\n", *mode)
 		os.Exit(2)
 	}
-	parts := []string{calls, histories, alerts, alertCPU, statuses, agents, lives, starts, tokens}
+	parts := []string{calls, histories, alerts, alertCPU, statuses, agents, lives, starts, server, tokens}
 	if *only != everything && !slices.Contains(parts, *only) {
 		fmt.Fprintf(os.Stderr, "bench: -only=%s: want one of %s\n", *only, strings.Join(parts, ", "))
 		os.Exit(2)
@@ -141,7 +142,7 @@ func (b *bencher) measure(ctx context.Context) (err error) {
 
 // addAgents omits the agents where containers cannot run.
 func (b *bencher) addAgents(ctx context.Context) error {
-	if err := needs.CheckContainers(); err != nil && (b.wants(agents) || b.wants(lives) || b.wants(starts)) {
+	if err := needs.CheckContainers(); err != nil && (b.wants(agents) || b.wants(lives) || b.wants(starts) || b.wants(server)) {
 		fmt.Fprintln(os.Stderr, "skipping agents:", err)
 		return nil
 	}
@@ -151,7 +152,10 @@ func (b *bencher) addAgents(ctx context.Context) error {
 	if err := b.add(ctx, lives, bench.LifeCases()); err != nil {
 		return err
 	}
-	return b.add(ctx, starts, bench.StartCases())
+	if err := b.add(ctx, starts, bench.StartCases()); err != nil {
+		return err
+	}
+	return b.add(ctx, server, bench.ServerCases())
 }
 
 // add measures a part if it was selected.
