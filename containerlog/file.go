@@ -55,7 +55,8 @@ func isSingleFile(info fs.FileInfo) bool {
 }
 
 // locate finds and opens the log of an instance. The file counts, not the runtime: the log of a container that was removed is
-// served as long as it is there (LOG-14, LOG-15).
+// served as long as it is there (LOG-14, LOG-15). If it is gone, the code is that of the kubelet for a log that it cannot read: of a 404,
+// kube-apiserver drops the message.
 func (l *Logs) locate(ctx context.Context, pod *v1.Pod, container string, i instance) (*location, *os.File, error) {
 	attempt := l.observedAttempt(podid.UID(pod.UID), i)
 	path := l.config.Paths.LogPath(pod, container, attempt)
@@ -76,7 +77,22 @@ func (l *Logs) locate(ctx context.Context, pod *v1.Pod, container string, i inst
 	if !errors.Is(err, fs.ErrNotExist) {
 		l.config.Logger.Warn("Failed to open log", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "container", container, "err", err)
 	}
-	return nil, nil, &Error{http.StatusNotFound, fmt.Sprintf("unable to retrieve container logs for %s", i.id)}
+	return nil, nil, &Error{http.StatusBadRequest, fmt.Sprintf("unable to retrieve container logs for %s: %s", i.id, reasonOf(err))}
+}
+
+// reasonOf describes for a client why a log cannot be opened, without paths of the node.
+func reasonOf(err error) string {
+	var path *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "its log file is gone"
+	case errors.Is(err, errPlanted):
+		return errPlanted.Error()
+	case errors.As(err, &path):
+		return "its log file cannot be opened: " + path.Err.Error()
+	default:
+		return "its log file cannot be opened"
+	}
 }
 
 // observedAttempt returns the restart count of the instance.

@@ -98,7 +98,7 @@ func TestLOG12_Instance(t *testing.T) {
 		"unknown":                {v1.ContainerStatus{}, false, `container "web" in pod "web-1" is waiting to start - no logs yet`},
 		"LOG-14 gone": {v1.ContainerStatus{
 			State: running, ContainerID: "test://9", RestartCount: 9,
-		}, false, "unable to retrieve container logs for test://9"},
+		}, false, "unable to retrieve container logs for test://9: its log file is gone"},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestLOG14_Gone(t *testing.T) {
 	n := newNode(t)
 	_, err := n.open(&v1.PodLogOptions{})
 	var response *containerlog.Error
-	want := containerlog.Error{Code: http.StatusNotFound, Message: "unable to retrieve container logs for test://1"}
+	want := containerlog.Error{Code: http.StatusBadRequest, Message: "unable to retrieve container logs for test://1: its log file is gone"}
 	if !errors.As(err, &response) || *response != want {
 		t.Errorf("got %v, want %v", err, want.Message)
 	}
@@ -188,7 +188,7 @@ func TestLOG15_FileCounts(t *testing.T) {
 		if got := n.readPod(pod, v1.PodLogOptions{Container: "web", Previous: true}); got != "previous\n" {
 			t.Errorf("got %q", got)
 		}
-		if got := n.readPod(pod, v1.PodLogOptions{Container: "web"}); got != "unable to retrieve container logs for test://1" {
+		if got := n.readPod(pod, v1.PodLogOptions{Container: "web"}); got != "unable to retrieve container logs for test://1: its log file is gone" {
 			t.Errorf("got %q: the log of another instance", got)
 		}
 	})

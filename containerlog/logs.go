@@ -87,8 +87,8 @@ func New(config Config) (*Logs, error) {
 // Run watches the directories of followed logs until ctx ends. Then all followers end with an error.
 func (l *Logs) Run(ctx context.Context) error { return l.watcher.run(ctx) }
 
-// Error is an error of a request, in the form that the kubelet answers. kube-apiserver passes codes 400, 404 and 500 and the message
-// on to its client.
+// Error is an error of a request, in the form that the kubelet answers. kube-apiserver passes codes 400, 404 and 500 on to its client, and
+// the messages of 400 and 500.
 type Error struct {
 	Code    int
 	Message string

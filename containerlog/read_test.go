@@ -288,8 +288,8 @@ func TestLOG30_PlantedFiles(t *testing.T) {
 			}
 			stream, err := n.open(&v1.PodLogOptions{})
 			var response *containerlog.Error
-			if !errors.As(err, &response) || response.Code != http.StatusNotFound {
-				t.Errorf("got %v, %v, want code 404", stream, err)
+			if !errors.As(err, &response) || response.Code != http.StatusBadRequest {
+				t.Errorf("got %v, %v, want code 400", stream, err)
 			}
 		})
 	}

@@ -76,7 +76,7 @@ func TestLOG14_ErrorBeforeHeader(t *testing.T) {
 	n := newNode(t)
 	url := n.serve()
 	for query, want := range map[string]string{
-		"":                "404 unable to retrieve container logs for test://1",
+		"":                "400 unable to retrieve container logs for test://1: its log file is gone",
 		"?tailLines=x":    `400 {"message": "Unable to decode query."}`,
 		"?tailLines=-1":   `422 {"message": "Invalid request."}`,
 		"?previous=true&": `400 previous terminated container "web" in pod "web-1" not found`,

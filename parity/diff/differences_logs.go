@@ -5,7 +5,7 @@ var logged = []Difference{
 	{
 		Rule:    "LOG-14",
 		Kubelet: "answers 200 and appends an error to the log when the container is gone or its log cannot be read",
-		Herald:  "opens the log first, and answers 404 if it is gone; an error after the first byte aborts the connection",
+		Herald:  "opens the log first, and answers 400 with the reason if it is gone; an error after the first byte aborts the connection",
 		Why:     "a client can tell an error from a log, and a part of a log from all of it",
 		Shown:   "containerlog/TestLOG14_Gone",
 	},

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	kjson "sigs.k8s.io/json"
@@ -32,6 +35,7 @@ func TestSRV_SameAnswersAsKubelet(t *testing.T) {
 	t.Run("strangers", func(t *testing.T) { compareStrangers(t, r) })
 	t.Run("node object", func(t *testing.T) { checkEndpoint(t, r) })
 	t.Run("through the API server", func(t *testing.T) { compareProxied(t, r) })
+	t.Run("log that is gone", func(t *testing.T) { compareGoneLogs(t, r, client) }) // last: it removes the logs
 }
 
 // compareExact compares answers to the last byte. POD stands for the pod of the node. An UPGRADE is a POST for a stream: without the
@@ -218,6 +222,40 @@ func compareProxied(t *testing.T, r *rig) {
 		if diff := cmp.Diff(answers[0], answers[1]); diff != "" {
 			t.Errorf("%s: the kubelet (-) and Herald (+) differ:\n%s", path, diff)
 		}
+	}
+}
+
+// compareGoneLogs removes the logs of running containers. The kubelet sends its error as if it were the log, and kubectl prints it and
+// succeeds. Herald refuses with a code whose message kube-apiserver passes on (LOG-14).
+func compareGoneLogs(t *testing.T, r *rig, client *http.Client) {
+	t.Helper()
+	logs := map[*node]answer{}
+	errs := map[*node]error{} // through the API server
+	for _, n := range r.nodes() {
+		pod, err := r.admin.CoreV1().Pods(namespace).Get(t.Context(), n.name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(n.agent.LogsDir(), namespace+"_"+pod.Name+"_"+string(pod.UID), "main")
+		if err := os.Remove(filepath.Join(dir, "0.log")); err != nil {
+			t.Fatal(err)
+		}
+		logs[n] = n.ask(t, client, http.MethodGet, "/containerLogs/"+namespace+"/"+n.name+"/main")
+		stream, err := r.admin.CoreV1().Pods(namespace).GetLogs(n.name, &v1.PodLogOptions{}).Stream(t.Context())
+		if errs[n] = err; err == nil {
+			_ = stream.Close()
+		}
+		t.Logf("%s: %d %q; through the API server: %v", n.name, logs[n].Code, logs[n].Body, err)
+	}
+	if got := logs[r.kubelet]; got.Code != http.StatusOK || !strings.Contains(got.Body, "no such file or directory") || errs[r.kubelet] != nil {
+		t.Errorf("the kubelet answers %+v, %v: the difference is gone", got, errs[r.kubelet])
+	}
+	const prefix, suffix = "unable to retrieve container logs for containerd://", ": its log file is gone"
+	if got := logs[r.herald]; got.Code != http.StatusBadRequest || !strings.HasPrefix(got.Body, prefix) || !strings.HasSuffix(got.Body, suffix) {
+		t.Errorf("Herald answers %+v", got)
+	}
+	if err := errs[r.herald]; !apierrors.IsBadRequest(err) || err.Error() != logs[r.herald].Body {
+		t.Errorf("through the API server: got %v, want %q", err, logs[r.herald].Body)
 	}
 }
 
