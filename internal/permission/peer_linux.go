@@ -31,6 +31,15 @@ func PeerUID(conn *net.UnixConn) (uint32, error) {
 	return peer.Uid, nil
 }
 
+// PeerPID returns the process at the other end of the socket, according to the kernel.
+func PeerPID(conn *net.UnixConn) (int, error) {
+	peer, err := peerOf(conn)
+	if err != nil {
+		return 0, err
+	}
+	return int(peer.Pid), nil
+}
+
 func peerOf(conn *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -16,3 +16,8 @@ func (Checker) CheckPeer(*net.UnixConn) error {
 func PeerUID(*net.UnixConn) (uint32, error) {
 	return 0, errors.New("the peer of a socket is known on Linux only")
 }
+
+// PeerPID returns an error: the process of a socket's peer is known on Linux only.
+func PeerPID(*net.UnixConn) (int, error) {
+	return 0, errors.New("the peer of a socket is known on Linux only")
+}

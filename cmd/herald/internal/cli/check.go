@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,12 +13,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/heraldnode/herald/cmd/herald/internal/config"
 	"github.com/heraldnode/herald/cri/criconfig"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/source/manifest"
@@ -25,12 +29,15 @@ import (
 
 func newCheckCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "check FILE...", Short: "Validate static pod manifests", GroupID: groupCheck,
+		Use: "check FILE...", Short: "Validate static pod manifests and configurations", GroupID: groupCheck,
 		Long: `Validate static pod manifests as strictly as 'herald run --manifests' does, and report each error with its file, line and
 field. For a directory, its *.yaml, *.yml and *.json files are validated. "-" reads the standard input. The exit status
-is 1 if a manifest would be rejected.`,
+is 1 if a manifest would be rejected.
+
+A file that is a configuration of 'herald run' is checked as by 'herald config check', including its certificates and ports.`,
 		Example: `  herald check web.yaml
   herald check /etc/kubernetes/manifests
+  herald check /etc/herald/config.yaml
   sed s/TAG/v2/ web.yaml | herald check -`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -41,13 +48,17 @@ is 1 if a manifest would be rejected.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := &manifestChecker{out: cmd.OutOrStdout(), stdin: cmd.InOrStdin()}
 			for _, arg := range args {
-				c.check(arg)
+				if isConfiguration(arg) {
+					c.checkConfiguration(cmd.Context(), arg)
+				} else {
+					c.check(arg)
+				}
 			}
 			if c.writeErr != nil {
 				return fmt.Errorf("write the results: %w", c.writeErr)
 			}
 			if c.failed > 0 {
-				return fmt.Errorf("%d of %d manifests failed the check", c.failed, c.files)
+				return fmt.Errorf("%d of %d files failed the check", c.failed, c.files)
 			}
 			return nil
 		},
@@ -66,6 +77,31 @@ func (c *manifestChecker) printf(format string, args ...any) {
 	if _, err := fmt.Fprintf(c.out, format+"\n", args...); err != nil && c.writeErr == nil {
 		c.writeErr = err
 	}
+}
+
+func isConfiguration(file string) bool {
+	text, err := config.ReadFile(file) // only regular files
+	return err == nil && config.IsConfiguration(text)
+}
+
+// checkConfiguration checks a configuration, its certificates and its ports.
+func (c *manifestChecker) checkConfiguration(ctx context.Context, file string) {
+	c.files++
+	found, err := config.Check(ctx, file, "", config.Bind(pflag.NewFlagSet(file, pflag.ContinueOnError)), time.Now())
+	if err != nil {
+		found.Problems = []error{err} // has a line for each
+	}
+	for _, note := range found.Notes {
+		c.printf("%s: %s", file, note)
+	}
+	for _, problem := range found.Problems {
+		c.printf("%v", problem)
+	}
+	if len(found.Problems) > 0 {
+		c.failed++
+		return
+	}
+	c.printf("%s: configuration is valid", file)
 }
 
 // check validates a file, the manifests of a directory, or the standard input.

@@ -1,6 +1,8 @@
 package cli_test
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,11 +65,47 @@ func TestCheck_Directory(t *testing.T) {
 			t.Errorf("got output %s, want %q", got.stdout, part)
 		}
 	}
-	if got.status != 1 || got.stderr != "herald: 3 of 5 manifests failed the check\n" {
+	if got.status != 1 || got.stderr != "herald: 3 of 5 files failed the check\n" {
 		t.Errorf("got exit status %d, error %q", got.status, got.stderr)
 	}
 	if got := runHerald("check", t.TempDir()); got.status != 0 || !strings.Contains(got.stdout, "no manifests in this directory") {
 		t.Errorf("empty directory: got exit status %d, output %q", got.status, got.stdout)
+	}
+}
+
+// A configuration is checked with its certificates and ports.
+func TestCheck_Configuration(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	dir := t.TempDir()
+	text := configHeader + "staticPodPath: " + dir + "\ndataDir: " + dir + "/data\nlisten: unix://" + dir + "/s\n"
+	file := writeFile(t, "herald.yaml", text)
+	for _, command := range [][]string{{"check", file}, {"config", "check", "--config", file}} {
+		if got := runHerald(command...); got.status != 0 || got.stdout == "" {
+			t.Errorf("%v: got %+v", command, got)
+		}
+	}
+	if err := os.WriteFile(file, []byte(text+"healthzPort: "+port+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("%s:6: healthzPort: 127.0.0.1:%s is used by process %d", file, port, os.Getpid())
+	for _, command := range [][]string{{"check", file}, {"config", "check", "--config", file}} {
+		if got := runHerald(command...); got.status != 1 || !strings.Contains(got.stdout, want) || !strings.Contains(got.stdout, "set another healthzPort") {
+			t.Errorf("%v: got %+v, want 1, %s", command, got, want)
+		}
+	}
+	if err := os.WriteFile(file, []byte(text+"healthzPort: x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := runHerald("check", file); got.status != 1 || !strings.Contains(got.stdout, file+":6: healthzPort: ") {
+		t.Errorf("invalid: got %+v", got)
+	}
+	if got := runHerald("config", "check", "--config", file); got.status != 2 || !strings.Contains(got.stderr, file+":6: healthzPort: ") {
+		t.Errorf("invalid: got %+v", got)
 	}
 }
 

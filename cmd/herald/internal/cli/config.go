@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -46,7 +48,7 @@ func newConfigCommand() *cobra.Command {
 		fields.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	command := &cobra.Command{
-		Use: "config", Short: "Explain, show or convert the configuration", GroupID: groupCheck,
+		Use: "config", Short: "Explain, check, show or convert the configuration", GroupID: groupCheck,
 		Long: `The configuration file of 'herald run' and the *.conf files in the directory of --config-dir start with
 
   apiVersion: ` + config.APIVersion + `
@@ -59,7 +61,7 @@ types and their flags (see docs/config.md for descriptions):
 		RunE: runParentCommand,
 	}
 	command.SuggestionsMinimumDistance = 2
-	command.AddCommand(newConfigConvertCommand(), newConfigShowCommand())
+	command.AddCommand(newConfigCheckCommand(), newConfigConvertCommand(), newConfigShowCommand())
 	return command
 }
 
@@ -131,4 +133,52 @@ headers are hidden. The exit status is 2 if 'herald run' would reject the config
 	}
 	flags.bind(show)
 	return show
+}
+
+func newConfigCheckCommand() *cobra.Command {
+	var flags configFlags
+	check := &cobra.Command{
+		Use: "check", Short: "Check the configuration, its certificates and its ports", Args: noArguments,
+		Long: `Read the files and flags of 'herald run' and check what the agent would find only when it runs: the client certificate and the
+authorities of the kubeconfig, the certificate of the HTTPS server and the authorities of its clients (unreadable, without
+certificates, expired, a key that belongs to another one), and ports that another process uses. Each problem is reported with
+its file, field and remedy. Nothing is changed.
+
+The exit status is 1 if there is a problem, and 2 if 'herald run' would reject the configuration.`,
+		Example: `  herald config check --config /etc/herald/config.yaml --config-dir /etc/herald/config.d`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			found, err := config.Check(cmd.Context(), flags.file, flags.dir, flags.fields, time.Now())
+			if err != nil {
+				return usageError{err}
+			}
+			return printChecked(cmd.OutOrStdout(), found)
+		},
+	}
+	flags.bind(check)
+	return check
+}
+
+// printChecked prints what a check of the configuration found. The error counts the problems.
+func printChecked(out io.Writer, found config.CheckResult) error {
+	var text strings.Builder
+	for _, note := range found.Notes {
+		fmt.Fprintln(&text, note)
+	}
+	for _, problem := range found.Problems {
+		fmt.Fprintln(&text, problem)
+	}
+	if len(found.Problems) == 0 {
+		fmt.Fprintln(&text, "no problems found")
+	}
+	if _, err := io.WriteString(out, text.String()); err != nil {
+		return err
+	}
+	switch count := len(found.Problems); count {
+	case 0:
+		return nil
+	case 1:
+		return errors.New("1 problem found")
+	default:
+		return fmt.Errorf("%d problems found", count)
+	}
 }

@@ -93,6 +93,7 @@ Relative paths in a file are relative to the directory of the file; in a flag, t
 like `+"`20s`, `1m30s` or `2h`, quantities as in Kubernetes, like `10Mi` or `500m`"+`.
 
 `+"`herald config show --config FILE --config-dir DIR --flag...`"+` prints the effective configuration without secrets, or its errors.
+`+"`herald config check`"+` takes the same flags and also checks the certificates that the configuration refers to, and whether its ports are free.
 
 ## Converting a kubelet configuration
 

@@ -56,6 +56,12 @@ func Bind(set *pflag.FlagSet) *Flags {
 // Load reads the file, the drop-ins of dir in lexical order, and the flags. Later sources override earlier ones. An empty file or
 // dir is skipped. The error has a line for each problem.
 func Load(file, dir string, flags *Flags) (Config, error) {
+	c, _, err := load(file, dir, flags)
+	return c, err
+}
+
+// load also returns where each field was set, by path.
+func load(file, dir string, flags *Flags) (Config, map[string]string, error) {
 	c, origins := Default(), map[string]string{}
 	files, err := findFiles(file, dir)
 	for _, name := range files {
@@ -72,7 +78,7 @@ func Load(file, dir string, flags *Flags) (Config, error) {
 	if err == nil {
 		err = c.validate(origins)
 	}
-	return c, err
+	return c, origins, err
 }
 
 func findFiles(file, dir string) ([]string, error) {
