@@ -22,7 +22,7 @@ help: ## list the targets
 	@echo '  DIR=/tmp/herald data of make controlplane and make containerd while they run'
 	@echo '  CONTAINERD=2    make test, e2e and containerd with containerd 2.x instead of the installed one'
 
-run: ## run the demo: an agent and four pods as host processes until Ctrl-C; no root, no containers
+run: ## show what Herald does: an agent and four pods as host processes until Ctrl-C; no root, no containers
 	@hack/build
 	@.build/herald demo
 

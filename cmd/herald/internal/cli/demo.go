@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"os/signal"
 	"syscall"
 	"time"
@@ -13,19 +14,23 @@ import (
 func newDemoCommand() *cobra.Command {
 	var duration time.Duration
 	command := &cobra.Command{
-		Use: "demo", Short: "Run four demo pods as host processes: no root, no containers", GroupID: groupRun, Args: noArguments,
-		Long: `Run an agent without a cluster and four pods as host processes: a web server that becomes ready, fails its readiness
-probe and recovers; a slow starter with a startup probe; a job that completes; and a container that crashes repeatedly.
-A live table shows their statuses, and the alerts that fire and are resolved, until Ctrl-C.
+		Use: "demo", Short: "Show what Herald does, with four pods as host processes: no root, no containers",
+		GroupID: groupRun, Args: noArguments,
+		Long: `Run an agent without a cluster and four pods as host processes, and tell a story about them: pods start; one crashes
+repeatedly and is explained; one waits for its startup probe; one fails its readiness probe, so that an alert fires, and recovers; a
+manifest is corrected; a broken edit of another one is refused, and its pod keeps running.
+
+In a terminal this is a live view: the pods, worst first, the alerts, what happens now, and what to try in a second terminal. NO_COLOR
+switches colours off. If the output is a file or a pipe, each change is a line. The demo runs until Ctrl-C.
 
 The demo removes everything when it ends. If it is killed, a second process cleans up.
 
-With --for the demo ends by itself, with exit status 0 if all pods and alerts reached their expected states and 1 otherwise.
-20s is enough.`,
+With --for the demo ends when the story is told, which takes about 40 seconds, with exit status 0 if everything happened as expected. If it
+is not told within that time, or something else happened, the exit status is 1.`,
 		Example: `  herald demo
 
   # Test whether Herald works on this machine.
-  herald demo --for 20s && echo it works`,
+  herald demo --for 3m && echo it works`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if duration < 0 {
 				return usageErrorf("--for %v: must not be negative", duration)
@@ -36,13 +41,17 @@ With --for the demo ends by itself, with exit status 0 if all pods and alerts re
 			return demo.Run(ctx, demo.Options{For: duration, Out: cmd.OutOrStdout()})
 		},
 	}
-	command.Flags().DurationVar(&duration, "for", 0, "end after this time and check the pods, e.g. 30s")
+	command.Flags().DurationVar(&duration, "for", 0, "end when the story is told and check what happened; fail after this time, e.g. 3m")
 	command.AddCommand(&cobra.Command{
 		Use: "pod NAME [PORT]", Hidden: true, Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := withSignals(cmd.Context())
 			defer stop()
-			return demo.Program(ctx, cmd.ErrOrStderr(), args[0], append(args, "")[1])
+			err := demo.Program(ctx, cmd.ErrOrStderr(), args[0], append(args, "")[1])
+			if errors.Is(err, demo.ErrCrashed) {
+				return errNo // it has printed why
+			}
+			return err
 		},
 	}, &cobra.Command{
 		Use: "reap DIR", Hidden: true, Args: cobra.ExactArgs(1),

@@ -1,5 +1,5 @@
-// Package demo runs a demonstration on any machine: an agent without a cluster, four pods as host processes, and a live table
-// of their statuses.
+// Package demo runs a demonstration on any machine: an agent without a cluster, four pods as host processes, and a story about them,
+// as a live view in a terminal or as lines elsewhere.
 package demo
 
 import (
@@ -16,11 +16,9 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/heraldnode/herald/history"
-	"github.com/heraldnode/herald/internal/table"
 	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/server"
 	"github.com/heraldnode/herald/server/page"
@@ -28,8 +26,8 @@ import (
 
 // Options configure the demo.
 type Options struct {
-	// For ends the demo after this time, with an error if a pod has not reached its expected states. Zero runs it until ctx
-	// ends.
+	// For ends the demo when the story is told, or after this time with an error that says what did not happen. Zero runs it until
+	// ctx ends.
 	For time.Duration
 	Out io.Writer
 }
@@ -48,7 +46,7 @@ func Run(ctx context.Context, options Options) (err error) {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	defer func() { err = errors.Join(err, reaper.release()) }()
-	d := &demo{dir: dir, options: options, progress: progress{}}
+	d := &demo{dir: dir, options: options, progress: newProgress()}
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}
@@ -63,7 +61,10 @@ type demo struct {
 	page     *page.Page
 	// pageListener is that of the page.
 	pageListener net.Listener
-	progress     progress
+	webURL       string // of the pod web
+	progress     *progress
+	story        story
+	started      time.Time
 }
 
 func (d *demo) prepare(ctx context.Context) error {
@@ -82,6 +83,7 @@ func (d *demo) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	d.webURL = fmt.Sprintf("http://127.0.0.1:%d", ports[0])
 	if err := os.WriteFile(ruleFile(d.dir), rules, 0o600); err != nil {
 		return fmt.Errorf("write rules: %w", err)
 	}
@@ -107,10 +109,14 @@ func commandName() string {
 	return path
 }
 
+func (d *demo) pageURL() string {
+	return "http://" + d.pageListener.Addr().String() + "/#c=" + d.page.Code()
+}
+
 func (d *demo) header() []string {
 	return []string{
 		"Herald runs four pods as host processes: no containers, no cluster, no root.",
-		"  look   http://" + d.pageListener.Addr().String() + "/#c=" + d.page.Code(),
+		"  look   " + d.pageURL(),
 		"  edit   " + filepath.Join(manifestDir(d.dir), "web.yaml"),
 		"         " + ruleFile(d.dir),
 		"  query  " + commandName() + " get pods -w -s " + d.listener.Addr().String(),
@@ -127,7 +133,7 @@ func (d *demo) run(ctx context.Context) error {
 	defer stop()
 	localServer, err := server.New(server.Config{
 		Agent: d.agent.Agent, History: d.agent.History, Inspector: d.agent.Inspector, Loads: d.agent.Inspector, Operator: d.agent.Inspector,
-		Alerting: d.agent.Alerts, Actions: d.agent.Actions,
+		Alerting: d.agent.Alerts, Actions: d.agent.Actions, Containers: d.agent.Containers,
 	})
 	if err != nil {
 		return err
@@ -140,7 +146,10 @@ func (d *demo) run(ctx context.Context) error {
 	running.Go(func() { agentEnded <- d.agent.Run(agentCtx) })
 	running.Go(func() { _ = localServer.Serve(agentCtx, d.listener) })
 	running.Go(func() { _ = server.Serve(agentCtx, d.pageListener, nil, d.page, slog.New(slog.DiscardHandler)) })
-	watchErr := d.watch(ctx, agentEnded)
+	isTold, watchErr := d.watch(ctx, agentEnded)
+	if watchErr == nil {
+		watchErr = d.result(isTold, ctx.Err() != nil)
+	}
 	stopErr := d.stopPods(agentCtx)
 	stop()
 	running.Wait()
@@ -150,9 +159,10 @@ func (d *demo) run(ctx context.Context) error {
 	return errors.Join(watchErr, stopErr)
 }
 
-// watch shows the pods until the demo ends. With Options.For it returns an error if an expected state was not reached.
-func (d *demo) watch(parent context.Context, agentEnded <-chan error) error {
-	started := time.Now()
+// watch tells the story and shows the pods until the demo ends. With Options.For that is when the story is told.
+func (d *demo) watch(parent context.Context, agentEnded <-chan error) (isTold bool, err error) {
+	d.started = time.Now()
+	d.story.since = d.started
 	ctx, cancel := context.WithCancel(parent)
 	if d.options.For > 0 {
 		ctx, cancel = context.WithTimeout(parent, d.options.For)
@@ -160,45 +170,35 @@ func (d *demo) watch(parent context.Context, agentEnded <-chan error) error {
 	events, records := make(chan watch.Event), make(chan history.Record)
 	var forwarding sync.WaitGroup
 	forwarding.Go(func() { forward(ctx, d.agent.Agent.WatchLocalPods(ctx), events) })
-	forwarding.Go(func() {
-		forward(ctx, d.agent.History.Follow(ctx, history.Query{Kinds: []history.Kind{history.KindAlert, history.KindAction}}, 0), records)
-	})
+	kinds := []history.Kind{history.KindAlert, history.KindAction, history.KindSource}
+	forwarding.Go(func() { forward(ctx, d.agent.History.Follow(ctx, history.Query{Kinds: kinds}, 0), records) })
 	defer func() {
 		cancel()
 		forwarding.Wait()
 	}()
-	screen := newScreen(d.options.Out, d.header)
-	defer screen.close()
+	display := newDisplay(d.options.Out, d.header())
+	defer display.close()
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	for !screen.closed {
-		screen.draw(d.agent.Agent.LocalPods(), d.alertLines(time.Now()), d.agent.Events.Recent(), time.Now())
+	teller := &teller{demo: d, display: display, lines: map[string]string{}}
+	for !display.isClosed() {
+		if teller.tell(ctx); d.options.For > 0 && d.story.isTold() {
+			return true, nil
+		}
 		select {
 		case err := <-agentEnded:
-			return fmt.Errorf("agent ended: %w", err)
+			return false, fmt.Errorf("agent ended: %w", err)
 		case <-ctx.Done():
-			return d.result(parent.Err() != nil)
+			return false, nil
 		case event := <-events:
-			d.progress.update(event.Object.(*v1.Pod))
-			screen.printEvent(event, time.Since(started), time.Now())
+			teller.addPod(event)
 		case record := <-records:
-			d.progress.updateAlerts(&record)
-			screen.printRecord(&record, time.Since(started))
-		case <-screen.resized:
+			teller.addRecord(&record)
+		case <-display.resized():
 		case <-ticker.C:
 		}
 	}
-	return errors.New("output was closed")
-}
-
-// alertLines returns the lines about alerts and the newest action.
-func (d *demo) alertLines(now time.Time) []string {
-	lines := alertLines(d.agent.Alerts.Alerts(), now)
-	for _, newest := range d.agent.Actions.List(1) {
-		text := fmt.Sprintf("action %s of %s for alert %s: %s", newest.Type, newest.Object, newest.Rule, newest.Decision)
-		lines = append(lines, table.Printable(text))
-	}
-	return lines
+	return false, errors.New("output was closed")
 }
 
 // forward sends what is yielded until ctx ends.
@@ -212,17 +212,19 @@ func forward[T any](ctx context.Context, sequence iter.Seq[T], out chan<- T) {
 	}
 }
 
-// result returns an error if a pod has not reached its expected states.
-func (d *demo) result(isInterrupted bool) error {
+// result returns an error if something did not happen.
+func (d *demo) result(isTold, isInterrupted bool) error {
 	switch missing := d.progress.missing(); {
 	case d.options.For == 0:
 		return nil
 	case len(missing) > 0 && isInterrupted:
 		return fmt.Errorf("interrupted before: %s", strings.Join(missing, "; "))
+	case len(missing) > 0 && isTold:
+		return fmt.Errorf("the story was not as expected: %s", strings.Join(missing, "; "))
 	case len(missing) > 0:
 		return fmt.Errorf("not reached within %v: %s", d.options.For, strings.Join(missing, "; "))
 	}
-	fmt.Fprintln(d.options.Out, "All pods and alerts reached their expected states.")
+	fmt.Fprintln(d.options.Out, "All pods, alerts and manifests reached their expected states.")
 	return nil
 }
 

@@ -35,15 +35,22 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// setTempDir sets TMPDIR to a new directory. Its path is short, because sockets are in it.
+// setTempDir sets TMPDIR to a new directory.
 func setTempDir(t *testing.T) string {
+	t.Helper()
+	dir := newTempDir(t)
+	t.Setenv("TMPDIR", dir)
+	return dir
+}
+
+// newTempDir returns a new directory. Its path is short, because sockets are in it.
+func newTempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "d") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	t.Setenv("TMPDIR", dir)
 	return dir
 }
 
@@ -119,24 +126,33 @@ func TestDemo_MissingStates(t *testing.T) {
 	mustBeEmpty(t, dir)
 }
 
-// TestDemo_Alerts runs the demo until an alert was resolved, which the recovery of web causes.
-func TestDemo_Alerts(t *testing.T) {
+// TestDemo_Lines runs the whole story as a pipe sees it. The demo itself checks that everything happened.
+func TestDemo_Lines(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the demo in real time")
 	}
-	dir := setTempDir(t)
-	ctx, interrupt := context.WithCancel(t.Context())
-	out := &outputWatcher{pattern: regexp.MustCompile(`alert WebNotReady resolved`), found: interrupt}
-	if err := demo.Run(ctx, demo.Options{Out: out}); err != nil {
+	t.Parallel()
+	dir := newTempDir(t)
+	command := exec.CommandContext(t.Context(), "/proc/self/exe", "demo", "--for", "1h")
+	command.Env = append(os.Environ(), "TMPDIR="+dir)
+	output, err := command.CombinedOutput()
+	if err != nil {
 		t.Error(err)
 	}
-	changes := regexp.MustCompile(`(?m)^ *[0-9.]+s  alert (WebNotReady|CrashBackOff) ([a-z -]+?)(?:  .*)?$`).FindAllStringSubmatch(out.String(), -1)
-	seen := map[string]string{}
-	for _, change := range changes {
-		seen[change[1]] += change[2] + " "
-	}
-	if seen["WebNotReady"] != "firing resolved " || seen["CrashBackOff"] != "firing snapshot dry-run " {
-		t.Errorf("got %v: %s", seen, out.String())
+	text := string(output)
+	for _, line := range []string{
+		`1/9 Four pods start`, `alert CrashBackOff snapshot dry-run`, `! cart-demo is not Ready: server is not started \(CrashLoopBackOff\)`,
+		`\| cannot open the database at db\.example: no such host`, `alert WebNotReady firing  .+`, `alert WebNotReady resolved  .+`,
+		`- +- \{name: DATABASE, value: db.example\}`, `manifest web\.yaml refused`,
+		`! ` + dir + `/.+/web\.yaml:14: spec\.containers\[0\]\.readinessprobe: unknown field; did you mean readinessProbe\?`,
+		`= the last good version runs: web-demo Running 1/1`, `manifest web\.yaml accepted`, `9/9 That was the story\.`,
+		`All pods, alerts and manifests reached their expected states\.`, `Everything is removed\.`,
+	} {
+		found := regexp.MustCompile(`(?m)^(?: *[0-9.]+s  | *)` + line).FindStringIndex(text)
+		if found == nil {
+			t.Fatalf("no line %q after the previous one: %s", line, output)
+		}
+		text = text[found[0]:]
 	}
 	mustBeEmpty(t, dir)
 }
@@ -187,37 +203,6 @@ func runOnTerminal(t *testing.T, columns, rows uint16, until *regexp.Regexp) str
 	return output.String()
 }
 
-func TestDemo_Terminal(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs the demo in real time")
-	}
-	dir := setTempDir(t)
-	t.Setenv("TERM", "xterm")
-	shown := runOnTerminal(t, 30, 30, webRunning)
-	for _, frame := range strings.Split(shown, "\x1b[H")[1:] {
-		for line := range strings.SplitSeq(frame, "\x1b[K\r\n") {
-			if text, _, _ := strings.Cut(line, "\x1b"); len(text) > 30 {
-				t.Errorf("%d columns: %q", len(text), text)
-			}
-		}
-	}
-	mustBeEmpty(t, dir)
-}
-
-// TestDemo_TerminalAlerts checks that the table of a terminal has the alerts.
-func TestDemo_TerminalAlerts(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs the demo in real time")
-	}
-	dir := setTempDir(t)
-	t.Setenv("TERM", "xterm")
-	shown := runOnTerminal(t, 120, 40, regexp.MustCompile(`action snapshot of default/crash-demo for alert CrashBackOff: dry-run`))
-	if !strings.Contains(shown, "ALERT ") || !strings.Contains(shown, "ends again and again, exit 1") {
-		t.Errorf("got %q", shown)
-	}
-	mustBeEmpty(t, dir)
-}
-
 func TestDemo_TerminalOfUnknownType(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the demo in real time")
@@ -257,25 +242,99 @@ func openTerminal(t *testing.T, columns, rows uint16) (master, terminal *os.File
 }
 
 func TestFit(t *testing.T) {
-	header, pods, events := []string{"head, that is long", ""}, []string{"NAME   AGE", "web    1s", "db     2s"}, []string{"SEEN  OBJECT", "1s    web"}
+	header, pods, alerts := []string{"head"}, []string{"NAME", "web", "db"}, []string{"ALERT"}
+	story, evidence, try := []string{"1/9"}, []string{"$ explain", "! web"}, []string{"try", "stop"}
 	tests := map[string]struct {
-		columns, rows int
-		want          []string
+		rows int
+		want string
 	}{
-		"unknown size":           {0, 0, []string{"head, that is long", "", "NAME   AGE", "web    1s", "db     2s", "", "SEEN  OBJECT", "1s    web"}},
-		"large":                  {80, 24, []string{"head, that is long", "", "NAME   AGE", "web    1s", "db     2s", "", "SEEN  OBJECT", "1s    web"}},
-		"narrow":                 {10, 24, []string{"head, that", " is long", "", "NAME   AGE", "web    1s", "db     2s", "", "SEEN  OBJE", "1s    web"}},
-		"no room for events":     {80, 8, []string{"head, that is long", "", "NAME   AGE", "web    1s", "db     2s"}},
-		"no room for the header": {80, 5, []string{"NAME   AGE", "web    1s", "db     2s"}},
-		"no room for all pods":   {80, 3, []string{"NAME   AGE", "web    1s"}},
-		"one row":                {80, 1, nil},
+		"unknown height":     {0, "head||NAME|web|db||ALERT||1/9|$ explain|! web||try|stop"},
+		"high":               {24, "head||NAME|web|db||ALERT||1/9|$ explain|! web||try|stop"},
+		"some empty lines":   {12, "head||NAME|web|db||ALERT|1/9|$ explain|! web|try|stop"},
+		"no empty lines":     {10, "head|NAME|web|db|ALERT|1/9|$ explain|! web|try|stop"},
+		"evidence is cut":    {9, "head|NAME|web|db|ALERT|1/9|$ explain|try|stop"},
+		"then what to try":   {7, "head|NAME|web|db|ALERT|1/9|try"},
+		"then alerts":        {5, "head|NAME|web|db|1/9"},
+		"then the header":    {4, "NAME|web|db|1/9"},
+		"pods are the last":  {3, "NAME|web|db"},
+		"room for two lines": {2, "NAME|web"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, demo.Fit(test.columns, test.rows, header, pods, events)); diff != "" {
+			got := strings.Join(demo.Fit(test.rows, header, pods, alerts, story, evidence, try), "|")
+			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestWrap(t *testing.T) {
+	tests := map[string]struct {
+		text    string
+		columns int
+		indent  string
+		want    []string
+	}{
+		"fits":         {"one two", 7, "", []string{"one two"}},
+		"words":        {"one two three", 8, "", []string{"one two", "three"}},
+		"indent":       {"one two three", 8, "  ", []string{"one two", "  three"}},
+		"long word":    {"http://127.0.0.1/", 10, "", []string{"http://127", ".0.0.1/"}},
+		"indented one": {"  http://127.0.0.1/", 10, "  ", []string{"  http://1", "  27.0.0.1", "  /"}},
+		"unknown":      {"one two", 0, "", []string{"one two"}},
+		"tiny":         {"one two", 2, "    ", []string{"one two"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, demo.Wrap(test.text, test.columns, test.indent)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestEdit_OfUser checks that the story does not change what a user has written.
+func TestEdit_OfUser(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "manifests", "web.yaml")
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		content, want string
+		err           error
+	}{
+		"other line": {"mine: 1\n    readinessProbe: {}\n", "mine: 1\n    readinessprobe: {}\n", nil},
+		"same line":  {"    livenessProbe: {}\n", "    livenessProbe: {}\n", demo.ErrEdited},
+		"second pod": {"    readinessProbe: {}\n    readinessProbe: {}\n", "    readinessProbe: {}\n    readinessProbe: {}\n", demo.ErrEdited},
+		"empty file": {"", "", demo.ErrEdited},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if err := os.WriteFile(path, []byte(test.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := demo.ApplyBrokenEdit(dir); !errors.Is(err, test.err) {
+				t.Errorf("got error %v, want %v", err, test.err)
+			}
+			got, err := os.ReadFile(path)
+			if err != nil || string(got) != test.want {
+				t.Errorf("got %q, %v, want %q", got, err, test.want)
+			}
+		})
+	}
+}
+
+// TestProgress_Disturbance checks that the demo fails if a refused manifest does something to its pod.
+func TestProgress_Disturbance(t *testing.T) {
+	if got := demo.Disturbance("a", "a", 0); got != "" {
+		t.Errorf("got %q", got)
+	}
+	if got := demo.Disturbance("a", "b", 0); !strings.Contains(got, "replaced") {
+		t.Errorf("got %q", got)
+	}
+	if got := demo.Disturbance("a", "a", 1); !strings.Contains(got, "restarted") {
+		t.Errorf("got %q", got)
 	}
 }
 

@@ -11,16 +11,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"text/template"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
-
-	"github.com/heraldnode/herald/alert"
-	"github.com/heraldnode/herald/history"
 )
 
 //go:embed pods/*.yaml
@@ -70,47 +64,65 @@ func freePorts(ctx context.Context, n int) ([]int, error) {
 
 // Times since the start of a program at which its behaviour changes.
 const (
-	webReady     = 3 * time.Second
-	webUnready   = 10 * time.Second
-	webRecovered = 16 * time.Second
-	slowStarted  = 8 * time.Second
+	webReady     = 2 * time.Second
+	slowStarted  = 11 * time.Second
 	jobCompleted = 4 * time.Second
 	crashed      = time.Second
 )
+
+// databaseVariable is the environment variable of the pod cart. It crashes unless it is goodDatabase.
+const (
+	databaseVariable = "DATABASE"
+	goodDatabase     = "localhost"
+)
+
+// ErrCrashed is the error of a program that has already printed why it ends.
+var ErrCrashed = errors.New("crashed as intended")
 
 // Program runs the program of a pod until ctx ends or it completes.
 func Program(ctx context.Context, out io.Writer, name, port string) error {
 	switch name {
 	case "web":
-		return serve(ctx, port, "/ready", func(age time.Duration) bool {
-			return age >= webReady && (age < webUnready || age >= webRecovered)
-		})
+		return serve(ctx, port, "/ready", webReady)
 	case "slow":
-		return serve(ctx, port, "/started", func(age time.Duration) bool { return age >= slowStarted })
+		return serve(ctx, port, "/started", slowStarted)
 	case "job":
 		return sleep(ctx, jobCompleted)
-	case "crash":
-		if err := sleep(ctx, crashed); err != nil {
-			return err
-		}
-		fmt.Fprintln(out, "cannot open the database: no such host")
-		return errors.New("giving up")
+	case "cart":
+		return runCart(ctx, out, os.Getenv(databaseVariable))
 	default:
 		return fmt.Errorf("the demo has no pod named %q", name)
 	}
 }
 
-// serve serves a health check at path, which depends on the age of the process, and a greeting at other paths.
-func serve(ctx context.Context, port, path string, isHealthy func(age time.Duration) bool) error {
+func runCart(ctx context.Context, out io.Writer, database string) error {
+	if database == goodDatabase {
+		fmt.Fprintf(out, "connected to the database at %s\n", database)
+		<-ctx.Done()
+		return nil
+	}
+	if err := sleep(ctx, crashed); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "cannot open the database at %s: no such host\n", database)
+	return ErrCrashed
+}
+
+// serve serves a health check at path, which passes once the process has that age, and a greeting at other paths. After a POST of
+// /fail it does not pass until a POST of /recover.
+func serve(ctx context.Context, port, path string, healthyAt time.Duration) error {
 	started := time.Now()
 	var visitors atomic.Int64
+	var isFailing atomic.Bool
 	mux := http.NewServeMux()
-	mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
-		if !isHealthy(time.Since(started)) {
+	mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+		if isFailing.Load() || time.Since(started) < healthyAt {
 			http.Error(w, "not ready", http.StatusServiceUnavailable)
 		}
 	})
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("POST "+failPath, func(http.ResponseWriter, *http.Request) { isFailing.Store(true) })
+	mux.HandleFunc("POST "+recoverPath, func(http.ResponseWriter, *http.Request) { isFailing.Store(false) })
+	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, "Hello, visitor %d.\n", visitors.Add(1))
 	})
 	server := &http.Server{Addr: "127.0.0.1:" + port, Handler: mux, ReadHeaderTimeout: time.Second}
@@ -122,6 +134,12 @@ func serve(ctx context.Context, port, path string, isHealthy func(age time.Durat
 	return nil
 }
 
+// Paths that make the health check of web and slow fail and pass.
+const (
+	failPath    = "/fail"
+	recoverPath = "/recover"
+)
+
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -129,84 +147,4 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-time.After(d):
 		return nil
 	}
-}
-
-// expectedStates lists the states that each pod reaches, in order.
-var expectedStates = map[string][]expectedState{
-	"web":   {{"becomes ready", isReady}, {"becomes unready", isRunningUnready}, {"becomes ready again", isReady}},
-	"slow":  {{"runs unready", isRunningUnready}, {"becomes ready after its startup probe", isReady}},
-	"job":   {{"runs", isRunning}, {"completes", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodSucceeded }}},
-	"crash": {{"backs off after a crash", isCrashLooping}},
-}
-
-type expectedState struct {
-	text      string
-	isReached func(*v1.Pod) bool
-}
-
-func isRunning(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning }
-
-func isReady(p *v1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
-		return c.Type == v1.PodReady && c.Status == v1.ConditionTrue
-	})
-}
-
-func isRunningUnready(p *v1.Pod) bool { return isRunning(p) && !isReady(p) }
-
-func isCrashLooping(p *v1.Pod) bool {
-	return slices.ContainsFunc(p.Status.ContainerStatuses, func(c v1.ContainerStatus) bool {
-		return c.State.Waiting != nil && c.State.Waiting.Reason == "CrashLoopBackOff"
-	})
-}
-
-// expectedChanges lists what happens to the alerts of the demo, in order.
-var expectedChanges = map[string][]string{"WebNotReady": {"firing", "resolved"}, "CrashBackOff": {"firing", "snapshot dry-run"}}
-
-// progress is the number of states that each pod and each alert has reached.
-type progress map[string]int
-
-// updateAlerts updates the progress of alerts with a record of an alert or an action.
-func (p progress) updateAlerts(record *history.Record) {
-	name, change := describeRecord(record)
-	if changes := expectedChanges[name]; p[name] < len(changes) && changes[p[name]] == change {
-		p[name]++
-	}
-}
-
-// describeRecord returns the alert of a record, and what happened.
-func describeRecord(record *history.Record) (name, change string) {
-	switch {
-	case record.Alert != nil:
-		return record.Alert.Labels[alert.LabelName], string(record.Alert.State)
-	case record.Action != nil:
-		return record.Action.Rule, record.Action.Type + " " + record.Action.Decision
-	default:
-		return "", ""
-	}
-}
-
-func (p progress) update(pod *v1.Pod) {
-	for name, states := range expectedStates {
-		if next := p[name]; pod.Name == name+"-"+nodeName && next < len(states) && states[next].isReached(pod) {
-			p[name]++
-		}
-	}
-}
-
-// missing returns the states that have not been reached.
-func (p progress) missing() []string {
-	var missing []string
-	for name, states := range expectedStates {
-		for _, state := range states[p[name]:] {
-			missing = append(missing, fmt.Sprintf("%s %s", name, state.text))
-		}
-	}
-	for name, changes := range expectedChanges {
-		for _, change := range changes[p[name]:] {
-			missing = append(missing, fmt.Sprintf("alert %s: %s", name, change))
-		}
-	}
-	slices.Sort(missing)
-	return missing
 }
