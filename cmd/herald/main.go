@@ -12,5 +12,5 @@ func main() {
 	if process.IsShim() { // started by the process runtime as the supervisor of a container
 		process.ShimMain()
 	}
-	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(cli.Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
 }

@@ -127,7 +127,7 @@ func TestCheck_WriteFails(t *testing.T) {
 	}
 	defer full.Close()
 	var stderr strings.Builder
-	status := cli.Main([]string{"check", writeFile(t, "pod.yaml", validPod)}, nil, full, &stderr)
+	status := cli.Main([]string{"herald", "check", writeFile(t, "pod.yaml", validPod)}, nil, full, &stderr)
 	if status != 1 || !strings.Contains(stderr.String(), "no space left") {
 		t.Errorf("got exit status %d, error %q, want 1, no space left", status, stderr.String())
 	}

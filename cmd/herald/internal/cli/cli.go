@@ -45,11 +45,14 @@ var errNo = errors.New("no")
 
 func usageErrorf(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// Main runs the command and returns its exit status. Commands that must clean up handle signals themselves; all others end
-// by the default action of the signal.
+// Main runs the command and returns its exit status. The first of args is the name of the program, which the usage repeats. Commands
+// that must clean up handle signals themselves; all others end by the default action of the signal.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRootCommand()
-	root.SetArgs(args)
+	if len(args) > 0 {
+		root.SetArgs(args[1:])
+		nameAfter(root, args[0])
+	}
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -138,7 +141,7 @@ It does not need a cluster.`,
 		newEventsCommand(), newTopCommand(), newAlertsCommand(), newActionsCommand(), newSourcesCommand(), newWaitCommand(),
 		newRestartCommand(), newProbeCommand(), newLogsCommand(), newUICommand(), newExecCommand(), newAttachCommand(), newPortForwardCommand(),
 		newRunCommand(), newDemoCommand(),
-		newCheckCommand(), newConfigCommand(), newKubeconfigCommand(), newVersionCommand(), newExitTopic())
+		newCheckCommand(), newConfigCommand(), newKubeconfigCommand(), newVersionCommand(), newManCommand(), newExitTopic())
 	root.SetCompletionCommandGroupID(groupCheck)
 	root.SetHelpCommandGroupID(groupCheck)
 	root.SetHelpCommand(newHelpCommand())
@@ -150,7 +153,7 @@ func runParentCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	name := strings.TrimPrefix(cmd.CommandPath()+" "+args[0], cmd.Root().Name()+" ")
+	name := strings.TrimPrefix(cmd.CommandPath()+" "+args[0], cmd.Root().DisplayName()+" ")
 	return usageErrorf("unknown command %q%s\nSee '%s --help' for usage", name, didYouMean(cmd.SuggestionsFor(args[0])), cmd.CommandPath())
 }
 

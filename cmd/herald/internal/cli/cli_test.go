@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 		process.ShimMain()
 	}
 	if os.Getenv(actAsHerald) != "" {
-		os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		os.Exit(cli.Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
 }
@@ -34,7 +34,7 @@ func runHerald(args ...string) result { return runHeraldWithInput("", args...) }
 
 func runHeraldWithInput(stdin string, args ...string) result {
 	var stdout, stderr bytes.Buffer
-	status := cli.Main(args, strings.NewReader(stdin), &stdout, &stderr)
+	status := cli.Main(append([]string{"herald"}, args...), strings.NewReader(stdin), &stdout, &stderr)
 	return result{status, stdout.String(), stderr.String()}
 }
 

@@ -100,7 +100,7 @@ func TestHistory_Table(t *testing.T) {
 	address := strings.TrimPrefix(httpServer.URL, "http://")
 	run := func(args string) (string, string, int) {
 		var stdout, stderr bytes.Buffer
-		status := cli.Main(append(strings.Fields(args), "-s", address), nil, &stdout, &stderr)
+		status := cli.Main(append(strings.Fields("herald "+args), "-s", address), nil, &stdout, &stderr)
 		return stdout.String(), stderr.String(), status
 	}
 	for args, want := range map[string][]string{
@@ -138,7 +138,7 @@ func TestHistory_Table(t *testing.T) {
 		}
 	}
 	var stderr bytes.Buffer
-	if status := cli.Main([]string{"history", "-s", "unix:///nonexistent/herald.sock"}, nil, &stderr, &stderr); status != 3 {
+	if status := cli.Main([]string{"herald", "history", "-s", "unix:///nonexistent/herald.sock"}, nil, &stderr, &stderr); status != 3 {
 		t.Errorf("without an agent: got status %d, want 3", status)
 	}
 }

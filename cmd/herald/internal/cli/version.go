@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"runtime"
@@ -8,6 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 )
+
+// Set by the linker in packages (-X), which are built without the version control system. Empty otherwise.
+var release, releaseCommit string
 
 // buildInfo describes how the program was built.
 type buildInfo struct {
@@ -60,12 +64,15 @@ func (b buildInfo) String() string {
 func version() string { return readBuildInfo().Version }
 
 func readBuildInfo() buildInfo {
-	b := buildInfo{Version: "devel", GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b := buildInfo{
+		Version: cmp.Or(release, "devel"), Commit: releaseCommit,
+		GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
 	}
-	if info.Main.Version != "" && info.Main.Version != "(devel)" {
+	if release == "" && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		b.Version = info.Main.Version
 	}
 	for _, setting := range info.Settings {

@@ -28,7 +28,8 @@ type Flags struct {
 func Bind(set *pflag.FlagSet) *Flags {
 	flags := &Flags{set: set, values: Default()}
 	c := &flags.values
-	set.StringVar(&c.NodeName, "node-name", c.NodeName, "name of this node")
+	set.StringVar(&c.NodeName, "node-name", c.NodeName, "name of this node (default that of the host)")
+	set.Lookup("node-name").DefValue = "" // the help is the same on all machines
 	set.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; without it the node runs without a cluster")
 	set.StringVar(&c.BootstrapKubeconfig, "bootstrap-kubeconfig", "", "kubeconfig file with a bootstrap token, to get a client certificate; "+
 		"--kubeconfig is written then")

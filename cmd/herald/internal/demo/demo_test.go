@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		process.ShimMain()
 	}
 	if len(os.Args) > 1 && os.Args[1] == "demo" {
-		os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		os.Exit(cli.Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
 	}
 	goleak.VerifyTestMain(m)
 }
