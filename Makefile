@@ -10,7 +10,7 @@ BENCH ?= full
 DIR ?= /tmp/herald
 export HERALD_TEST_CONTAINERD := $(CONTAINERD)
 
-.PHONY: help run build test check fmt lint unit site browser metricsserver controlplane containerd e2e systemd vm bench tokens versus conformance fuzz update rules
+.PHONY: help run build test check fmt lint unit site browser metricsserver controlplane containerd e2e systemd vm packages packagetest bench tokens versus conformance fuzz update rules
 
 help: ## list the targets
 	@echo 'Herald runs the pods of a node and reports their status.'
@@ -40,11 +40,12 @@ check: ## format, lint and short tests of the main module: the inner loop
 fmt: ## fail on unformatted code, in both modules
 	@$(tool) golangci-lint fmt --diff ./... && cd parity && $(tool) golangci-lint fmt --diff ./...
 
-lint: ## run the linters of .golangci.yml, on both modules
+lint: ## run the linters of .golangci.yml, on all modules
 	@$(tool) golangci-lint run ./...
 	@cd parity && $(tool) golangci-lint run --config ../.golangci.yml ./...
 	@cd browser && $(tool) golangci-lint run --config ../.golangci.yml ./...
 	@cd site && $(tool) golangci-lint run --config ../.golangci.yml ./...
+	@cd packaging && $(tool) golangci-lint run --config ../.golangci.yml --build-tags packages ./...
 
 unit: ## run all tests of the main module with the race detector
 	@go test -race -shuffle=on ./...
@@ -75,6 +76,14 @@ systemd: ## test the systemd unit on a real systemd in a container: restarts, cr
 
 vm: ## test cgroup v2, both drivers and power cuts in an emulated machine: about ten minutes; needs root
 	@hack/vm
+
+packages: ## build the Debian and RPM packages of the latest release in CHANGELOG.md: .build/packages; ARCH=arm64
+	@cd packaging && go run ./cmd/packages $(if $(ARCH),-arch $(ARCH))
+
+packagetest: ## build packages twice, inspect them, and install, upgrade and remove the deb on a real systemd: minutes; needs root
+	@hack/install-packages rpm=rpm cpio=cpio groff=groff-base
+	@cd packaging && go test -count=1 -v -timeout 60m -tags packages . -output "$(CURDIR)/.build/packagetest"
+	@hack/systemd packages .build/packagetest
 
 bench: ## benchmark against the kubelet's code in one run: tables and RATIO lines
 	@cd parity && go run ./cmd/bench -mode=$(BENCH)

@@ -38,10 +38,10 @@ type guest struct {
 }
 
 func main() {
-	plan := flag.String("plan", "systemd", "systemd, vm or boots")
+	plan := flag.String("plan", "systemd", "systemd, packages, vm or boots")
 	results := flag.String("results", "/dev/stdout", "file to append results to")
 	flag.Parse()
-	plans := map[string][]stage{"systemd": systemdStages, "vm": vmStages, "boots": bootStages}
+	plans := map[string][]stage{"systemd": systemdStages, "packages": packageStages(), "vm": vmStages, "boots": bootStages}
 	if err := run(plans[*plan], *results); err != nil {
 		fmt.Fprintln(os.Stderr, "guest:", err)
 		os.Exit(1)

@@ -166,3 +166,16 @@ func addComments(comments map[string]string, parsed *ast.File) {
 		return false
 	})
 }
+
+// The configuration of the packages is valid, and uses the defaults apart from the directory of manifests.
+func TestConfigShow_Package(t *testing.T) {
+	packaged, err := os.ReadFile("../../../../packaging/config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := runHerald("config", "show", "--config", writeFile(t, "config.yaml", string(packaged)))
+	want := runHerald("config", "show", "--manifests", "/etc/herald/manifests")
+	if got.status != 0 || got.stdout != want.stdout {
+		t.Errorf("got exit status %d, %s%s, want %s", got.status, got.stdout, got.stderr, want.stdout)
+	}
+}
