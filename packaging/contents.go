@@ -27,6 +27,12 @@ const (
 	formatRPM = "rpm"
 )
 
+// directories belong to the packages, which remove them if they are empty.
+var directories = []string{
+	"/etc/herald", "/etc/herald/manifests", "/etc/herald/alerts.d", "/usr/share/herald", "/usr/share/herald/rules",
+	"/usr/share/doc/herald", "/usr/share/doc/herald/examples", "/usr/share/doc/herald/examples/alerts",
+}
+
 // contents lists the files of the packages. Compressed files and the list of modules are written to the stage first.
 func contents(release Release, in Input) (files.Contents, error) {
 	if err := prepare(release, in); err != nil {
@@ -46,8 +52,6 @@ func contents(release Release, in Input) (files.Contents, error) {
 
 		{Source: repository("packaging/config.yaml"), Destination: "/etc/herald/config.yaml", Type: files.TypeConfigNoReplace},
 		{Source: repository("packaging/default.env"), Destination: "/etc/default/herald", Type: files.TypeConfigNoReplace},
-		{Destination: "/etc/herald/manifests", Type: files.TypeDir},
-		{Destination: "/etc/herald/alerts.d", Type: files.TypeDir},
 
 		regular(stage("herald.bash"), "/usr/share/bash-completion/completions/herald"),
 		regular(stage("herald.fish"), "/usr/share/fish/vendor_completions.d/herald.fish"),
@@ -68,6 +72,9 @@ func contents(release Release, in Input) (files.Contents, error) {
 	}
 	for _, page := range pages {
 		list = append(list, regular(page, "/usr/share/man/man1/"+filepath.Base(page)))
+	}
+	for _, dir := range directories {
+		list = append(list, &files.Content{Destination: dir, Type: files.TypeDir})
 	}
 	for _, content := range list {
 		setOwner(content, release)

@@ -149,6 +149,12 @@ func (p *packageTest) purges(g *guest) {
 	g.noError(os.WriteFile(hostData+"/file", []byte("precious"), 0o600))
 	g.noError(syscall.Mount("tmpfs", volume+"/memory here", "tmpfs", 0, ""))
 	g.noError(syscall.Mount(hostData, volume+"/host", "", syscall.MS_BIND, ""))
+	// All pods can be ended, and waited for, first. This one comes back.
+	g.removePod("web")
+	g.noError(command("herald", "wait", "pods", "--all", "-A", "--for=delete"))
+	g.noError(command("herald", "wait", "pods", "--all", "-A", "--for=delete")) // also if there is none
+	g.addPod("web", processPod)
+	p.web = g.instanceOf("web")
 	g.noError(command("apt-get", "purge", "-y", "herald"))
 	if content, err := os.ReadFile(hostData + "/file"); err != nil || string(content) != "precious" {
 		g.fatalf("the file of the host is %q (%v)", content, err)

@@ -21,7 +21,7 @@ var documentedCommands = []struct {
 	{"Ask a running agent", []string{"status", "get", "describe", "explain", "history", "events", "top", "top node", "top pods",
 		"alerts", "alerts rules", "alerts check", "alerts test", "alerts silence", "alerts silence list", "alerts silence expire", "actions", "sources", "wait", "probe", "logs", "ui"}},
 	{"Run pods", []string{"run", "exec", "attach", "port-forward", "restart", "actions resume", "demo"}},
-	{"Check and configure", []string{"check", "config", "config show", "config convert", "kubeconfig", "version", "completion"}},
+	{"Check and configure", []string{"check", "config", "config show", "config check", "config convert", "kubeconfig", "version", "completion"}},
 }
 
 // docs/commands.md has the help of every command, and samples that TestAgent takes from a real agent with -update.
@@ -79,7 +79,7 @@ func writeCommand(t *testing.T, text *strings.Builder, command string) {
 	}
 	fmt.Fprintf(text, "\n### herald %s\n\n", command)
 	writeProse(text, prose)
-	if command == "run" || command == "config show" { // its flags are fields of the configuration
+	if command == "run" || command == "config show" || command == "config check" { // its flags are fields of the configuration
 		usage, _, _ = strings.Cut(usage, "\nFlags:\n")
 		defer text.WriteString("\nFlags and fields: [config.md](config.md).\n")
 	}
