@@ -54,7 +54,9 @@ func TestBuild_Contents(t *testing.T) {
 	}
 	buildFrom(t, release, repository, dir)
 	testDeb(t, filepath.Join(dir, "herald_"+release.Version+"_amd64.deb"))
-	t.Run("rpm", func(t *testing.T) { testRPM(t, filepath.Join(dir, "herald-"+release.Version+".x86_64.rpm"), release.Version) })
+	t.Run("rpm", func(t *testing.T) {
+		testRPM(t, filepath.Join(dir, "herald-"+release.Version+".x86_64.rpm"), release.Version)
+	})
 	testSBOM(t, filepath.Join(dir, "herald-"+release.Version+"-amd64.spdx.json"))
 	shell(t, dir, "sha256sum --check --strict SHA256SUMS")
 

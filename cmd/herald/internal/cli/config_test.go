@@ -173,8 +173,12 @@ func TestConfigShow_Package(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := runHerald("config", "show", "--config", writeFile(t, "config.yaml", string(packaged)))
-	want := runHerald("config", "show", "--manifests", "/etc/herald/manifests")
+	file := writeFile(t, "config.yaml", string(packaged))
+	got := runHerald("config", "show", "--config", file)
+	if err := os.WriteFile(file, []byte(configHeader+"staticPodPath: /etc/herald/manifests\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := runHerald("config", "show", "--config", file)
 	if got.status != 0 || got.stdout != want.stdout {
 		t.Errorf("got exit status %d, %s%s, want %s", got.status, got.stdout, got.stderr, want.stdout)
 	}
