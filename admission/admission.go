@@ -28,6 +28,10 @@ type Rejection struct { //nolint:errname // it is a verdict that is an error too
 	Message string
 	// Field is the path of the field that caused the rejection, and Remedy what to do about it.
 	Field, Remedy string
+	// Shortages are the resources that are missing, if that is the reason.
+	Shortages []Shortage
+	// Temporary reports that what is missing is about to be freed. The pod waits.
+	Temporary bool
 }
 
 // Error returns the kubelet's message, followed by field and remedy.
@@ -35,6 +39,9 @@ func (r *Rejection) Error() string { return fmt.Sprintf("%s; %s: %s", r.Message,
 
 // RejectionReason returns the reason for the pod's status and event.
 func (r *Rejection) RejectionReason() string { return r.Reason }
+
+// IsTemporary reports whether the pod waits for resources that are about to be freed (ADM-4).
+func (r *Rejection) IsTemporary() bool { return r.Temporary }
 
 // IsNodeAffinity reports whether the labels of the node caused the rejection. They may have changed recently (ADM-11).
 func (r *Rejection) IsNodeAffinity() bool { return r.Reason == reasonNodeAffinity }
@@ -66,14 +73,19 @@ func Check(pod *v1.Pod, node Node, others []*v1.Pod) *Rejection {
 			Field: "spec.securityContext.supplementalGroupsPolicy", Remedy: "use Merge, or a newer container runtime",
 		}
 	}
-	for _, check := range []func(*v1.Pod, Node, []*v1.Pod) *Rejection{
-		checkResources, checkAffinity, checkName, checkPorts, checkTaints,
-	} {
+	outOfResources := checkResources(pod, node, others)
+	if outOfResources != nil && !IsCritical(pod) {
+		return outOfResources
+	}
+	for _, check := range []func(*v1.Pod, Node, []*v1.Pod) *Rejection{checkAffinity, checkName, checkPorts, checkTaints} {
 		if rejection := check(pod, node, others); rejection != nil {
 			return rejection
 		}
 	}
-	return checkAppArmor(pod, node)
+	if rejection := checkAppArmor(pod, node); rejection != nil {
+		return rejection
+	}
+	return outOfResources // last for critical pods: others are preempted for them if it is the only reason (ADM-26, ADM-28)
 }
 
 // CheckSpec returns why no Linux node that allows these sysctls runs the pod, or nil.

@@ -15,11 +15,30 @@ import (
 	"github.com/heraldnode/herald/podid"
 )
 
-// checkResources rejects a pod that requests more than the others leave (ADM-6, ADM-7, ADM-8). A pod that requests nothing
-// fits a node that is overcommitted.
+// checkResources rejects a pod that requests more than the others leave (ADM-6, ADM-7, ADM-8).
 func checkResources(pod *v1.Pod, node Node, others []*v1.Pod) *Rejection {
+	found := shortages(pod, node, others)
+	if len(found) == 0 {
+		return nil
+	}
+	rejection := outOf(found[0])
+	for _, shortage := range found {
+		rejection.Shortages = append(rejection.Shortages, Shortage{shortage.name, shortage.requested - (shortage.capacity - shortage.used)})
+	}
+	return rejection
+}
+
+// shortage is a resource of which a pod requests more than the others leave, in the kubelet's units.
+type shortage struct {
+	name                      v1.ResourceName
+	requested, used, capacity int64
+}
+
+// shortages returns what the node lacks for the pod, in the order in which it is reported. A pod that requests nothing fits a node
+// that is overcommitted.
+func shortages(pod *v1.Pod, node Node, others []*v1.Pod) (found []shortage) {
 	if capacity := node.Allocatable.Pods().Value(); int64(len(others)) >= capacity {
-		return outOf(v1.ResourcePods, 1, int64(len(others)), capacity)
+		found = append(found, shortage{v1.ResourcePods, 1, int64(len(others)), capacity})
 	}
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	used := v1.ResourceList{}
@@ -31,26 +50,25 @@ func checkResources(pod *v1.Pod, node Node, others []*v1.Pod) *Rejection {
 		}
 	}
 	for _, name := range resourceOrder(requests) {
-		_, offered := node.Allocatable[name]
-		if isExtendedResource(name) && !offered || isCritical(pod) && isCompressible(name) {
-			continue // ADM-9: the resource may belong to the cluster rather than to nodes; ADM-26
+		if _, offered := node.Allocatable[name]; isExtendedResource(name) && !offered {
+			continue // ADM-9: the resource may belong to the cluster rather than to nodes
 		}
 		requested, inUse, capacity := amount(name, requests), amount(name, used), amount(name, node.Allocatable)
 		if requested > 0 && requested > capacity-inUse {
-			return outOf(name, requested, inUse, capacity)
+			found = append(found, shortage{name, requested, inUse, capacity})
 		}
 	}
-	return nil
+	return found
 }
 
-func outOf(name v1.ResourceName, requested, used, capacity int64) *Rejection {
+func outOf(s shortage) *Rejection {
 	rejection := &Rejection{
-		Reason: reasonOutOf + string(name),
+		Reason: reasonOutOf + string(s.name),
 		Message: fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
-			name, requested, used, capacity),
+			s.name, s.requested, s.used, s.capacity),
 		Field: "spec.containers[*].resources.requests", Remedy: "request less, or use another node",
 	}
-	if name == v1.ResourcePods {
+	if s.name == v1.ResourcePods {
 		rejection.Field, rejection.Remedy = "spec.nodeName", "use another node, or raise maxPods of this one"
 	}
 	return rejection
@@ -63,6 +81,14 @@ func amount(name v1.ResourceName, list v1.ResourceList) int64 {
 		return quantity.MilliValue()
 	}
 	return quantity.Value()
+}
+
+// request returns what the pod requests of a resource in the kubelet's units.
+func request(pod *v1.Pod, name v1.ResourceName) int64 {
+	if name == v1.ResourcePods {
+		return 1
+	}
+	return amount(name, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
 }
 
 // resourceOrder returns the names in the order in which they are checked.
@@ -87,15 +113,11 @@ func isExtendedResource(name v1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }
 
-// isCompressible reports whether the node can be overcommitted in the resource.
-func isCompressible(name v1.ResourceName) bool {
-	return name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage
-}
-
 // criticalPriority is the lowest priority of critical pods.
 const criticalPriority = 2_000_000_000
 
-func isCritical(pod *v1.Pod) bool { // ADM-25
+// IsCritical reports whether others are preempted for the pod, and it is not evicted (ADM-25).
+func IsCritical(pod *v1.Pod) bool {
 	return podid.IsStatic(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority
 }
 

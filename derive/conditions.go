@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/heraldnode/herald/internal/restart"
 	"github.com/heraldnode/herald/observed"
@@ -79,6 +81,18 @@ func setCondition(conditions []v1.PodCondition, condition v1.PodCondition) []v1.
 		return conditions
 	}
 	return append(conditions, condition)
+}
+
+// SetDisruptionTarget records in the status that the node ends the pod although it is still wanted. A Job can tell that from a failure.
+func SetDisruptionTarget(status *v1.PodStatus, pod *v1.Pod, message string, at time.Time) {
+	condition := v1.PodCondition{
+		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message,
+		ObservedGeneration: pod.Generation, LastTransitionTime: metav1.NewTime(at),
+	}
+	if before := findCondition(status.Conditions, condition.Type); before != nil && before.Status == condition.Status {
+		condition.LastTransitionTime = before.LastTransitionTime
+	}
+	status.Conditions = withCondition(status.Conditions, condition)
 }
 
 // withCondition is setCondition on a copy of the list.

@@ -77,9 +77,22 @@ func sourceCases() []exampleCase {
 			reason("UnexpectedAdmissionError", "Pod was rejected: Allocate failed due to no devices left"))},
 		{"rejected, not in the status yet", wrong, newFacts("big-1", phase(v1.PodPending),
 			worker(func(w *explain.Worker) { w.Rejected = errors.New("no place") }))},
+		{"waits for resources", notRunning, newFacts("big-1", phase(v1.PodPending), worker(func(w *explain.Worker) {
+			w.Rejected, w.RetryAt = waitingError{}, in(2*time.Second)
+		}))},
 		{"no status yet", wrong, newFacts("new-1", phase(""))},
 	}
 }
+
+// waitingError is the rejection of a pod that waits for others to end.
+type waitingError struct{}
+
+func (waitingError) Error() string {
+	return "Node didn't have enough resource: cpu, requested: 500, used: 3800, capacity: 4000; spec.containers[*].resources.requests: " +
+		"none needed: it waits for shop/old, ending"
+}
+func (waitingError) RejectionReason() string { return "OutOfcpu" }
+func (waitingError) IsTemporary() bool       { return true }
 
 func deletionCases() []exampleCase {
 	stopping := func(s explain.Stopping) option {

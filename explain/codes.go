@@ -21,6 +21,8 @@ const (
 	CodeManifestRefused = "ManifestRefused"
 	// CodeWaitsForName: a static pod waits until an earlier pod with its name has ended.
 	CodeWaitsForName = "WaitsForName"
+	// CodeWaitsForResources: the pod waits until others that are ending have freed what it requests.
+	CodeWaitsForResources = "WaitsForResources"
 	// CodeRejected: the node does not admit the pod.
 	CodeRejected = "Rejected"
 	// CodeNoStatus: the pod has arrived and has no status yet.

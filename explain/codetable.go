@@ -28,6 +28,7 @@ var codes = []Code{
 	{CodeLeft, Ended, "", "none", "a new pod"},
 	{CodeManifestRefused, Problem, "CFG-15", "the source is read again when it changes", "correct the manifest"},
 	{CodeWaitsForName, Progress, "PW-15", "it starts when the earlier pod has ended", "wait"},
+	{CodeWaitsForResources, Progress, "ADM-4", "it starts when the others have ended; if they do not, it is rejected", "wait"},
 	{CodeRejected, Problem, "PH-49", "a static pod is tried again; no other is", "free what is missing; a new pod"},
 	{CodeNoStatus, Progress, "SM-17", "the first status", "wait"},
 

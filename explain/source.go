@@ -86,6 +86,14 @@ func (e *explainer) rejected() (Verdict, bool) {
 		return Verdict{}, false
 	}
 	message, remedy, _ := strings.Cut(message, "; ")
+	if e.isTemporary() {
+		_, others, _ := strings.Cut(remedy, "it waits for ")
+		return Verdict{
+			Code: CodeWaitsForResources, Headline: e.name() + " waits for resources: " + shortage(message), Summary: "waits: " + shortage(message),
+			Chain: []Because{{Rule: "ADM-4", Text: "it waits for " + clean(others, maxQuote), Input: "the pods of the node"}},
+			Next:  Step{What: "try", At: e.Worker.RetryAt, By: ByHerald, Then: "at once when another pod leaves"},
+		}, true
+	}
 	v := Verdict{
 		Code: CodeRejected, Headline: e.name() + " was rejected: " + shortage(message), Summary: "rejected: " + shortage(message),
 		Chain: []Because{{Rule: "PH-49", Text: fmt.Sprintf("%s: %s", clean(reason, maxName), clean(message, maxQuote)), Input: "status.reason"}},
@@ -121,6 +129,12 @@ func (e *explainer) rejection() (reason, message string, ok bool) {
 		reason = typed.RejectionReason()
 	}
 	return reason, e.Worker.Rejected.Error(), true
+}
+
+// isTemporary reports whether what the pod lacks is about to be freed.
+func (e *explainer) isTemporary() bool {
+	var typed interface{ IsTemporary() bool }
+	return errors.As(e.Worker.Rejected, &typed) && typed.IsTemporary()
 }
 
 // isAdmissionReason reports whether the reason is one that the kubelet gives to pods that it does not admit. Those of older

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -38,10 +39,13 @@ func (n *NodeAgent) admit(pod *v1.Pod) error {
 		}
 	}
 	node, others := n.admissionNode(pod), n.otherPods(podid.UID(pod.UID))
-	rejection := admission.Check(pod, node, others)
+	rejection, victims := admission.CheckWithRoom(pod, node, others)
 	if rejection != nil && rejection.IsNodeAffinity() {
 		node.Object = n.currentNode(node.Object)
-		rejection = admission.Check(pod, node, others)
+		rejection, victims = admission.CheckWithRoom(pod, node, others)
+	}
+	for _, victim := range victims {
+		n.preempt(victim, rejection.Shortages[0].Resource)
 	}
 	if rejection != nil {
 		return rejection
@@ -88,8 +92,8 @@ func (n *NodeAgent) currentNode(known *v1.Node) *v1.Node {
 
 // otherPods returns the pods that occupy a place on the node, except the given one: admitted pods, and pods that have been
 // running since before a restart and are not admitted yet. A pod that no source has is empty.
-func (n *NodeAgent) otherPods(uid podid.UID) []*v1.Pod {
-	placed := map[podid.UID]bool{}
+func (n *NodeAgent) otherPods(uid podid.UID) admission.Others {
+	placed, ends, now := map[podid.UID]bool{}, map[podid.UID]time.Time{}, time.Now()
 	listed, _ := n.Agent.PLEG.Pods()
 	for _, pod := range listed {
 		if newer := n.Agent.PLEG.Get(pod.UID); !newer.At.IsZero() {
@@ -99,11 +103,12 @@ func (n *NodeAgent) otherPods(uid podid.UID) []*v1.Pod {
 	}
 	for _, state := range n.Agent.Workers.Pods() {
 		placed[state.UID] = state.Stage < plan.Terminated && (state.Admitted || placed[state.UID])
+		ends[state.UID] = endsBy(state)
 	}
 	placed[uid] = false
-	var others []*v1.Pod
-	for other, has := range placed {
-		if !has {
+	var others admission.Others
+	for _, other := range slices.Sorted(maps.Keys(placed)) {
+		if !placed[other] {
 			continue
 		}
 		pod, found := n.Agent.Pods.GetPodByUID(other)
@@ -111,7 +116,14 @@ func (n *NodeAgent) otherPods(uid podid.UID) []*v1.Pod {
 			pod = &v1.Pod{}
 		}
 		pod, _ = n.Agent.Allocations.AllocatedPod(pod)
-		others = append(others, pod)
+		switch end := ends[other]; {
+		case end.IsZero():
+			others.Staying = append(others.Staying, pod)
+		case now.Before(end):
+			others.Ending = append(others.Ending, pod)
+		default:
+			others.Overdue = append(others.Overdue, pod)
+		}
 	}
 	return others
 }

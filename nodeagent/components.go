@@ -234,6 +234,9 @@ func (n *NodeAgent) newAgent() error {
 	if err != nil {
 		return err
 	}
+	if n.preemptions, err = newPreemptions(n.config.Metrics); err != nil {
+		return err
+	}
 	tally := inspect.NewTally()
 	config := agent.Config{
 		NodeName: n.config.NodeName, Sources: sources, Runtime: n.runtime, Events: n.Events, Volumes: n.volumes,

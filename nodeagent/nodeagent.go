@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/heraldnode/herald/action"
 	"github.com/heraldnode/herald/agent"
 	"github.com/heraldnode/herald/alert/manager"
@@ -81,6 +83,8 @@ type containers struct {
 	// Streams serves exec, attach and port-forward.
 	Streams *stream.Proxy
 	cgroups *cgroupmanager.Manager // nil if the runtime chooses the cgroups of pods
+	// preemptions counts the pods that were ended for critical ones.
+	preemptions *prometheus.CounterVec
 	// imageDirs has the directories of the runtime's images and containers as last observed.
 	imageDirs atomic.Pointer[[]string]
 }

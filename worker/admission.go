@@ -63,7 +63,7 @@ func (w *Workers) admitInSync(ctx context.Context, iter *iteration) error {
 // node from another one, does not kill what runs.
 //
 // One pod is decided at a time and its decision is stored before the next one, so that exactly one of two pods gets the last
-// resources. A static pod is registered for a retry before the decision, so that resources that are freed meanwhile are
+// resources. The pod is registered for a retry before the decision, so that resources that are freed meanwhile are
 // not missed.
 func (w *Workers) admit(r *record, pod *v1.Pod, isRunning bool) admission {
 	w.admitMu.Lock()
@@ -75,25 +75,33 @@ func (w *Workers) admit(r *record, pod *v1.Pod, isRunning bool) admission {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if decision.err == nil {
-		delete(w.awaitingAdmission, r.uid)
-	}
 	r.rejected = decision.err
-	if decision.err == nil || !r.lifecycle.IsStatic() { // the rejection of a static pod is not final
+	if decision.err == nil || isFinal(r.lifecycle, decision.err) {
+		delete(w.awaitingAdmission, r.uid)
 		r.admission = decision
 	}
 	return decision
 }
 
+// isFinal reports whether a rejected pod is not asked for again. That of a static pod is not final, because no controller would
+// replace it (BUG-29), and neither is that of a pod for which resources are about to be freed (ADM-4).
+func isFinal(lifecycle plan.Lifecycle, rejection error) bool {
+	return !lifecycle.IsStatic() && !isTemporary(rejection)
+}
+
+// isTemporary reports whether the resources that the pod lacks are about to be freed.
+func isTemporary(rejection error) bool {
+	var typed interface{ IsTemporary() bool }
+	return errors.As(rejection, &typed) && typed.IsTemporary()
+}
+
 func (w *Workers) registerForRetry(r *record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if r.lifecycle.IsStatic() {
-		w.awaitingAdmission[r.uid] = true
-	}
+	w.awaitingAdmission[r.uid] = true
 }
 
-// retryAdmissionsLocked wakes the rejected static pods because resources were freed (BUG-29).
+// retryAdmissionsLocked wakes the pods whose rejection is not final because resources were freed (BUG-29).
 func (w *Workers) retryAdmissionsLocked() {
 	for uid := range w.awaitingAdmission {
 		if r, found := w.records[uid]; found {
@@ -104,18 +112,23 @@ func (w *Workers) retryAdmissionsLocked() {
 	clear(w.awaitingAdmission)
 }
 
-// maxRejectionDoublings limits the backoff of a rejected static pod to about 5m.
+// maxRejectionDoublings limits the backoff of a pod that is rejected again and again to about 5m.
 const maxRejectionDoublings = 5
 
-// reject publishes that the node does not run the pod (PH-49). A static pod stays Pending and is retried because no
-// controller would replace it (BUG-29). Any other pod is terminated at once (BUG-33).
+// reject publishes that the node does not run the pod (PH-49). It is terminated at once (BUG-33), or stays Pending and is retried if
+// the rejection is not final.
 func (w *Workers) reject(iter *iteration) result {
 	pod, err := iter.lifecycle.Pod, iter.admission.err
 	reason := rejectionReason(err)
 	status := derive.RejectedStatus(pod, reason, err.Error())
-	w.metrics.rejections.WithLabelValues(reason).Inc()
-	w.config.Events.Event(pod, v1.EventTypeWarning, reason, err.Error())
-	if !iter.lifecycle.IsStatic() {
+	if isTemporary(err) {
+		status.Message = "Pod waits for resources: " + err.Error()
+		w.config.Events.Event(pod, v1.EventTypeNormal, reason, status.Message)
+	} else {
+		w.metrics.rejections.WithLabelValues(reason).Inc()
+		w.config.Events.Event(pod, v1.EventTypeWarning, reason, err.Error())
+	}
+	if isFinal(iter.lifecycle, err) {
 		w.config.Statuses.SetPodStatus(pod, status)
 		w.transition(iter, plan.Lifecycle.Reject)
 		return result{}

@@ -104,7 +104,7 @@ func (h *housekeeping) isSourceReady(pod *v1.Pod) bool {
 // runsAfterFinish reports whether a finished pod was observed running after it had finished.
 func (h *housekeeping) runsAfterFinish(r *record) bool {
 	pod, found := h.runtimePods[r.uid]
-	return found && r.lifecycle.Stage == plan.Finished && pod.Running() && pod.At.After(r.finishedAt)
+	return found && r.lifecycle.Stage == plan.Finished && pod.Running() && pod.At.After(r.stageAt)
 }
 
 // createMissing creates the worker of a desired pod that has none: a pod that should run (PW-48), a terminal pod that still

@@ -24,16 +24,16 @@ type record struct {
 
 	// Workers.mu guards the fields below.
 
-	lifecycle  plan.Lifecycle
-	addedAt    time.Time // first update, or restart of a static pod
-	admitting  bool      // admission is in progress; the pod is not synced before it ends
-	admission  admission
-	active     bool               // has a goroutine or is about to get one
-	urgent     bool               // the next iteration ignores backoff
-	interrupt  context.CancelFunc // cancels the current iteration; nil if there is none
-	waiters    []chan<- struct{}  // closed when the pod's containers have stopped
-	orphaned   bool               // no source wants the pod
-	finishedAt time.Time          // last transition to Finished
+	lifecycle plan.Lifecycle
+	addedAt   time.Time // first update, or restart of a static pod
+	admitting bool      // admission is in progress; the pod is not synced before it ends
+	admission admission
+	active    bool               // has a goroutine or is about to get one
+	urgent    bool               // the next iteration ignores backoff
+	interrupt context.CancelFunc // cancels the current iteration; nil if there is none
+	waiters   []chan<- struct{}  // closed when the pod's containers have stopped
+	orphaned  bool               // no source wants the pod
+	stageAt   time.Time          // last transition to the stage of the lifecycle
 	// onlyRecords reports that the pod holds nothing but records of stopped containers, which the runtime fails to remove.
 	onlyRecords bool
 	findings

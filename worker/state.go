@@ -27,6 +27,8 @@ type PodState struct {
 	Rejected error
 	// WaitsFor is the pod with the same name that must end before this static pod starts (PW-15).
 	WaitsFor podid.UID
+	// StageAt is when the pod entered the stage.
+	StageAt time.Time
 	// StartedTerminating reports that no container of the pod will be started any more (PW-28, PW-42).
 	StartedTerminating bool
 	// Pod is nil if only the runtime knows the pod.
@@ -105,7 +107,7 @@ func (w *Workers) Pods() []PodState {
 func (w *Workers) podStateLocked(r *record) PodState {
 	state := PodState{
 		UID: r.uid, Name: r.lifecycle.Name, Stage: r.lifecycle.Stage, Started: r.lifecycle.Started,
-		Admitted: r.admission.decided && r.admission.err == nil, Rejected: r.rejected,
+		Admitted: r.admission.decided && r.admission.err == nil, Rejected: r.rejected, StageAt: r.stageAt,
 		StartedTerminating: r.lifecycle.StartedTerminating, Pod: r.lifecycle.Pod, AddedAt: r.addedAt, Err: r.err,
 		Progress: r.progress, Stopping: r.stopping,
 	}

@@ -196,6 +196,9 @@ func (w *Workers) transitionLocked(r *record, next plan.Lifecycle) {
 	if r.lifecycle.Stage < plan.Terminated && next.Stage >= plan.Terminated {
 		w.retryAdmissionsLocked()
 	}
+	if r.lifecycle.Stage != next.Stage || next.Stage == plan.Finished {
+		r.stageAt = time.Now()
+	}
 	r.lifecycle = next
 	if next.Stage != plan.Terminating {
 		r.releaseWaitersLocked()
@@ -211,7 +214,6 @@ func (w *Workers) transitionLocked(r *record, next plan.Lifecycle) {
 	}
 	if next.Stage == plan.Finished {
 		w.staticPods.release(next.Name, r.uid)
-		r.finishedAt = time.Now()
 	}
 	w.wakeLocked(r)
 	w.wakeFirstLocked(next.Name)

@@ -56,8 +56,8 @@ var Layout = []Package{
 		Purpose: "computes v1.PodStatus from spec, runtime state, probe results and the previous status",
 	},
 	{
-		Path: "admission", Layer: Decisions, MayImport: []string{"internal/restart"},
-		Purpose: "decides whether a node runs a pod: resources, ports, labels, taints, sysctls, AppArmor",
+		Path: "admission", Layer: Decisions, MayImport: []string{"derive", "internal/restart"},
+		Purpose: "decides whether a node runs a pod, and which others end for a critical one: resources, ports, labels, taints, sysctls, AppArmor",
 	},
 	{
 		Path: "cgroup", Layer: Decisions, MayImport: []string{"derive"},

@@ -2,11 +2,15 @@ package diff_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 	"k8s.io/kubernetes/pkg/kubelet/preemption"
@@ -157,17 +161,93 @@ func TestADM_SameVerdicts(t *testing.T) {
 	}
 }
 
-func TestADM26_CriticalPod(t *testing.T) {
-	g := newGenerator(1)
-	node := generateAdmissionNode(g)
-	pod := podWith(v1.RestartPolicyAlways, "main")
-	pod.Spec.Priority = new(int32(2_000_000_000))
-	pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100")}
-	node.Spec.Taints = nil
-	c := admissionCase{pod: pod, node: node}
-	theirs, _ := c.kubeletAdmission(t) // there is no pod that could be preempted
-	ours, _ := c.heraldAdmission()
-	expect(t, "reason", pair(theirs, ours), pair("UnexpectedAdmissionError", ""))
+// TestADM26_SameVictims compares which pods end for a critical one, and the error if none suffice (ADM-28).
+func TestADM26_SameVictims(t *testing.T) {
+	const cases = 20_000
+	counts := map[string]int{}
+	for seed := range uint64(cases) {
+		g := newGenerator(seed)
+		node := generateAdmissionNode(g)
+		node.Spec.Taints = nil
+		newPod := func() *v1.Pod {
+			pod := podWith(v1.RestartPolicyAlways, "main")
+			list := v1.ResourceList{}
+			for name, values := range map[v1.ResourceName][]string{
+				v1.ResourceCPU: {"", "5m", "10m", "500m", "1", "2"}, v1.ResourceMemory: {"", "1Mi", "2Mi", "500Mi"},
+				v1.ResourceEphemeralStorage: {"", "", "100Mi"},
+			} {
+				if value := values[g.IntN(len(values))]; value != "" {
+					list[name] = resource.MustParse(value)
+				}
+			}
+			pod.Spec.Containers[0].Resources.Requests = list
+			if g.chance(30) {
+				pod.Spec.Containers[0].Resources.Limits = list.DeepCopy()
+			}
+			return pod
+		}
+		pod := newPod()
+		pod.Spec.Priority = new(oneOf(g, int32(2_000_000_000), 2_000_001_000))
+		var others []*v1.Pod
+		for range g.IntN(6) {
+			other := newPod()
+			other.UID = types.UID(fmt.Sprint(len(others)))
+			other.Name = fmt.Sprint("other-", len(others))
+			other.Spec.Priority = oneOf(g, nil, new(int32(0)), new(int32(100)), new(int32(2_000_000_000)))
+			others = append(others, other)
+		}
+		theirs, ours := kubeletVictims(pod, node, others), heraldVictims(pod, node, others)
+		if theirs != ours {
+			t.Fatalf("seed %d: the kubelet says %s, Herald %s", seed, theirs, ours)
+		}
+		kind, _, _ := strings.Cut(ours, " ")
+		counts[kind]++
+	}
+	t.Log(counts)
+	for _, kind := range []string{"admitted", "preempts", "UnexpectedAdmissionError"} {
+		if counts[kind] < cases/100 {
+			t.Errorf("got %d cases of %q, want at least %d", counts[kind], kind, cases/100)
+		}
+	}
+}
+
+func kubeletVictims(pod *v1.Pod, node *v1.Node, others []*v1.Pod) string {
+	var victims []string
+	kill := func(victim *v1.Pod, _ bool, _ *int64, _ func(*v1.PodStatus)) error {
+		victims = append(victims, victim.Name)
+		return nil
+	}
+	preempting := preemption.NewCriticalPodAdmissionHandler(
+		func() []*v1.Pod { return slices.Clone(others) }, kill, record.NewFakeRecorder(len(others)))
+	getNode := func(context.Context, bool) (*v1.Node, error) { return node.DeepCopy(), nil }
+	noPlugins := func(*schedulerframework.NodeInfo, *lifecycle.PodAdmitAttributes) error { return nil }
+	result := lifecycle.NewPredicateAdmitHandler(getNode, preempting, noPlugins).
+		Admit(&lifecycle.PodAdmitAttributes{Pod: pod.DeepCopy(), OtherPods: others})
+	switch {
+	case !result.Admit:
+		return result.Reason + " " + result.Message
+	case len(victims) == 0:
+		return "admitted"
+	default:
+		return "preempts " + strings.Join(victims, ", ")
+	}
+}
+
+// heraldVictims is kubeletVictims of Herald.
+func heraldVictims(pod *v1.Pod, node *v1.Node, others []*v1.Pod) string {
+	rejection := admission.Check(pod, admission.Node{Object: node, Allocatable: node.Status.Allocatable, AppArmor: true}, others)
+	if rejection == nil {
+		return "admitted"
+	}
+	victims, err := admission.Victims(pod, rejection.Shortages, others)
+	if err != nil { // the text; the reason is OutOf... (see differences)
+		return "UnexpectedAdmissionError Unexpected error while attempting to recover from admission failure: " + err.Error()
+	}
+	var names []string
+	for _, victim := range victims {
+		names = append(names, victim.Name)
+	}
+	return "preempts " + strings.Join(names, ", ")
 }
 
 // The kubelet decides on every pod anew when it starts. Herald does not ask for a pod that runs: see the worker's tests.

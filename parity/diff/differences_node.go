@@ -5,10 +5,24 @@ package diff
 var onNode = []Difference{
 	{
 		Rule:    "ADM-26",
-		Kubelet: "kills other pods to admit a critical one, and rejects it if that does not help",
-		Herald:  "admits a critical pod beyond the CPU, memory and storage of the node",
-		Why:     "a static pod never waits; requests are guarantees, and limits keep holding",
-		Shown:   "TestADM26_CriticalPod",
+		Kubelet: "kills other pods to admit a critical one, one after the other, and decides on no other pod meanwhile",
+		Herald:  "ends the same pods at once; the critical pod waits for them as Pending, and others are decided on",
+		Why:     "the grace period of one pod must not delay all others",
+		Shown:   "nodeagent/TestADM26_Preemption",
+	},
+	{
+		Rule:    "ADM-28",
+		Kubelet: "rejects a critical pod for which nothing can be ended with the reason UnexpectedAdmissionError",
+		Herald:  "rejects it with the reason OutOf... of the resource, as any other pod",
+		Why:     "the reason says what is missing",
+		Shown:   "admission/TestADM28_NoVictims",
+	},
+	{
+		Rule:    "ADM-4",
+		Kubelet: "rejects a pod for which there is no room because others are still ending",
+		Herald:  "lets it wait as Pending until they have ended, at most for one and a half times their grace period",
+		Why:     "the scheduler saw room; its controller would create the pod again and again (ADM-4)",
+		Shown:   "nodeagent/TestADM4_WaitsForEndingPods",
 	},
 	{
 		Rule:    "ADM-29",
