@@ -252,9 +252,11 @@ func exists(path string) bool {
 
 // changing are directories and files that differ anyhow: of the kernel, of the package manager, of services that run, and those that
 // creating a user writes.
-var changing = []string{"/proc", "/sys", "/dev", "/run/systemd", "/run/log", "/run/udev", "/tmp", "/var/tmp", "/results", "/var/cache", "/var/log",
-	"/var/lib/apt", "/var/lib/dpkg", "/var/lib/systemd", "/var/lib/guest", "/etc/.pwd.lock", "/etc/passwd-", "/etc/group-", "/etc/shadow-",
-	"/etc/gshadow-"}
+var changing = []string{
+	"/proc", "/sys", "/dev", "/run/systemd", "/run/log", "/run/udev", "/tmp", "/var/tmp", "/results", "/var/cache", "/var/log",
+	"/var/lib/apt", "/var/lib/dpkg", "/var/lib/systemd", "/var/lib/guest",
+	"/etc/.pwd.lock", "/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-",
+}
 
 // allFiles lists the files of the machine.
 func allFiles(g *guest) []string {
