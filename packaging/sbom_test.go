@@ -20,7 +20,8 @@ import (
 // The list of modules is valid SPDX 2.3 to the library of SPDX, and has every module of the binary: here that of make packages.
 func TestSBOM(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "packages")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", binary, "./cmd/packages").CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", binary, "./cmd/packages")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	modules, err := packaging.ReadModules(t.Context(), binary, repository, ".")
