@@ -1,4 +1,5 @@
-// Package logs_test reads logs with kubectl through a real kube-apiserver from a real Herald on containerd.
+// Package logs_test reads logs with kubectl through a real kube-apiserver from a real Herald on containerd: the installed one, and with
+// CONTAINERD=2 on 2.x.
 package logs_test
 
 import (

@@ -44,6 +44,7 @@ type node struct {
 	cluster    *recorder.Cluster
 	containerd *containerd.Containerd
 	agent      *agents.Agent
+	program    string // path of herald
 }
 
 func newNode(t *testing.T) *node {
@@ -51,11 +52,12 @@ func newNode(t *testing.T) *node {
 	needs.Containers(t)
 	needs.Kubectl(t)
 	busybox := needs.Busybox(t)
-	herald, err := agents.BuildHerald(t.Context(), t.TempDir())
+	programDir := t.TempDir()
+	herald, err := agents.BuildHerald(t.Context(), programDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, cluster: recorder.ForTest(t), containerd: containerd.ForTest(t)}
+	n := &node{t: t, cluster: recorder.ForTest(t), containerd: containerd.ForTest(t), program: filepath.Join(programDir, "herald")}
 	if err := n.containerd.ImportImage(t.Context(), shellImage, busybox); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +103,7 @@ func (n *node) close() {
 	}
 }
 
-// createPod creates a pod whose container runs a script of the shell, and waits until it runs.
+// createPod creates a pod whose container runs a script of the shell, and waits until it runs or has ended.
 func (n *node) createPod(name, script string, change ...func(*v1.Pod)) {
 	n.t.Helper()
 	pod := &v1.Pod{
@@ -123,8 +125,8 @@ func (n *node) createPod(name, script string, change ...func(*v1.Pod)) {
 	if _, err := n.Admin.CoreV1().Pods(namespace).Create(n.t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		n.t.Fatal(err)
 	}
-	n.Await(name, "ready", func(pod *v1.Pod) bool {
-		return recorder.PodCondition(&pod.Status, v1.PodReady).Status == v1.ConditionTrue
+	n.Await(name, "ready or succeeded", func(pod *v1.Pod) bool {
+		return pod.Status.Phase == v1.PodSucceeded || recorder.PodCondition(&pod.Status, v1.PodReady).Status == v1.ConditionTrue
 	})
 }
 

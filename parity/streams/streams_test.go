@@ -34,6 +34,7 @@ func TestStreams(t *testing.T) {
 			t.Run(client+"/"+name, func(t *testing.T) { test(t, n, client) })
 		}
 	}
+	t.Run("commands", func(t *testing.T) { testCommands(t, n) })
 	t.Run("shutdown", func(t *testing.T) { testShutdown(t, n) }) // last: it stops the agent
 }
 
