@@ -64,7 +64,7 @@ func (p serverPair) compareLogs(ctx context.Context, profile ServerProfile) ([]R
 		http2                    bool
 	}{
 		{"server_log", "", "", false},
-		{"server_log_http2", "", " over HTTP/2, which the kubelet does not serve", true},
+		{"server_log_http2", "", ", Herald's over HTTP/2, which the kubelet does not serve", true},
 		{"server_log_follow", followQuery, ", followed until all of it has arrived", false},
 	} {
 		samples, err := p.alternate(profile.Rounds, read(measurement.query, measurement.http2))

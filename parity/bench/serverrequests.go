@@ -20,20 +20,25 @@ import (
 // trivialCommand ends at once.
 var trivialCommand = []string{"/testpod", "exit", "0"}
 
-// compareExecs runs a command many times, one after the other: on both nodes, and directly at containerd's streaming server.
+// compareExecs runs a command many times, one after the other: through both agents, and directly at the streaming servers of their
+// containerds.
 func (p serverPair) compareExecs(ctx context.Context, profile ServerProfile) ([]Result, error) {
-	times := make([][]float64, 3)
-	err := withRuntimeClient(p[1].runtime, func(client runtimeapi.RuntimeServiceClient) error {
-		container, err := findContainer(ctx, client, p[1].pods[0].Name)
-		if err != nil {
+	var times [][]float64
+	err := withRuntimeClient(p[0].runtime, func(theirs runtimeapi.RuntimeServiceClient) error {
+		return withRuntimeClient(p[1].runtime, func(ours runtimeapi.RuntimeServiceClient) (err error) {
+			var sides []func() (float64, error)
+			for i, client := range []runtimeapi.RuntimeServiceClient{theirs, ours} {
+				container, err := findContainer(ctx, client, p[i].pods[0].Name)
+				if err != nil {
+					return err
+				}
+				sides = append(sides,
+					func() (float64, error) { return timeOf(func() error { return p[i].exec(ctx) }) },
+					func() (float64, error) { return timeOf(func() error { return execBare(ctx, client, container) }) })
+			}
+			times, err = measureRounds(profile.Execs, sides...)
 			return err
-		}
-		times, err = measureRounds(profile.Execs,
-			func() (float64, error) { return timeOf(func() error { return p[0].exec(ctx) }) },
-			func() (float64, error) { return timeOf(func() error { return p[1].exec(ctx) }) },
-			func() (float64, error) { return timeOf(func() error { return execBare(ctx, client, container) }) },
-		)
-		return err
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("exec: %w", err)
@@ -43,14 +48,17 @@ func (p serverPair) compareExecs(ctx context.Context, profile ServerProfile) ([]
 		name, what string
 		share      float64
 	}{{"server_exec_p50", "median", 0.5}, {"server_exec_p99", "99th percentile", 0.99}} {
-		theirs, ours, bare := quantile(times[0], measurement.share), quantile(times[1], measurement.share), quantile(times[2], measurement.share)
-		results = append(results, Result{
-			Name: measurement.name, Kubelet: formatSeconds(theirs), Herald: formatSeconds(ours), Value: theirs / ours,
-			Description: fmt.Sprintf("exec of a trivial command over SPDY, %d times, %s; directly at containerd: %s",
-				profile.Execs, measurement.what, formatSeconds(bare)),
-		})
-		p[0].env.logf("%s: kubelet %s, Herald %s, containerd %s",
-			measurement.name, formatSeconds(theirs), formatSeconds(ours), formatSeconds(bare))
+		var values []float64
+		for _, side := range times {
+			values = append(values, quantile(side, measurement.share))
+		}
+		result := Result{
+			Name: measurement.name, Kubelet: formatSeconds(values[0]), Herald: formatSeconds(values[2]), Value: values[0] / values[2],
+			Description: fmt.Sprintf("exec of a trivial command over SPDY, %d times, %s; directly at the same containerds: %s and %s",
+				profile.Execs, measurement.what, formatSeconds(values[1]), formatSeconds(values[3])),
+		}
+		p[0].env.logf("%s: kubelet %s, Herald %s; %s", result.Name, result.Kubelet, result.Herald, result.Description)
+		results = append(results, result)
 	}
 	return results, nil
 }
