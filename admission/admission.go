@@ -2,9 +2,13 @@ package admission
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/heraldnode/herald/derive"
 )
 
 // Reasons of rejections, the kubelet's. OutOf is followed by the name of the resource.
@@ -19,6 +23,7 @@ const (
 	reasonNodeName        = "NodeName"
 	reasonNodePorts       = "NodePorts"
 	reasonTaintToleration = "TaintToleration"
+	reasonEvicted         = "Evicted"
 )
 
 // Rejection is why the node does not run a pod.
@@ -35,7 +40,12 @@ type Rejection struct { //nolint:errname // it is a verdict that is an error too
 }
 
 // Error returns the kubelet's message, followed by field and remedy.
-func (r *Rejection) Error() string { return fmt.Sprintf("%s; %s: %s", r.Message, r.Field, r.Remedy) }
+func (r *Rejection) Error() string {
+	if strings.HasSuffix(r.Message, ". ") {
+		return fmt.Sprintf("%s%s: %s", r.Message, r.Field, r.Remedy)
+	}
+	return fmt.Sprintf("%s; %s: %s", r.Message, r.Field, r.Remedy)
+}
 
 // RejectionReason returns the reason for the pod's status and event.
 func (r *Rejection) RejectionReason() string { return r.Reason }
@@ -58,11 +68,16 @@ type Node struct {
 	SupplementalGroupsPolicy bool
 	// AppArmor reports whether AppArmor is enabled.
 	AppArmor bool
+	// Pressures are the conditions of pressure that hold.
+	Pressures []v1.NodeConditionType
 }
 
 // Check returns why the node does not run the pod beside the others, or nil. The order is the kubelet's: the first reason is
 // returned (ADM-2, ADM-16).
 func Check(pod *v1.Pod, node Node, others []*v1.Pod) *Rejection {
+	if rejection := checkPressure(pod, node); rejection != nil {
+		return rejection
+	}
 	if rejection := CheckSpec(pod, node.AllowedUnsafeSysctls); rejection != nil {
 		return rejection
 	}
@@ -86,6 +101,25 @@ func Check(pod *v1.Pod, node Node, others []*v1.Pod) *Rejection {
 		return rejection
 	}
 	return outOfResources // last for critical pods: others are preempted for them if it is the only reason (ADM-26, ADM-28)
+}
+
+// checkPressure rejects pods that would make a shortage worse (ADM-22). If only memory is short, pods with requests are admitted, and
+// those that tolerate it.
+func checkPressure(pod *v1.Pod, node Node) *Rejection {
+	if len(node.Pressures) == 0 || IsCritical(pod) {
+		return nil
+	}
+	if slices.Equal(node.Pressures, []v1.NodeConditionType{v1.NodeMemoryPressure}) {
+		taint := v1.Taint{Key: v1.TaintNodeMemoryPressure, Effect: v1.TaintEffectNoSchedule}
+		isTolerated := func(toleration v1.Toleration) bool { return tolerates(toleration, taint) }
+		if derive.QOSClass(pod) != v1.PodQOSBestEffort || slices.ContainsFunc(pod.Spec.Tolerations, isTolerated) {
+			return nil
+		}
+	}
+	return &Rejection{
+		Reason: reasonEvicted, Message: fmt.Sprintf("The node had condition: %v. ", node.Pressures),
+		Field: "spec.nodeName", Remedy: "use another node, or wait until this one is no longer short of resources",
+	}
 }
 
 // CheckSpec returns why no Linux node that allows these sysctls runs the pod, or nil.

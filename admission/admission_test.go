@@ -57,6 +57,10 @@ func onHostNetwork(pod *v1.Pod) { pod.Spec.HostNetwork = true }
 func onHostIPC(pod *v1.Pod)     { pod.Spec.HostIPC = true }
 func critical(pod *v1.Pod)      { pod.Spec.Priority = new(int32(2_000_000_000)) }
 
+func underPressure(conditions ...v1.NodeConditionType) func(*admission.Node) {
+	return func(node *admission.Node) { node.Pressures = conditions }
+}
+
 func tainted(effect v1.TaintEffect) func(*admission.Node) {
 	return func(node *admission.Node) {
 		node.Object.Spec.Taints = []v1.Taint{{Key: "gone", Value: "5", Effect: effect}}
@@ -145,16 +149,32 @@ func TestCheck(t *testing.T) {
 			}},
 			reason: "SupplementalGroupsPolicyNotSupported", field: "supplementalGroupsPolicy",
 		},
-		"ADM-19, safe":             {pod: mutations{sysctl("net/ipv4/tcp_syncookies")}},
-		"ADM-19, unsafe":           {pod: mutations{sysctl("kernel.msgmax")}, reason: "SysctlForbidden", field: "spec.securityContext.sysctls[0]"},
-		"ADM-19, allowed":          {pod: mutations{sysctl("net.core.somaxconn")}, node: func(node *admission.Node) { node.AllowedUnsafeSysctls = []string{"net.core.*"} }},
-		"ADM-19, host network":     {pod: mutations{sysctl("net.ipv4.tcp_syncookies"), onHostNetwork}, reason: "SysctlForbidden", field: "sysctls[0]"},
-		"ADM-19, host IPC":         {pod: mutations{sysctl("kernel.shm_rmid_forced"), onHostIPC}, reason: "SysctlForbidden", field: "sysctls[0]"},
-		"ADM-19, other namespace":  {pod: mutations{sysctl("kernel.shm_rmid_forced"), onHostNetwork}},
-		"ADM-21, AppArmor":         {pod: mutations{withAppArmor(v1.AppArmorProfileTypeRuntimeDefault)}, node: withoutAppArmor, reason: "AppArmor", field: "spec.containers[0].securityContext.appArmorProfile"},
-		"ADM-21, unconfined":       {pod: mutations{withAppArmor(v1.AppArmorProfileTypeUnconfined)}, node: withoutAppArmor},
-		"ADM-21, has been running": {pod: mutations{withAppArmor(v1.AppArmorProfileTypeRuntimeDefault), func(pod *v1.Pod) { pod.Status.Phase = v1.PodRunning }}, node: withoutAppArmor},
-		"no node known":            {pod: mutations{heraldtest.OnNode("n2")}, node: func(node *admission.Node) { node.Object = nil }},
+		"ADM-19, safe":               {pod: mutations{sysctl("net/ipv4/tcp_syncookies")}},
+		"ADM-19, unsafe":             {pod: mutations{sysctl("kernel.msgmax")}, reason: "SysctlForbidden", field: "spec.securityContext.sysctls[0]"},
+		"ADM-19, allowed":            {pod: mutations{sysctl("net.core.somaxconn")}, node: func(node *admission.Node) { node.AllowedUnsafeSysctls = []string{"net.core.*"} }},
+		"ADM-19, host network":       {pod: mutations{sysctl("net.ipv4.tcp_syncookies"), onHostNetwork}, reason: "SysctlForbidden", field: "sysctls[0]"},
+		"ADM-19, host IPC":           {pod: mutations{sysctl("kernel.shm_rmid_forced"), onHostIPC}, reason: "SysctlForbidden", field: "sysctls[0]"},
+		"ADM-19, other namespace":    {pod: mutations{sysctl("kernel.shm_rmid_forced"), onHostNetwork}},
+		"ADM-21, AppArmor":           {pod: mutations{withAppArmor(v1.AppArmorProfileTypeRuntimeDefault)}, node: withoutAppArmor, reason: "AppArmor", field: "spec.containers[0].securityContext.appArmorProfile"},
+		"ADM-21, unconfined":         {pod: mutations{withAppArmor(v1.AppArmorProfileTypeUnconfined)}, node: withoutAppArmor},
+		"ADM-21, has been running":   {pod: mutations{withAppArmor(v1.AppArmorProfileTypeRuntimeDefault), func(pod *v1.Pod) { pod.Status.Phase = v1.PodRunning }}, node: withoutAppArmor},
+		"ADM-22, memory, BestEffort": {node: underPressure(v1.NodeMemoryPressure), reason: "Evicted", field: "spec.nodeName"},
+		"ADM-22, memory, Burstable":  {node: underPressure(v1.NodeMemoryPressure), pod: mutations{requests("cpu", "1m")}},
+		"ADM-22, memory, tolerated": {
+			node: underPressure(v1.NodeMemoryPressure),
+			pod:  mutations{tolerating(v1.Toleration{Key: "node.kubernetes.io/memory-pressure", Operator: v1.TolerationOpExists})},
+		},
+		"ADM-22, disk": {
+			node: underPressure(v1.NodeDiskPressure), reason: "Evicted", field: "spec.nodeName",
+			pod: mutations{requests("cpu", "1m"), tolerating(v1.Toleration{Operator: v1.TolerationOpExists})},
+		},
+		"ADM-22, both, Burstable": {
+			node: underPressure(v1.NodeMemoryPressure, v1.NodeDiskPressure), pod: mutations{requests("cpu", "1m")}, reason: "Evicted", field: "spec.nodeName",
+		},
+		"ADM-22, critical":     {node: underPressure(v1.NodeDiskPressure), pod: mutations{critical}},
+		"ADM-22, static":       {node: underPressure(v1.NodePIDPressure), pod: mutations{heraldtest.Static(podid.File)}},
+		"ADM-2, ADM-22, first": {node: underPressure(v1.NodeDiskPressure), pod: mutations{sysctl("kernel.msgmax")}, reason: "Evicted", field: "spec.nodeName"},
+		"no node known":        {pod: mutations{heraldtest.OnNode("n2")}, node: func(node *admission.Node) { node.Object = nil }},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -185,3 +205,13 @@ func withAppArmor(profile v1.AppArmorProfileType) func(*v1.Pod) {
 }
 
 func withoutAppArmor(node *admission.Node) { node.AppArmor = false }
+
+func TestADM22_Message(t *testing.T) {
+	node := newNode()
+	node.Pressures = []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure}
+	rejection := admission.Check(heraldtest.NewPod("web"), node, nil)
+	if rejection == nil || rejection.Message != "The node had condition: [MemoryPressure DiskPressure]. " ||
+		!strings.HasPrefix(rejection.Error(), rejection.Message+"spec.nodeName: use another node") {
+		t.Errorf("got %v", rejection)
+	}
+}

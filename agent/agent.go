@@ -167,13 +167,32 @@ func (a *Agent) initEvictions() (err error) {
 		return nil
 	}
 	a.Evictions, err = manager.New(manager.Config{
-		Pods: a.runningPods, Volumes: volumes, Containers: containers,
+		Pods: a.runningPods, Volumes: volumes, Containers: containers, Pressure: a.pressureConfig(),
 		Kill: func(ctx context.Context, pod *v1.Pod, gracePeriod time.Duration, setStatus func(*v1.PodStatus)) error {
 			return a.Workers.KillPod(ctx, pod, plan.KillOptions{GracePeriod: &gracePeriod, Evict: true, StatusFunc: setStatus})
 		},
 		Events: a.config.Events, Logger: a.config.Logger, Metrics: a.config.Metrics,
 	})
 	return err
+}
+
+// pressureConfig returns the configuration of evictions under pressure with what the agent knows itself.
+func (a *Agent) pressureConfig() *manager.PressureConfig {
+	if a.config.Pressure == nil {
+		return nil
+	}
+	config := *a.config.Pressure
+	config.Allocated = func(pod *v1.Pod) *v1.Pod { // EVI-15
+		if allocated, found := a.Allocations.AllocatedPod(pod); found {
+			return allocated
+		}
+		return pod
+	}
+	config.IsFinished = func(pod *v1.Pod) bool { return a.Workers.IsFinished(podid.UID(pod.UID)) }
+	if collector, ok := a.config.Runtime.(GarbageCollector); ok {
+		config.ReclaimContainers = func(ctx context.Context) error { return a.reclaimContainers(ctx, collector) }
+	}
+	return &config
 }
 
 // runningPods returns the pods that should run and may use the node's disk.

@@ -15,6 +15,7 @@ import (
 	"github.com/heraldnode/herald/checkpoint"
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/event"
+	"github.com/heraldnode/herald/eviction/manager"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/pleg"
 	"github.com/heraldnode/herald/pod/mirror"
@@ -36,7 +37,7 @@ type Runtime interface {
 // GarbageCollector is an optional interface of a Runtime. The agent calls its methods periodically.
 type GarbageCollector interface {
 	// CollectGarbage removes exited containers and sandboxes that are not needed any more. isWanted reports whether the
-	// remains of a pod must be kept.
+	// remains of a pod must be kept. It may be called while another call runs.
 	CollectGarbage(ctx context.Context, isWanted func(podid.UID) bool) error
 	// RotateLogs limits the size of container logs.
 	RotateLogs(ctx context.Context) error
@@ -91,6 +92,9 @@ type Config struct {
 	OnPodStopped func(uid podid.UID)
 	// Volumes mounts the volumes of pods. Defaults to none.
 	Volumes Volumes
+	// Pressure configures evictions while the node is short of a resource; the agent adds what it knows itself. It has an effect only if
+	// runtime and volumes can be measured. Defaults to none: pods are evicted for limits of local storage only.
+	Pressure *manager.PressureConfig
 	// State stores what must survive a restart of the agent. Defaults to none: nothing is stored.
 	State *checkpoint.Dir
 	// Admit decides whether the node runs a pod; see worker.Config. Defaults to admitting every pod.

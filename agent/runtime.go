@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/podid"
 )
 
@@ -168,6 +169,19 @@ func (a *Agent) collectGarbage(ctx context.Context, collector GarbageCollector) 
 			a.config.Logger.Warn("Garbage collection or log rotation failed", "err", err)
 		}
 	}
+}
+
+// reclaimContainers removes exited containers, also those of pods that have terminated and were not deleted (EVI-14). The API server must
+// know that they have: an agent that finds neither a container nor an end would start the pod again.
+func (a *Agent) reclaimContainers(ctx context.Context, collector GarbageCollector) error {
+	isWanted := a.isWantedFunc()
+	return collector.CollectGarbage(ctx, func(uid podid.UID) bool {
+		if !isWanted(uid) {
+			return false
+		}
+		pod, found := a.Pods.GetPodByUID(uid)
+		return !found || podid.IsStatic(pod) || !derive.IsTerminal(pod.Status.Phase) || !a.Workers.IsFinished(uid)
+	})
 }
 
 // isWantedFunc returns a function that reports whether the remains of a pod must be kept. All are kept until every source is

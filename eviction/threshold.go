@@ -101,13 +101,28 @@ type Policy struct {
 
 // FieldError is an invalid setting.
 type FieldError struct {
-	// Field is the name in KubeletConfiguration.
+	// Field is the name in KubeletConfiguration, followed by a dot and the name of the signal for entries of maps.
 	Field   string
 	Message string
 }
 
 // Error implements error.
 func (e *FieldError) Error() string { return e.Field + ": " + e.Message }
+
+// FieldErrors returns the problems of an error of NewPolicy.
+func FieldErrors(err error) []*FieldError {
+	joined, _ := err.(interface{ Unwrap() []error }) //nolint:errorlint // NewPolicy returns it as it is
+	if joined == nil {
+		return nil
+	}
+	var all []*FieldError
+	for _, err := range joined.Unwrap() {
+		if problem := new(FieldError); errors.As(err, &problem) {
+			all = append(all, problem)
+		}
+	}
+	return all
+}
 
 // DefaultPolicy returns the policy of a node without settings.
 func DefaultPolicy() Policy {
@@ -126,9 +141,9 @@ func NewPolicy(settings Settings) (Policy, error) {
 		policy.TransitionPeriod = defaultTransitionPeriod
 	}
 	if policy.TransitionPeriod < 0 {
-		p.fail("evictionPressureTransitionPeriod", "invalid value %v: must not be negative", policy.TransitionPeriod)
+		p.fail(fieldTransition, "invalid value %v: must not be negative", policy.TransitionPeriod)
 	}
-	hardThresholds, softThresholds := p.thresholds("evictionHard", hard), p.thresholds("evictionSoft", settings.Soft)
+	hardThresholds, softThresholds := p.thresholds(fieldHard, hard), p.thresholds(fieldSoft, settings.Soft)
 	if _, found := hard[string(PIDAvailable)]; isDefault && !found {
 		value, _ := parseShare(defaultPIDs)
 		hardThresholds = append(hardThresholds, Threshold{Signal: PIDAvailable, Value: Amount{Share: value}, ReportOnly: true})
@@ -179,6 +194,15 @@ func (p *Policy) KeptFree(capacity v1.ResourceList) v1.ResourceList {
 	return kept
 }
 
+// The names of settings in KubeletConfiguration.
+const (
+	fieldHard        = "evictionHard"
+	fieldSoft        = "evictionSoft"
+	fieldGracePeriod = "evictionSoftGracePeriod"
+	fieldReclaim     = "evictionMinimumReclaim"
+	fieldTransition  = "evictionPressureTransitionPeriod"
+)
+
 // parser collects problems.
 type parser struct{ errs []error }
 
@@ -186,7 +210,7 @@ func (p *parser) fail(field, format string, args ...any) {
 	p.errs = append(p.errs, &FieldError{field, fmt.Sprintf(format, args...)})
 }
 
-// signal returns the signal of that name, and false if it cannot be configured.
+// signal returns the signal of an entry, and false if it cannot be configured.
 func (p *parser) signal(field, name string) (Signal, bool) {
 	info, _, found := Signal(name).info()
 	switch {
@@ -197,9 +221,9 @@ func (p *parser) signal(field, name string) (Signal, bool) {
 				known = append(known, string(other.signal))
 			}
 		}
-		p.fail(field, "unknown signal %q: must be one of %s", name, strings.Join(known, ", "))
+		p.fail(field+"."+name, "unknown signal: must be one of %s", strings.Join(known, ", "))
 	case info.derivedFrom != "":
-		p.fail(field, "signal %s cannot be set: it has the threshold of %s", name, info.derivedFrom)
+		p.fail(field+"."+name, "cannot be set: it has the threshold of %s", info.derivedFrom)
 	}
 	return Signal(name), found && info.derivedFrom == ""
 }
@@ -216,55 +240,53 @@ func (p *parser) thresholds(field string, values map[string]string) []Threshold 
 		amount, err := parseAmount(text)
 		switch {
 		case err != nil:
-			p.fail(field, "invalid value %q of %s: %v", text, name, err)
+			p.fail(field+"."+name, "invalid value %q: %v", text, err)
 		case amount.Quantity != nil && amount.Quantity.Sign() <= 0:
-			p.fail(field, "invalid value %q of %s: must be positive", text, name)
+			p.fail(field+"."+name, "invalid value %q: must be positive", text)
 		case amount.Share < 0 || amount.Share > 1:
-			p.fail(field, "invalid value %q of %s: must be between 0%% and 100%%", text, name)
+			p.fail(field+"."+name, "invalid value %q: must be between 0%% and 100%%", text)
 		default:
-			all = append(all, Threshold{Signal: signal, Value: amount, IsSoft: field == "evictionSoft"})
+			all = append(all, Threshold{Signal: signal, Value: amount, IsSoft: field == fieldSoft})
 		}
 	}
 	return all
 }
 
 func (p *parser) addGracePeriods(soft []Threshold, values map[string]string) {
-	const field = "evictionSoftGracePeriod"
 	periods := map[Signal]time.Duration{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		signal, valid := p.signal(field, name)
+		signal, valid := p.signal(fieldGracePeriod, name)
 		period, err := time.ParseDuration(values[name])
 		switch {
 		case !valid:
 		case err != nil:
-			p.fail(field, "invalid value %q of %s: must be a duration like 1m30s", values[name], name)
+			p.fail(fieldGracePeriod+"."+name, "invalid value %q: must be a duration like 1m30s", values[name])
 		case period < 0:
-			p.fail(field, "invalid value %q of %s: must not be negative", values[name], name)
+			p.fail(fieldGracePeriod+"."+name, "invalid value %q: must not be negative", values[name])
 		}
 		periods[signal] = period
 	}
 	for i := range soft {
 		period, found := periods[soft[i].Signal]
 		if !found {
-			p.fail(field, "has no grace period for %s, which evictionSoft has", soft[i].Signal)
+			p.fail(fieldSoft+"."+string(soft[i].Signal), "has no grace period in "+fieldGracePeriod)
 		}
 		soft[i].GracePeriod = period
 	}
 }
 
 func (p *parser) addMinimumReclaims(all []Threshold, values map[string]string) {
-	const field = "evictionMinimumReclaim"
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		signal, valid := p.signal(field, name)
+		signal, valid := p.signal(fieldReclaim, name)
 		amount, err := parseAmount(values[name])
 		switch {
 		case !valid:
 			continue
 		case err != nil:
-			p.fail(field, "invalid value %q of %s: %v", values[name], name, err)
+			p.fail(fieldReclaim+"."+name, "invalid value %q: %v", values[name], err)
 			continue
 		case amount.Quantity == nil && amount.Share <= 0, amount.Quantity != nil && amount.Quantity.Sign() < 0:
-			p.fail(field, "invalid value %q of %s: must be positive", values[name], name)
+			p.fail(fieldReclaim+"."+name, "invalid value %q: must be positive", values[name])
 			continue
 		}
 		for i := range all {

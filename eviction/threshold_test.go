@@ -95,30 +95,29 @@ func TestEVI3_EVI4_EVI6_Thresholds(t *testing.T) {
 func TestEVI4_InvalidSettings(t *testing.T) {
 	type values = map[string]string
 	for want, settings := range map[string]eviction.Settings{
-		`evictionHard: unknown signal "memory.free"`:                                                  {Hard: values{"memory.free": "1"}},
-		`evictionHard: signal containerfs.available cannot be set`:                                    {Hard: values{"containerfs.available": "1"}},
-		`evictionHard: unknown signal "logs"`:                                                         {Hard: values{"logs": "1"}},
-		`evictionHard: invalid value "-1" of memory.available: must be positive`:                      {Hard: values{"memory.available": "-1"}},
-		`evictionHard: invalid value "0" of memory.available: must be positive`:                       {Hard: values{"memory.available": "0"}},
-		`evictionHard: invalid value "x" of memory.available: must be a quantity`:                     {Hard: values{"memory.available": "x"}},
-		`evictionHard: invalid value "101%" of nodefs.available: must be between`:                     {Hard: values{"nodefs.available": "101%"}},
-		`evictionHard: invalid value "-1%" of nodefs.available: must be between`:                      {Hard: values{"nodefs.available": "-1%"}},
-		`evictionHard: invalid value "NaN%" of nodefs.available: must be a percentage`:                {Hard: values{"nodefs.available": "NaN%"}},
-		`evictionSoftGracePeriod: has no grace period for memory.available, which evictionSoft has`:   {Soft: values{"memory.available": "1Gi"}},
-		`evictionSoftGracePeriod: invalid value "soon" of memory.available: must be a duration`:       {SoftGracePeriod: values{"memory.available": "soon"}},
-		`evictionSoftGracePeriod: invalid value "-1s" of memory.available: must not be negative`:      {SoftGracePeriod: values{"memory.available": "-1s"}},
-		`evictionMinimumReclaim: invalid value "0%" of nodefs.available: must be positive`:            {MinimumReclaim: values{"nodefs.available": "0%"}},
-		`evictionMinimumReclaim: invalid value "-1" of nodefs.available: must be positive`:            {MinimumReclaim: values{"nodefs.available": "-1"}},
-		`evictionMinimumReclaim: unknown signal "x"`:                                                  {MinimumReclaim: values{"x": "1"}},
+		`evictionHard.memory.free: unknown signal: must be one of memory.available, `:                {Hard: values{"memory.free": "1"}},
+		`evictionHard.containerfs.available: cannot be set: it has the threshold of nodefs`:           {Hard: values{"containerfs.available": "1"}},
+		`evictionHard.logs: unknown signal`:                                                           {Hard: values{"logs": "1"}},
+		`evictionHard.memory.available: invalid value "-1": must be positive`:                         {Hard: values{"memory.available": "-1"}},
+		`evictionHard.memory.available: invalid value "0": must be positive`:                          {Hard: values{"memory.available": "0"}},
+		`evictionHard.memory.available: invalid value "x": must be a quantity like 100Mi, or a perce`: {Hard: values{"memory.available": "x"}},
+		`evictionHard.nodefs.available: invalid value "101%": must be between 0% and 100%`:            {Hard: values{"nodefs.available": "101%"}},
+		`evictionHard.nodefs.available: invalid value "-1%": must be between`:                         {Hard: values{"nodefs.available": "-1%"}},
+		`evictionHard.nodefs.available: invalid value "NaN%": must be a percentage`:                   {Hard: values{"nodefs.available": "NaN%"}},
+		`evictionSoft.memory.available: has no grace period in evictionSoftGracePeriod`:               {Soft: values{"memory.available": "1Gi"}},
+		`evictionSoftGracePeriod.memory.available: invalid value "soon": must be a duration`:          {SoftGracePeriod: values{"memory.available": "soon"}},
+		`evictionSoftGracePeriod.memory.available: invalid value "-1s": must not be negative`:         {SoftGracePeriod: values{"memory.available": "-1s"}},
+		`evictionMinimumReclaim.nodefs.available: invalid value "0%": must be positive`:               {MinimumReclaim: values{"nodefs.available": "0%"}},
+		`evictionMinimumReclaim.nodefs.available: invalid value "-1": must be positive`:               {MinimumReclaim: values{"nodefs.available": "-1"}},
+		`evictionMinimumReclaim.x: unknown signal`:                                                    {MinimumReclaim: values{"x": "1"}},
 		`evictionPressureTransitionPeriod: invalid value -1s: must not be negative`:                   {PressureTransitionPeriod: -time.Second},
-		"evictionHard: invalid value \"?\" of memory.available: must be a quantity like 100Mi, or a ": {Hard: values{"memory.available": "?"}},
 	} {
 		if _, err := eviction.NewPolicy(settings); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want %s", err, want)
 		}
 	}
 	_, err := eviction.NewPolicy(eviction.Settings{Hard: values{"a": "1", "b": "1"}})
-	if err == nil || strings.Count(err.Error(), "unknown signal") != 2 {
+	if problems := eviction.FieldErrors(err); len(problems) != 2 || problems[1].Field != "evictionHard.b" {
 		t.Errorf("got error %v, want both problems", err)
 	}
 }

@@ -7,7 +7,8 @@
 // created by kubeapi.New with the same config: each client has its own connections, so a burst of pod statuses cannot
 // delay the lease. All requests are among those that the Node authorizer and NodeRestriction allow a node.
 //
-// A node under memory, disk or PID pressure reports it, and the scheduler sends no more pods. Nothing is evicted.
+// A node under memory, disk or PID pressure reports it, and the scheduler sends no more pods. Packages eviction and eviction/manager
+// decide about pods.
 //
 // Nothing is reported at shutdown: the containers of a stopped agent keep running, and the next agent takes over before
 // the lease expires.

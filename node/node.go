@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/heraldnode/herald/event"
+	"github.com/heraldnode/herald/eviction"
 	"github.com/heraldnode/herald/internal/wakeup"
 	"github.com/heraldnode/herald/node/report"
 	"github.com/heraldnode/herald/observed"
@@ -94,6 +95,12 @@ type Config struct {
 	MaxPods int64
 	// Reserved is subtracted from the capacity to get the allocatable resources. Defaults to none.
 	Reserved v1.ResourceList
+	// Eviction determines what of the machine is kept free, and without Pressures, when the Node reports a pressure. Defaults to
+	// eviction.DefaultPolicy.
+	Eviction *eviction.Policy
+	// Pressures returns the conditions of pressure that hold: those of manager.Manager, which evicts pods. It must not block. Call Refresh
+	// when they change. Defaults to none: they are computed from MachineInfo and ImageFileSystems.
+	Pressures func() []v1.NodeConditionType
 	// UpdateFrequency is how often the machine is checked (nodeStatusUpdateFrequency). Defaults to 10s.
 	UpdateFrequency time.Duration
 	// ReportFrequency is how often an unchanged status is reported (nodeStatusReportFrequency). Defaults to 5m.
@@ -144,6 +151,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.LeaseDuration != 0 && c.LeaseDuration < minLeaseDuration {
 		errs = append(errs, fmt.Errorf("node.Config: LeaseDuration must be at least %s, got %s", minLeaseDuration, c.LeaseDuration))
+	}
+	if c.Eviction == nil {
+		c.Eviction = new(eviction.DefaultPolicy())
 	}
 	c.MaxPods = cmp.Or(c.MaxPods, 110)
 	c.MaxImages = cmp.Or(c.MaxImages, 50)
@@ -211,7 +221,7 @@ func New(config Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := report.CheckReserved(machine, config.Reserved); err != nil {
+	if err := report.CheckReserved(machine, config.Reserved, config.Eviction); err != nil {
 		return nil, fmt.Errorf("node.Config: Reserved (kubeReserved and systemReserved together): %w", err)
 	}
 	n := &Node{config: config, registered: make(chan struct{}), refresh: wakeup.New(), machine: machine}
@@ -264,7 +274,9 @@ func (n *Node) Allocatable() v1.ResourceList { return n.resources().Allocatable 
 func (n *Node) resources() *v1.NodeStatus {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return report.Status(report.StatusInput{Machine: n.machine, MaxPods: n.config.MaxPods, Reserved: n.config.Reserved})
+	return report.Status(report.StatusInput{
+		Machine: n.machine, MaxPods: n.config.MaxPods, Reserved: n.config.Reserved, Eviction: *n.config.Eviction,
+	})
 }
 
 // Addresses returns all addresses of the node: the machine's, then those that others have set in the API server.

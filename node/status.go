@@ -15,13 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/heraldnode/herald/eviction"
 	"github.com/heraldnode/herald/node/report"
 )
 
 // statusReporter registers the node and reports its status. It is owned by one goroutine.
 type statusReporter struct {
 	*Node
-	pressures      report.Pressures
+	pressure       eviction.State      // unless Config.Pressures decides
+	isObserved     bool                // pressure has observed the machine
 	runtimeVersion string              // the latest known
 	images         []v1.ContainerImage // the latest known; nil before that
 	imagesAt       time.Time
@@ -196,22 +198,35 @@ func (r *statusReporter) notReadyMessage() string {
 // desiredStatus returns the status to report.
 func (r *statusReporter) desiredStatus(machine report.MachineInfo, previous *v1.NodeStatus) *v1.NodeStatus {
 	var desired *v1.NodeStatus
-	desired, r.pressures = r.statusOf(machine, previous)
+	desired, r.pressure = r.statusOf(machine, previous)
+	r.isObserved = true
 	return desired
 }
 
-// statusOf returns the status of the machine, and its pressures.
-func (r *statusReporter) statusOf(machine report.MachineInfo, previous *v1.NodeStatus) (*v1.NodeStatus, report.Pressures) {
-	var conditions []v1.NodeCondition
-	if previous != nil {
-		conditions = previous.Conditions
-	}
+// statusOf returns the status of the machine, and the state of its pressure.
+func (r *statusReporter) statusOf(machine report.MachineInfo, previous *v1.NodeStatus) (*v1.NodeStatus, eviction.State) {
 	now := time.Now()
-	pressures := r.pressures.Update(machine, conditions, now)
+	pressures, state := r.pressures(machine, previous, now)
 	return report.Status(report.StatusInput{
 		Machine: machine, Previous: previous, Pressures: pressures, NotReady: r.notReadyMessage(), MaxPods: r.config.MaxPods,
-		Reserved: r.config.Reserved, Port: r.config.Port, Features: r.config.Features, Conditions: r.config.Conditions(), Now: now,
-	}), pressures
+		Reserved: r.config.Reserved, Eviction: *r.config.Eviction, Port: r.config.Port, Features: r.config.Features,
+		Conditions: r.config.Conditions(), Now: now,
+	}), state
+}
+
+// pressures returns the conditions of pressure that hold. A pressure that an earlier agent has reported counts as observed now.
+func (r *statusReporter) pressures(
+	machine report.MachineInfo, previous *v1.NodeStatus, now time.Time,
+) ([]v1.NodeConditionType, eviction.State) {
+	if r.config.Pressures != nil {
+		return r.config.Pressures(), r.pressure
+	}
+	state := r.pressure
+	if !r.isObserved && previous != nil {
+		state = state.Restore(previous.Conditions, now)
+	}
+	state, verdict := r.config.Eviction.Observe(state, eviction.Input{Observations: report.Observations(machine), Now: now})
+	return verdict.Conditions, state
 }
 
 // syncWithoutCluster stores the object that would be reported.

@@ -59,6 +59,7 @@ func (n *NodeAgent) admissionNode(pod *v1.Pod) admission.Node {
 		Object: n.Node.Object(), Allocatable: v1.ResourceList{}, AllowedUnsafeSysctls: n.config.AllowedUnsafeSysctls,
 		AppArmor: n.host.AppArmorEnabled(), SupplementalGroupsPolicy: true,
 	}
+	_, node.Pressures = n.Agent.Evictions.Conditions()
 	if node.Object != nil { // it may have extended resources
 		maps.Copy(node.Allocatable, node.Object.Status.Allocatable)
 	}

@@ -126,6 +126,9 @@ func (n *NodeAgent) newNode() error {
 	if n.host, err = machine.New(machineConfig); err != nil {
 		return err
 	}
+	if n.policy, err = n.config.evictionPolicy(); err != nil {
+		return err
+	}
 	config := node.Config{
 		NodeName: n.config.NodeName, MachineInfo: n.host.Info, MaxPods: int64(n.config.MaxPods),
 		Labels: n.config.NodeLabels, Taints: n.config.RegisterWithTaints, NoRegistration: n.config.NoRegistration,
@@ -137,7 +140,8 @@ func (n *NodeAgent) newNode() error {
 		RuntimeVersion:   func(ctx context.Context) (string, string, error) { return n.runtime.Version(ctx) },
 		RuntimeFeatures:  func() ([]v1.NodeRuntimeHandler, *v1.NodeFeatures) { return n.runtime.NodeFeatures() },
 		ImageFileSystems: n.imageFileSystems, MaxImages: ptr.Deref(n.config.NodeStatusMaxImages, 0),
-		OnChange:   n.recordNode,
+		Eviction: &n.policy, Pressures: n.pressures,
+		OnChange:   n.nodeChanged,
 		OnLease:    n.recordLease,
 		OnSync:     n.refreshAlerting,
 		Conditions: n.nodeConditions,
@@ -160,7 +164,7 @@ func (n *NodeAgent) newNode() error {
 		config.OnChange = func(before, after *v1.Node) {
 			startup.observe(after)
 			n.refreshCertificates()
-			n.recordNode(before, after)
+			n.nodeChanged(before, after)
 		}
 	}
 	n.Node, err = node.New(config)
@@ -241,7 +245,7 @@ func (n *NodeAgent) newAgent() error {
 	config := agent.Config{
 		NodeName: n.config.NodeName, Sources: sources, Runtime: n.runtime, Events: n.Events, Volumes: n.volumes,
 		Journal: historyJournal{n.History, tally, n.Alerts}, OnSourceProblem: n.recordProblem, OnRuntimeHealth: n.tellRuntimeHealth,
-		OnKnownPods: n.tellKnownPods, State: n.state, Admit: n.admit, NodeInfo: n.nodeInfo,
+		OnKnownPods: n.tellKnownPods, State: n.state, Admit: n.admit, Pressure: n.pressureConfig(), NodeInfo: n.nodeInfo,
 		BootTime: n.host.BootTime(), AllowNodeAddresses: n.config.AllowProbesToNodeAddresses, Resync: n.config.SyncFrequency,
 		StatusDelays: statusDelays,
 		Logger:       n.config.Logger, Metrics: n.config.Metrics, ProbeMetrics: n.config.ProbeMetrics,

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/heraldnode/herald/cri/pullmanager"
+	"github.com/heraldnode/herald/eviction"
 )
 
 // Values of Config.Runtime.
@@ -108,6 +109,8 @@ type Config struct {
 	NodeStatusUpdateFrequency, NodeStatusReportFrequency, NodeLeaseDuration time.Duration
 	// Reserved is subtracted from the machine's capacity to get the allocatable resources.
 	Reserved v1.ResourceList
+	// Eviction configures when pods are evicted because the node is short of a resource. Defaults to the kubelet's thresholds.
+	Eviction eviction.Settings
 	// Version is the agent's version in the Node object.
 	Version string
 	// ClusterDNS and ClusterDomain configure the DNS of pods. The default is the host's DNS configuration.

@@ -19,6 +19,7 @@ import (
 	"github.com/heraldnode/herald/containerlog"
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/event/broadcaster"
+	"github.com/heraldnode/herald/eviction"
 	"github.com/heraldnode/herald/history"
 	"github.com/heraldnode/herald/inspect"
 	"github.com/heraldnode/herald/kubeapi"
@@ -47,12 +48,19 @@ type NodeAgent struct {
 	config Config
 	signals
 	clients clients
-	host    *machine.Machine
+	hostState
 	storage
 	containers
 	summarizer summarizer
 	alerting
 	servers
+}
+
+// hostState is the machine and when it is short of resources.
+type hostState struct {
+	host   *machine.Machine
+	meter  *stats.Machine
+	policy eviction.Policy
 }
 
 // storage is what the agent keeps on disk.

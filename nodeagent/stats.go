@@ -10,13 +10,13 @@ import (
 	"github.com/heraldnode/herald/stats"
 )
 
-func (n *NodeAgent) newStats() error {
-	host, err := stats.NewMachine("/")
-	if err != nil {
+func (n *NodeAgent) newStats() (err error) {
+	if n.meter, err = stats.NewMachine("/"); err != nil {
 		return err
 	}
 	n.Stats, err = stats.New(stats.Config{
 		OnNode: func() {
+			n.Agent.Evictions.Wake()
 			if n.Alerts != nil {
 				n.Alerts.NodeSampled()
 			}
@@ -26,7 +26,7 @@ func (n *NodeAgent) newStats() error {
 				n.Alerts.PodsSampled()
 			}
 		},
-		Machine: host, Pods: n.runtime, FileSystems: n.statsFileSystems, OnLevel: n.tellLevel, Dir: n.path("load"),
+		Machine: n.meter, Pods: n.runtime, FileSystems: n.statsFileSystems, OnLevel: n.tellLevel, Dir: n.path("load"),
 		Logger: n.config.Logger,
 	})
 	if err != nil || n.config.Metrics == nil {

@@ -57,7 +57,7 @@ var Layout = []Package{
 	},
 	{
 		Path: "admission", Layer: Decisions, MayImport: []string{"derive", "internal/restart"},
-		Purpose: "decides whether a node runs a pod, and which others end for a critical one: resources, ports, labels, taints, sysctls, AppArmor",
+		Purpose: "decides whether a node runs a pod, and which others end for a critical one: pressure, resources, ports, labels, taints, sysctls",
 	},
 	{
 		Path: "cgroup", Layer: Decisions, MayImport: []string{"derive"},
@@ -129,7 +129,7 @@ var Layout = []Package{
 		Purpose: "describes how a pod's or the node's status changed: typed changes, cause, summary",
 	},
 	{
-		Path: "node/report", Layer: Decisions,
+		Path: "node/report", Layer: Decisions, MayImport: []string{"eviction"},
 		Purpose: "computes the Node status, lease and events from machine facts",
 	},
 	{
@@ -179,7 +179,7 @@ var Layout = []Package{
 	},
 	{Path: "event/broadcaster", Layer: Components, Purpose: "sends events to the API server and keeps the most recent"},
 	{
-		Path: "node", Layer: Components, MayImport: []string{"node/report"},
+		Path: "node", Layer: Components, MayImport: []string{"eviction", "node/report"},
 		Purpose: "registers the Node, updates its status and renews its lease",
 	},
 	{
@@ -235,10 +235,11 @@ var Layout = []Package{
 
 	{Path: "internal/httpmetrics", Layer: Components, Purpose: "counts the requests to the agent's HTTP servers"},
 	{Path: "internal/streamwriter", Layer: Components, Purpose: "lets an HTTP response last as long as its client reads it"},
+	{Path: "internal/stall", Layer: Components, Purpose: "tells when processes stall for lack of a resource (PSI)"},
 	{Path: "internal/diskusage", Layer: Components, Purpose: "measures how much space directories take on disk"},
 	{
 		Path: "eviction/manager", Layer: Components, MayImport: []string{"eviction"},
-		Purpose: "measures what pods use of the node's disk and evicts those that exceed their limits",
+		Purpose: "evicts pods that exceed limits of local storage, and pods of a node that is short of a resource",
 	},
 	{
 		Path: "provision", Layer: Components, MayImport: []string{"provision/resolve", "internal/diskusage", "internal/poddir"},

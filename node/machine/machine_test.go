@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/heraldtest"
+	"github.com/heraldnode/herald/eviction"
 	"github.com/heraldnode/herald/node/machine"
 	"github.com/heraldnode/herald/node/report"
 )
@@ -289,9 +289,10 @@ func TestInfo_LogFileSystem(t *testing.T) {
 			if err != nil || got.Logs != want {
 				t.Errorf("%q: got %+v and %v, want %+v", dir, got.Logs, err, want)
 			}
-			pressures := report.Pressures(nil).Update(report.MachineInfo{Logs: got.Logs}, nil, time.Now())
-			if _, hasPressure := pressures[v1.NodeDiskPressure]; hasPressure != (dir == logs) {
-				t.Errorf("%q: got pressure %t", dir, hasPressure)
+			policy := eviction.DefaultPolicy()
+			observed := eviction.Input{Observations: report.Observations(report.MachineInfo{Logs: got.Logs}), Now: time.Now()}
+			if _, verdict := policy.Observe(eviction.State{}, observed); len(verdict.Conditions) > 0 != (dir == logs) {
+				t.Errorf("%q: got pressure %v", dir, verdict.Conditions)
 			}
 		}
 	})

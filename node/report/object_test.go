@@ -68,7 +68,7 @@ func TestAdoptionPatch(t *testing.T) {
 func TestStatusEvents(t *testing.T) {
 	first := report.Status(input())
 	worse := input()
-	worse.NotReady, worse.Pressures = "the runtime is down", report.Pressures{v1.NodeDiskPressure: noon}
+	worse.NotReady, worse.Pressures = "the runtime is down", []v1.NodeConditionType{v1.NodeDiskPressure}
 	worse.Machine.System.BootID = "c"
 	tests := map[string]struct {
 		previous, current *v1.NodeStatus

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/heraldnode/herald/eviction"
 )
 
 // MachineInfo describes the machine at one moment.
@@ -44,17 +46,8 @@ type MachineInfo struct {
 // FileSystem is the space of a file system. Storage is in bytes.
 type FileSystem struct{ Storage, Inodes Amount }
 
-func (f FileSystem) below(storagePercent, inodesPercent int64) bool {
-	return f.Storage.below(storagePercent) || f.Inodes.below(inodesPercent)
-}
-
 // Amount is the total and available amount of a resource. A zero Total means that it is not known.
 type Amount struct{ Total, Available int64 }
-
-// below reports whether less than the given percentage is available.
-func (a Amount) below(percent int64) bool {
-	return a.Total > 0 && float64(a.Available)*100 < float64(a.Total)*float64(percent)
-}
 
 // HostIPs returns the addresses of pods on the host network: the primary address, and one of the other family.
 func HostIPs(addresses []netip.Addr) []netip.Addr {
@@ -67,70 +60,23 @@ func HostIPs(addresses []netip.Addr) []netip.Addr {
 	return ips
 }
 
-// The thresholds are the kubelet's default eviction thresholds, except for PIDs, for which it has none.
-const (
-	memoryThreshold         = 100 << 20 // bytes
-	storageThresholdPercent = 10
-	imagesThresholdPercent  = 15
-	inodesThresholdPercent  = 5
-	pidsThresholdPercent    = 5
-)
-
-// pressureTransitionPeriod is how long a pressure is reported after it was last observed, so that it does not flap.
-const pressureTransitionPeriod = 5 * time.Minute
-
 // pressureTypes are the pressure conditions in the order in which they are reported. Ready follows them.
 var pressureTypes = []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure}
 
-// Pressures are the current pressure conditions, with the time at which each was last observed. It is nil before the first
-// update.
-type Pressures map[v1.NodeConditionType]time.Time
-
-// Update returns the pressures after an observation of the machine. A pressure begins at once and ends some time after it was
-// last observed. A pressure that an earlier agent has reported counts as observed now.
-func (p Pressures) Update(machine MachineInfo, reported []v1.NodeCondition, now time.Time) Pressures {
-	updated := Pressures{}
-	for _, conditionType := range pressureTypes {
-		lastObserved, isCurrent := p[conditionType]
-		switch {
-		case machine.hasPressure(conditionType):
-			updated[conditionType] = now
-		case p == nil && isTrue(reported, conditionType):
-			updated[conditionType] = now
-		case isCurrent && now.Sub(lastObserved) < pressureTransitionPeriod:
-			updated[conditionType] = lastObserved
+// Observations returns the signals of eviction that the machine has. What is not known has none.
+func Observations(machine MachineInfo) eviction.Observations {
+	all := eviction.Observations{}
+	for signal, amount := range map[eviction.Signal]Amount{
+		eviction.MemoryAvailable: machine.Memory, eviction.NodeFSAvailable: machine.Storage, eviction.NodeFSInodesFree: machine.Inodes,
+		eviction.ImageFSAvailable: machine.ImageFS.Storage, eviction.ImageFSInodesFree: machine.ImageFS.Inodes,
+		eviction.ContainerFSAvailable: machine.ContainerFS.Storage, eviction.ContainerFSInodesFree: machine.ContainerFS.Inodes,
+		eviction.LogFSAvailable: machine.Logs.Storage, eviction.LogFSInodesFree: machine.Logs.Inodes, eviction.PIDAvailable: machine.PIDs,
+	} {
+		if amount.Total > 0 {
+			all[signal] = eviction.Observation{Available: amount.Available, Capacity: amount.Total}
 		}
 	}
-	return updated
-}
-
-func (m MachineInfo) hasPressure(conditionType v1.NodeConditionType) bool {
-	switch conditionType {
-	case v1.NodeMemoryPressure:
-		return m.Memory.Total > 0 && m.Memory.Available < memoryThreshold
-	case v1.NodeDiskPressure:
-		return m.hasDiskPressure()
-	case v1.NodePIDPressure:
-		return m.PIDs.below(pidsThresholdPercent)
-	}
-	return false
-}
-
-// hasDiskPressure considers all file systems that pods fill, which may be the same one. Containers that are not with the images have
-// the threshold of the data (EVI-7).
-func (m MachineInfo) hasDiskPressure() bool {
-	data := FileSystem{Storage: m.Storage, Inodes: m.Inodes}
-	for _, fileSystem := range []FileSystem{data, m.Logs, m.ContainerFS} {
-		if fileSystem.below(storageThresholdPercent, inodesThresholdPercent) {
-			return true
-		}
-	}
-	return m.ImageFS.below(imagesThresholdPercent, inodesThresholdPercent)
-}
-
-func isTrue(conditions []v1.NodeCondition, conditionType v1.NodeConditionType) bool {
-	condition := findCondition(conditions, conditionType)
-	return condition != nil && condition.Status == v1.ConditionTrue
+	return all
 }
 
 func findCondition(conditions []v1.NodeCondition, conditionType v1.NodeConditionType) *v1.NodeCondition {
@@ -146,8 +92,11 @@ func findCondition(conditions []v1.NodeCondition, conditionType v1.NodeCondition
 type StatusInput struct {
 	Machine MachineInfo
 	// Previous is the object's current status, or nil if there is no object.
-	Previous  *v1.NodeStatus
-	Pressures Pressures
+	Previous *v1.NodeStatus
+	// Pressures are the conditions of pressure that hold.
+	Pressures []v1.NodeConditionType
+	// Eviction determines what is kept free, and cannot be allocated.
+	Eviction eviction.Policy
 	// NotReady is why the node cannot run pods. Empty if it can.
 	NotReady string
 	// MaxPods is the pod capacity.
@@ -180,7 +129,7 @@ func Status(in StatusInput) *v1.NodeStatus {
 		Features:        in.Machine.Features,
 		Images:          in.Machine.Images, DeclaredFeatures: slices.Sorted(slices.Values(slices.Concat(in.Features, declaredFeatures))),
 	}
-	status.Allocatable = allocatable(status.Capacity, in.Reserved)
+	status.Allocatable = allocatable(status.Capacity, in.Reserved, &in.Eviction)
 	all := conditions(in.Pressures, in.NotReady)
 	for _, condition := range in.Conditions {
 		if findCondition(all, condition.Type) == nil {
@@ -216,16 +165,14 @@ func capacity(machine MachineInfo, maxPods int64) v1.ResourceList {
 
 // allocatable returns the capacity without what is reserved and without what is left when a pressure begins. Memory in huge
 // pages cannot be used otherwise.
-func allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
-	list := v1.ResourceList{}
+func allocatable(capacity, reserved v1.ResourceList, policy *eviction.Policy) v1.ResourceList {
+	list, keptFree := v1.ResourceList{}, policy.KeptFree(capacity)
 	for name, total := range capacity {
 		left := total.DeepCopy()
 		left.Sub(reserved[name])
-		switch name {
-		case v1.ResourceMemory:
-			left.Sub(*resource.NewQuantity(memoryThreshold+hugePages(capacity), resource.BinarySI))
-		case v1.ResourceEphemeralStorage:
-			left.Sub(*resource.NewQuantity(total.Value()/100*storageThresholdPercent, resource.BinarySI))
+		left.Sub(keptFree[name])
+		if name == v1.ResourceMemory {
+			left.Sub(*resource.NewQuantity(hugePages(capacity), resource.BinarySI))
 		}
 		if left.Sign() < 0 {
 			left = *resource.NewQuantity(0, total.Format)
@@ -237,20 +184,17 @@ func allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
 
 // CheckReserved returns an error if more is reserved than the machine has without what is left when a pressure begins (CGR-32).
 // Resources without a reservation are not checked.
-func CheckReserved(machine MachineInfo, reserved v1.ResourceList) error {
+func CheckReserved(machine MachineInfo, reserved v1.ResourceList, policy *eviction.Policy) error {
 	var errs []error
 	total := capacity(machine, 0)
-	thresholds := v1.ResourceList{
-		v1.ResourceMemory:           *resource.NewQuantity(memoryThreshold, resource.BinarySI),
-		v1.ResourceEphemeralStorage: *resource.NewQuantity(machine.Storage.Total/100*storageThresholdPercent, resource.BinarySI),
-	}
+	keptFree := policy.KeptFree(total)
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage} {
-		available, reservation, threshold := total[name], reserved[name], thresholds[name]
+		available, reservation, kept := total[name], reserved[name], keptFree[name]
 		needed := reservation.DeepCopy()
-		needed.Add(threshold)
+		needed.Add(kept)
 		if !reservation.IsZero() && needed.Cmp(available) > 0 {
 			errs = append(errs, fmt.Errorf("%s: %s reserved and %s kept free are more than the machine's %s; reserve less",
-				name, &reservation, &threshold, &available))
+				name, &reservation, &kept, &available))
 		}
 	}
 	return errors.Join(errs...)
@@ -307,11 +251,10 @@ type conditionState struct {
 }
 
 // conditions returns all conditions that the agent owns, Ready last.
-func conditions(pressures Pressures, notReady string) []v1.NodeCondition {
+func conditions(pressures []v1.NodeConditionType, notReady string) []v1.NodeCondition {
 	var all []v1.NodeCondition
 	for _, conditionType := range pressureTypes {
-		_, hasPressure := pressures[conditionType]
-		all = append(all, pressureState(conditionType, hasPressure).condition(conditionType))
+		all = append(all, pressureState(conditionType, slices.Contains(pressures, conditionType)).condition(conditionType))
 	}
 	return append(all, readyState(notReady).condition(v1.NodeReady))
 }

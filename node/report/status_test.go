@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
+	"github.com/heraldnode/herald/eviction"
 	"github.com/heraldnode/herald/node/report"
 )
 
@@ -37,7 +38,7 @@ func healthy() report.MachineInfo {
 }
 
 func input() report.StatusInput {
-	return report.StatusInput{Machine: healthy(), Pressures: report.Pressures{}, MaxPods: 110, Now: noon}
+	return report.StatusInput{Machine: healthy(), Eviction: eviction.DefaultPolicy(), MaxPods: 110, Now: noon}
 }
 
 func condition(conditionType v1.NodeConditionType, status v1.ConditionStatus, since time.Time) v1.NodeCondition {
@@ -51,42 +52,6 @@ func find(conditions []v1.NodeCondition, conditionType v1.NodeConditionType) v1.
 		}
 	}
 	return v1.NodeCondition{}
-}
-
-func TestPressures_Transition(t *testing.T) {
-	short := healthy()
-	short.Memory.Available = 99 << 20
-	minutes := func(n float64) time.Time { return noon.Add(time.Duration(n * float64(time.Minute))) }
-	var p report.Pressures
-	for _, step := range []struct {
-		machine report.MachineInfo
-		at      time.Time
-		want    bool
-	}{
-		{healthy(), minutes(0), false},
-		{short, minutes(1), true},
-		{healthy(), minutes(2), true},
-		{short, minutes(4), true},
-		{healthy(), minutes(8.9), true},
-		{healthy(), minutes(9), false},
-		{healthy(), minutes(10), false},
-	} {
-		p = p.Update(step.machine, nil, step.at)
-		if _, got := p[v1.NodeMemoryPressure]; got != step.want {
-			t.Fatalf("at %s: got pressure %t, want %t", step.at.Format(time.TimeOnly), got, step.want)
-		}
-	}
-}
-
-func TestPressures_EarlierAgent(t *testing.T) {
-	reported := []v1.NodeCondition{condition(v1.NodeDiskPressure, v1.ConditionTrue, noon.Add(-time.Hour))}
-	p := report.Pressures(nil).Update(healthy(), reported, noon)
-	if _, holds := p[v1.NodeDiskPressure]; !holds {
-		t.Fatal("pressure of the earlier agent was dropped")
-	}
-	if p = p.Update(healthy(), reported, noon.Add(5*time.Minute)); len(p) != 0 {
-		t.Fatalf("after five minutes: got %v, want none", p)
-	}
 }
 
 func TestPressures_Thresholds(t *testing.T) {
@@ -126,11 +91,13 @@ func TestPressures_Thresholds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			machine := healthy()
 			test.change(&machine)
-			want := report.Pressures{}
+			var want []v1.NodeConditionType
 			if test.want != "" {
-				want[test.want] = noon
+				want = append(want, test.want)
 			}
-			if diff := cmp.Diff(want, report.Pressures(nil).Update(machine, nil, noon)); diff != "" {
+			policy := eviction.DefaultPolicy()
+			_, verdict := policy.Observe(eviction.State{}, eviction.Input{Observations: report.Observations(machine), Now: noon})
+			if diff := cmp.Diff(want, verdict.Conditions); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -193,7 +160,7 @@ func TestCGR32_CheckReserved(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			err := report.CheckReserved(machine, v1.ResourceList{test.resource: resource.MustParse(test.reserved)})
+			err := report.CheckReserved(machine, v1.ResourceList{test.resource: resource.MustParse(test.reserved)}, new(eviction.DefaultPolicy()))
 			got := ""
 			if err != nil {
 				got = err.Error()
@@ -307,7 +274,7 @@ func TestStatusChanged(t *testing.T) {
 	}{
 		"later time":            {change: func(*report.StatusInput) {}},
 		"not ready":             {func(in *report.StatusInput) { in.NotReady = "the runtime is down" }, true},
-		"pressure":              {func(in *report.StatusInput) { in.Pressures = report.Pressures{v1.NodePIDPressure: noon} }, true},
+		"pressure":              {func(in *report.StatusInput) { in.Pressures = []v1.NodeConditionType{v1.NodePIDPressure} }, true},
 		"other address":         {func(in *report.StatusInput) { in.Machine.Addresses = in.Machine.Addresses[:1] }, true},
 		"other boot":            {func(in *report.StatusInput) { in.Machine.System.BootID = "c" }, true},
 		"more memory":           {func(in *report.StatusInput) { in.Machine.Memory.Total++ }, true},

@@ -54,7 +54,8 @@ type Meter struct {
 
 type record struct {
 	disk *summary.Disk
-	next time.Time // of the next measurement
+	at   time.Time     // of the measurement
+	rest time.Duration // in which the pod is left alone
 }
 
 // New returns a Meter.
@@ -68,16 +69,21 @@ func New(config Config) (*Meter, error) {
 	return m, nil
 }
 
-// Measure returns what the pods use of the disk. When the budget is spent, pods have their last measurement, or none. Pods that are not
+// Measure returns what the pods use of the disk, not older than the period. When the budget is spent, pods have their last measurement, or none. Pods that are not
 // among the given ones are forgotten. The results are shared and must not be modified.
 func (m *Meter) Measure(ctx context.Context, pods []*v1.Pod) (map[podid.UID]*summary.Disk, error) {
+	return m.MeasureWithin(ctx, pods, m.config.Period)
+}
+
+// MeasureWithin is Measure with another age. Pods whose measurement takes long are left alone nevertheless.
+func (m *Meter) MeasureWithin(ctx context.Context, pods []*v1.Pod, maxAge time.Duration) (map[podid.UID]*summary.Disk, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.config.Budget)
 	defer cancel()
 	var errs []error
 	select {
 	case <-m.turn:
 		for _, pod := range pods {
-			errs = append(errs, m.measureIfDue(ctx, pod))
+			errs = append(errs, m.measureIfDue(ctx, pod, maxAge))
 		}
 		m.forgetOthers(pods)
 		m.turn <- struct{}{}
@@ -93,11 +99,12 @@ func (m *Meter) Measure(ctx context.Context, pods []*v1.Pod) (map[podid.UID]*sum
 	return disks, errors.Join(errs...)
 }
 
-func (m *Meter) measureIfDue(ctx context.Context, pod *v1.Pod) error {
+func (m *Meter) measureIfDue(ctx context.Context, pod *v1.Pod, maxAge time.Duration) error {
 	uid, started := podid.UID(pod.UID), time.Now()
 	m.mu.Lock()
-	due := !started.Before(m.pods[uid].next)
+	known, found := m.pods[uid]
 	m.mu.Unlock()
+	due := !found || started.Sub(known.at) >= max(maxAge, known.rest)
 	if !due {
 		return nil
 	}
@@ -109,10 +116,11 @@ func (m *Meter) measureIfDue(ctx context.Context, pod *v1.Pod) error {
 	if ctx.Err() != nil {
 		return ctx.Err() // half a measurement is none
 	}
-	rest := max(m.config.Period, restFactor*time.Since(started))
+	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.pods[uid] = record{disk: &summary.Disk{Volumes: volumes, Logs: logs, Files: files}, next: time.Now().Add(rest)}
+	disk := &summary.Disk{Volumes: volumes, Logs: logs, Files: files}
+	m.pods[uid] = record{disk: disk, at: now, rest: restFactor * now.Sub(started)}
 	return errors.Join(volumesErr, logsErr)
 }
 

@@ -18,9 +18,12 @@ import (
 )
 
 func TestConfigConvert(t *testing.T) {
-	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 20\nevictionHard: {memory.available: 1Gi}\n"
+	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 20\nkernelMemcgNotification: true\nevictionHard: {memory.available: 1Gi}\n"
 	file := writeFile(t, "kubelet.yaml", text)
-	want := result{0, configHeader + "maxPods: 20\n", file + ":4: evictionHard: ignored: Herald evicts pods for limits of their own, not under resource pressure of the node\n"}
+	want := result{
+		0, configHeader + "maxPods: 20\nevictionHard:\n  memory.available: 1Gi\n",
+		file + ":4: kernelMemcgNotification: ignored: Herald always notices when memory gets short\n",
+	}
 	if got := runHerald("config", "convert", file); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

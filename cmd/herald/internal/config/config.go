@@ -203,6 +203,24 @@ type Config struct {
 	// Resources reserved for other system daemons, in addition to kubeReserved. Default: none.
 	SystemReserved map[string]string `yaml:"systemReserved" format:"quantity"`
 
+	// Thresholds below which pods are evicted at once, by signal: `memory.available`, `nodefs.available`, `nodefs.inodesFree`,
+	// `imagefs.available`, `imagefs.inodesFree` and `pid.available`, as quantities or percentages; see
+	// [node-rules.md](node-rules.md#eviction-evi). Default: `{memory.available: 100Mi, nodefs.available: 10%, nodefs.inodesFree: 5%,
+	// imagefs.available: 15%, imagefs.inodesFree: 5%}`.
+	EvictionHard map[string]string `yaml:"evictionHard"`
+	// Adds the default thresholds that evictionHard does not have.
+	MergeDefaultEvictionSettings bool `yaml:"mergeDefaultEvictionSettings"`
+	// Thresholds below which pods are evicted after a grace period, by signal. Default: none.
+	EvictionSoft map[string]string `yaml:"evictionSoft"`
+	// Grace periods of evictionSoft, by signal, like `{memory.available: 1m30s}`. Default: none.
+	EvictionSoftGracePeriod map[string]string `yaml:"evictionSoftGracePeriod"`
+	// How much must become available beyond a threshold that was met, by signal. Default: none.
+	EvictionMinimumReclaim map[string]string `yaml:"evictionMinimumReclaim"`
+	// Maximum grace period in seconds of pods that are evicted for evictionSoft. 0 means one second, a negative number the pod's own.
+	EvictionMaxPodGracePeriod int `yaml:"evictionMaxPodGracePeriod"`
+	// How long the Node reports a pressure after it was last observed.
+	EvictionPressureTransitionPeriod time.Duration `yaml:"evictionPressureTransitionPeriod"`
+
 	// Maximum rate of requests to the API server, per second. -1 means no limit.
 	KubeAPIQPS int `yaml:"kubeAPIQPS"`
 	// Maximum burst of requests to the API server.
@@ -366,6 +384,7 @@ func Default() Config {
 		NodeStatusReportFrequency:              5 * time.Minute,
 		NodeStatusMaxImages:                    50,
 		NodeLeaseDurationSeconds:               40,
+		EvictionPressureTransitionPeriod:       5 * time.Minute,
 		KubeAPIQPS:                             50,
 		KubeAPIBurst:                           100,
 		EventRecordQPS:                         50,
@@ -425,6 +444,7 @@ func (c *Config) NodeAgentConfig() (nodeagent.Config, error) {
 		NodeLeaseDuration:   time.Duration(c.NodeLeaseDurationSeconds) * time.Second, Reserved: c.reserved(),
 		EventQPS: float32(c.EventRecordQPS), EventBurst: c.EventBurst,
 	}
+	node.Eviction = c.evictionSettings()
 	node.History, node.Alerting, node.Server = c.History.nodeAgentConfig(), c.Alerting.nodeAgentConfig(), c.serverConfig()
 	if c.EventRecordQPS == 0 { // no limit, as for the kubelet
 		node.EventQPS = -1

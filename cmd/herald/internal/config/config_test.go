@@ -17,6 +17,7 @@ import (
 	"github.com/heraldnode/herald/auth"
 	"github.com/heraldnode/herald/cmd/herald/internal/config"
 	"github.com/heraldnode/herald/deed"
+	"github.com/heraldnode/herald/eviction"
 	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/notify"
 )
@@ -118,6 +119,10 @@ func TestLoad_Errors(t *testing.T) {
 		"all sysctls":               {identity + "allowedUnsafeSysctls:\n- net.core.*\n- \"*\"\n", `c.yaml:5: allowedUnsafeSysctls[1]: invalid value "*": must be a sysctl`},
 		"reserved pid":              {identity + "kubeReserved:\n  cpu: 100m\n  pid: \"100\"\n", "c.yaml:5: kubeReserved.pid: unsupported resource: must be cpu, memory or ephemeral-storage"},
 		"negative reservation":      {identity + "systemReserved: {memory: -1Gi}\n", `c.yaml:3: systemReserved.memory: invalid value "-1Gi": must be a quantity, like 500m or 1Gi`},
+		"EVI-4, unknown signal":     {identity + "evictionHard:\n  nodefs.available: 5%\n  memory.free: 1Gi\n", "c.yaml:5: evictionHard.memory.free: unknown signal: must be one of memory.available"},
+		"EVI-4, threshold":          {identity + "evictionHard: {memory.available: lots}\n", `c.yaml:3: evictionHard.memory.available: invalid value "lots": must be a quantity like 100Mi, or a percentage like 10%`},
+		"EVI-4, no grace period":    {identity + "evictionSoft: {memory.available: 1Gi}\n", "c.yaml:3: evictionSoft.memory.available: has no grace period in evictionSoftGracePeriod"},
+		"EVI-12, period":            {identity + "evictionPressureTransitionPeriod: -1s\n", "c.yaml:3: evictionPressureTransitionPeriod: invalid value -1s: must not be negative"},
 		"maxImages":                 {identity + "nodeStatusMaxImages: -2\n", "c.yaml:3: nodeStatusMaxImages: invalid value -2: must be at least -1"},
 		"negative maxPods":          {identity + "maxPods: -1\n", "c.yaml:3: maxPods: invalid value -1: must be greater than 0"},
 		"unknown log format":        {identity + "logging: {format: xml}\n", `c.yaml:3: logging.format: invalid value "xml": must be text or json`},
@@ -284,6 +289,13 @@ nodeLeaseDurationSeconds: 9
 nodeStatusMaxImages: -1
 kubeReserved: {cpu: 100m, memory: 1Gi}
 systemReserved: {cpu: 200m, ephemeral-storage: 2Gi}
+evictionHard: {memory.available: 1Gi}
+mergeDefaultEvictionSettings: true
+evictionSoft: {nodefs.available: 20%}
+evictionSoftGracePeriod: {nodefs.available: 1m}
+evictionMinimumReclaim: {nodefs.available: 1Gi}
+evictionMaxPodGracePeriod: 30
+evictionPressureTransitionPeriod: 2m
 eventRecordQPS: 10
 eventBurst: 11
 history: {maxDisk: "0", maxAge: 1h, logLines: 0, logBytes: 1Ki, sync: 2s}
@@ -340,6 +352,12 @@ healthzBindAddress: "::1"
 	want.NodeStatusMaxImages = new(-1)
 	want.Reserved = v1.ResourceList{
 		v1.ResourceCPU: resource.MustParse("300m"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourceEphemeralStorage: resource.MustParse("2Gi"),
+	}
+	type values = map[string]string
+	want.Eviction = eviction.Settings{
+		Hard: values{"memory.available": "1Gi"}, MergeDefaults: true, Soft: values{"nodefs.available": "20%"},
+		SoftGracePeriod: values{"nodefs.available": "1m"}, MinimumReclaim: values{"nodefs.available": "1Gi"}, MaxPodGracePeriod: 30,
+		PressureTransitionPeriod: 2 * time.Minute,
 	}
 	want.EventQPS, want.EventBurst = 10, 11
 	want.History.MaxDisk, want.History.MaxAge, want.History.LogLines, want.History.LogBytes = -1, time.Hour, -1, 1024

@@ -103,9 +103,7 @@ var unsupportedFields = []struct{ reason, fields string }{
 	{"Herald does not change its verbosity while it runs", "enableDebugFlagsHandler"},
 	{"Herald does not query the journal", "enableSystemLogQuery"},
 	{"Herald ends streams that are idle for 4h", "streamingConnectionIdleTimeout"},
-	{"Herald evicts pods for limits of their own, not under resource pressure of the node", `evictionHard evictionSoft evictionSoftGracePeriod
-		evictionMaxPodGracePeriod evictionPressureTransitionPeriod evictionMinimumReclaim mergeDefaultEvictionSettings
-		kernelMemcgNotification`},
+	{"Herald always notices when memory gets short", "kernelMemcgNotification"},
 	{"Herald does not remove images", `imageMinimumGCAge imageMaximumGCAge imageGCHighThresholdPercent
 		imageGCLowThresholdPercent`},
 	{"Herald pulls images in parallel; limit it with maxParallelImagePulls", "serializeImagePulls registryPullQPS registryBurst"},

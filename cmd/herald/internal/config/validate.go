@@ -72,6 +72,7 @@ func (c *Config) problems(origins map[string]string) []problem {
 	v := &validator{origins: origins}
 	c.validateNode(v)
 	c.validateNodeStatus(v)
+	c.validateEviction(v)
 	c.validateSources(v)
 	c.validateRuntime(v)
 	c.validateContainers(v)
