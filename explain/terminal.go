@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -89,8 +90,7 @@ func (e *explainer) failedForReason() Verdict {
 		v.Chain[0].Rule = "PH-19"
 		v.Changes = []string{"a new pod with a larger spec.activeDeadlineSeconds"}
 	case "Evicted":
-		v.Code, v.Summary, v.Chain[0].Rule = CodeEvicted, "evicted", "EVI-20"
-		v.Changes = []string{"a new pod that uses less, or has higher limits"}
+		explainEviction(&v, status.Message)
 	case "Preempting", "Preempted":
 		v.Code, v.Summary, v.Chain[0].Rule = CodePreempted, "stopped for a more important pod", "GEN-33"
 	case "NodeShutdown", "Shutdown", "Terminated":
@@ -99,10 +99,31 @@ func (e *explainer) failedForReason() Verdict {
 	v.Headline = e.name() + " has " + capitalFailed(v.Summary)
 	if message == "" {
 		v.Chain[0].Text = "the status has no message"
-	} else if v.Code == CodeEvicted || v.Code == CodeFailedForReason {
+	} else if v.Summary == "evicted" || v.Code == CodeFailedForReason { // others repeat the message in short
 		v.Headline += ": " + message
 	}
 	return v
+}
+
+// explainEviction tells a pod that exceeded its own limit from one that had to go, or could not come, because the node was short of
+// something.
+func explainEviction(v *Verdict, message string) {
+	v.Code, v.Summary, v.Chain[0].Rule = CodeEvicted, "evicted", "EVI-20"
+	v.Changes = []string{"a new pod that uses less, or has higher limits"}
+	if rest, isStarved := strings.CutPrefix(message, "The node was low on resource: "); isStarved {
+		name, _, _ := strings.Cut(rest, ". ")
+		name = clean(name, maxName)
+		v.Summary, v.Chain[0].Rule = "evicted: the node was short of "+name, "EVI-21"
+		v.Changes = []string{"a new pod that requests the " + name + " that it uses: pods that use more than they request go first", "more " + name + " on the node"}
+		if name != string(v1.ResourceMemory) && name != string(v1.ResourceEphemeralStorage) { // they cannot be requested
+			v.Changes[0] = "a new pod that uses fewer " + name + ", or has a higher priority"
+		}
+	}
+	if rest, isRejected := strings.CutPrefix(message, "The node had condition: "); isRejected {
+		conditions, _, _ := strings.Cut(rest, ". ")
+		v.Summary, v.Chain[0].Rule = "not admitted: the node had "+clean(conditions, maxName), "ADM-22"
+		v.Changes = []string{"a new pod on another node, or after the pressure of this one", "a critical priority"}
+	}
 }
 
 // capitalFailed turns a summary into the end of a headline.
