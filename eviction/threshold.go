@@ -111,7 +111,7 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Message }
 
 // FieldErrors returns the problems of an error of NewPolicy.
 func FieldErrors(err error) []*FieldError {
-	joined, _ := err.(interface{ Unwrap() []error }) //nolint:errorlint // NewPolicy returns it as it is
+	joined, _ := err.(interface{ Unwrap() []error })
 	if joined == nil {
 		return nil
 	}

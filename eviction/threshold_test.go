@@ -95,7 +95,7 @@ func TestEVI3_EVI4_EVI6_Thresholds(t *testing.T) {
 func TestEVI4_InvalidSettings(t *testing.T) {
 	type values = map[string]string
 	for want, settings := range map[string]eviction.Settings{
-		`evictionHard.memory.free: unknown signal: must be one of memory.available, `:                {Hard: values{"memory.free": "1"}},
+		`evictionHard.memory.free: unknown signal: must be one of memory.available, `:                 {Hard: values{"memory.free": "1"}},
 		`evictionHard.containerfs.available: cannot be set: it has the threshold of nodefs`:           {Hard: values{"containerfs.available": "1"}},
 		`evictionHard.logs: unknown signal`:                                                           {Hard: values{"logs": "1"}},
 		`evictionHard.memory.available: invalid value "-1": must be positive`:                         {Hard: values{"memory.available": "-1"}},

@@ -114,7 +114,9 @@ func explainEviction(v *Verdict, message string) {
 		name, _, _ := strings.Cut(rest, ". ")
 		name = clean(name, maxName)
 		v.Summary, v.Chain[0].Rule = "evicted: the node was short of "+name, "EVI-21"
-		v.Changes = []string{"a new pod that requests the " + name + " that it uses: pods that use more than they request go first", "more " + name + " on the node"}
+		v.Changes = []string{
+			"a new pod that requests the " + name + " that it uses: pods that use more than they request go first", "more " + name + " on the node",
+		}
 		if name != string(v1.ResourceMemory) && name != string(v1.ResourceEphemeralStorage) { // they cannot be requested
 			v.Changes[0] = "a new pod that uses fewer " + name + ", or has a higher priority"
 		}

@@ -25,7 +25,7 @@ func Watch(ctx context.Context, file string, threshold time.Duration, wake func(
 	if err != nil {
 		return fmt.Errorf("open %s: %w", file, err)
 	}
-	defer unix.Close(fd) //nolint:errcheck // nothing was written to disk
+	defer unix.Close(fd)
 	trigger := fmt.Sprintf("some %d %d\x00", threshold.Microseconds(), Window.Microseconds())
 	if _, err := unix.Write(fd, []byte(trigger)); err != nil {
 		return fmt.Errorf("watch %s: %w", file, err)
@@ -34,7 +34,7 @@ func Watch(ctx context.Context, file string, threshold time.Duration, wake func(
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", file, err)
 	}
-	defer ended.Close() //nolint:errcheck // a pipe
+	defer ended.Close()
 	stop := context.AfterFunc(ctx, func() { _ = end.Close() })
 	defer func() {
 		if stop() {

@@ -32,7 +32,7 @@ func TestBUG143_Watch(t *testing.T) {
 	for range 3 * runtime.NumCPU() {
 		go func() {
 			runtime.LockOSThread()
-			for ctx.Err() == nil { //nolint:revive // keeps a CPU busy
+			for ctx.Err() == nil { // keeps a CPU busy
 			}
 		}()
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/eviction"
+	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/node/machine"
 	"github.com/heraldnode/herald/node/report"
 )

@@ -72,6 +72,9 @@ func (c Config) newSettings() (*settings, error) {
 	}, err
 }
 
+// IgnoresDisks reports whether Herald does not care about the machine's disks, unless its configuration is about them.
+func (s *settings) IgnoresDisks() bool { return !strings.Contains(s.Extra, "evictionHard:") }
+
 func heraldCommand(binary string, s *settings) ([]string, error) {
 	if s.Handover {
 		return convertedHeraldCommand(binary, s)

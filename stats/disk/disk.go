@@ -69,8 +69,8 @@ func New(config Config) (*Meter, error) {
 	return m, nil
 }
 
-// Measure returns what the pods use of the disk, not older than the period. When the budget is spent, pods have their last measurement, or none. Pods that are not
-// among the given ones are forgotten. The results are shared and must not be modified.
+// Measure returns what the pods use of the disk, not older than the period. When the budget is spent, pods have their last measurement,
+// or none. Pods that are not among the given ones are forgotten. The results are shared and must not be modified.
 func (m *Meter) Measure(ctx context.Context, pods []*v1.Pod) (map[podid.UID]*summary.Disk, error) {
 	return m.MeasureWithin(ctx, pods, m.config.Period)
 }

@@ -30,6 +30,7 @@ const usage = `usage: testpod COMMAND
                                            the file; print the user, the group and the supplementary groups
   await FILE                               ignore SIGTERM and wait until FILE exists
   hold MEBIBYTES                           fill memory and wait for SIGTERM
+  store FILE MEBIBYTES                     write a file and wait for SIGTERM
   spin                                     use a CPU until SIGTERM
   exhaust MEBIBYTES                        fill memory in a child process; exit with 3 if the child is killed
   work FILE NAME [--exit CODE] [--after D] [--on-term D] [--ignore-term]
@@ -63,6 +64,7 @@ func run(args []string) (int, error) {
 		"exhaust": exhaust,
 		"fill":    fill,
 		"hold":    hold,
+		"store":   store,
 		"spin":    spin,
 		"serve":   serve,
 		"cat":     cat,
@@ -216,6 +218,20 @@ func hold(args []string) (int, error) {
 	code, err := pause(nil)
 	runtime.KeepAlive(blocks)
 	return code, err
+}
+
+func store(args []string) (int, error) {
+	if len(args) != 2 {
+		return 2, errors.New("expected a file and a number of mebibytes")
+	}
+	size, err := strconv.Atoi(args[1])
+	if err != nil {
+		return 2, fmt.Errorf("parse number of mebibytes: %w", err)
+	}
+	if err := os.WriteFile(args[0], make([]byte, size<<20), 0o600); err != nil {
+		return 1, err
+	}
+	return pause(nil)
 }
 
 func spin([]string) (int, error) {
