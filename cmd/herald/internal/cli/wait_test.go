@@ -69,8 +69,22 @@ func event(kind view.WatchType, name, state string) view.WatchEvent {
 	if state == "Ready" {
 		pod.Local.Status = ready("default", name).Status
 	}
+	return podEvent(kind, pod)
+}
+
+func podEvent(kind view.WatchType, pod view.PodView) view.WatchEvent {
 	object, _ := json.Marshal(pod)
 	return view.WatchEvent{Topic: "pods", Type: kind, Object: object}
+}
+
+// instance returns an event about an instance of the pod web that has another UID than those of event.
+func instance(kind view.WatchType, uid, state, stage, code string) view.WatchEvent {
+	pod := view.PodView{Kind: "PodView", Metadata: view.Metadata{Namespace: "default", Name: "web", UID: uid}}
+	pod.Local.Status.Phase, pod.Worker.Stage, pod.Why.Code = v1.PodPhase(state), stage, code
+	if state == "Ready" {
+		pod.Local.Status = ready("default", "web").Status
+	}
+	return podEvent(kind, pod)
 }
 
 var synced = view.WatchEvent{Topic: "pods", Type: view.Synced}
@@ -112,7 +126,20 @@ func TestWait(t *testing.T) {
 		"agent restarts":      {"web --for=condition=Ready --timeout=1h", []events{{event(view.Added, "web", "Pending"), synced}, {}, {event(view.Added, "web", "Ready"), synced}}, pending, 0, []string{"Waiting for the agent at ", "default/web Ready"}},
 		"deleted meanwhile":   {"web --for=delete --timeout=1h", []events{{event(view.Added, "web", "Ready"), synced}, {synced}}, nil, 0, []string{"default/web deleted after"}},
 		"list is cut":         {"--all --for=delete --timeout=1h", []events{{event(view.Added, "web", "Ready")}, {event(view.Added, "web", "Ready"), synced, event(view.Deleted, "web", "Ready")}}, nil, 0, []string{"default/web deleted after"}},
-		"comes and goes":      {"web --for=condition=Ready", []events{{event(view.Added, "web", "Pending"), synced, event(view.Deleted, "web", "Pending"), event(view.Added, "web", "Ready")}}, pending, 0, []string{"default/web Ready"}},
+		"replaced": {"web --for=condition=Ready", []events{{
+			event(view.Added, "web", "Pending"), synced, instance(view.Modified, "uid-2", "Ready", "sync", "Ready"),
+		}}, pending, 0, []string{"default/web Ready"}},
+		"being replaced": {"web --for=condition=Ready", []events{{
+			instance(view.Added, "uid-2", "Ready", "sync", "Ready"), instance(view.Added, "uid-1", "Running", "terminating", "Terminating"), synced,
+		}}, pending, 0, []string{"default/web Ready"}},
+		"deleted and replaced": {"web --for=delete", []events{{
+			event(view.Added, "web", "Ready"), synced, instance(view.Modified, "uid-2", "Pending", "sync", explain.CodeWaitsForName),
+			instance(view.Modified, "uid-2", "Running", "sync", "Ready"),
+		}}, nil, 0, []string{"default/web deleted after"}},
+		"not replaced yet": {"web --for=delete", []events{{
+			event(view.Added, "web", "Ready"), synced, instance(view.Modified, "uid-2", "Pending", "sync", explain.CodeWaitsForName),
+		}}, nil, 1, []string{"timed out"}},
+		"comes and goes": {"web --for=condition=Ready", []events{{event(view.Added, "web", "Pending"), synced, event(view.Deleted, "web", "Pending"), event(view.Added, "web", "Ready")}}, pending, 0, []string{"default/web Ready"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

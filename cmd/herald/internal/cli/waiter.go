@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/heraldnode/herald/explain"
+	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/view"
 )
 
@@ -28,6 +30,14 @@ type waitedPod struct {
 
 func (p *waitedPod) key() string { return p.view.Metadata.Namespace + "/" + p.view.Metadata.Name }
 
+func (p *waitedPod) hasName(v *view.PodView) bool {
+	return p.view.Metadata.Namespace == v.Metadata.Namespace && p.view.Metadata.Name == v.Metadata.Name
+}
+
+func (p *waitedPod) isEnding() bool {
+	return p.view.Worker.Stage != "" && p.view.Worker.Stage != plan.Syncing.String()
+}
+
 // metPod is a pod that has met the goal, and after what time.
 type metPod struct {
 	name  string
@@ -41,6 +51,9 @@ func newWaiter(g goal, names []string, now time.Time) *waiter {
 // update applies an event of a watch.
 func (w *waiter) update(event view.WatchType, v *view.PodView, isMet bool, now time.Time) {
 	id := v.Metadata.Namespace + "/" + v.Metadata.Name + "/" + v.Metadata.UID
+	if w.synced && event != view.Deleted {
+		w.replace(v, now)
+	}
 	pod := w.pods[id]
 	if pod == nil {
 		if event == view.Deleted || w.synced && w.goal.isDelete {
@@ -72,10 +85,33 @@ func (w *waiter) disconnected() {
 func (w *waiter) synchronized(now time.Time) {
 	w.synced = true
 	for _, pod := range w.pods {
-		if !pod.isSeen {
+		if !pod.isSeen || !w.goal.isDelete && w.isReplaced(pod) {
 			w.gone(pod, now)
 		}
 	}
+}
+
+// replace says that earlier pods of the same name are gone: a watch tells of one pod for each name. A pod that still waits for an
+// earlier one has not replaced it.
+func (w *waiter) replace(v *view.PodView, now time.Time) {
+	if v.Why.Code == explain.CodeWaitsForName {
+		return
+	}
+	for _, pod := range w.pods {
+		if !pod.isGone && pod.hasName(v) && pod.view.Metadata.UID != v.Metadata.UID {
+			w.gone(pod, now)
+		}
+	}
+}
+
+// isReplaced reports whether the pod ends and another one of its name does not.
+func (w *waiter) isReplaced(pod *waitedPod) bool {
+	for _, other := range w.pods {
+		if other.isSeen && pod.hasName(&other.view) && pod.isEnding() && !other.isEnding() {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *waiter) gone(pod *waitedPod, now time.Time) {

@@ -24,12 +24,15 @@ import (
 	"github.com/heraldnode/herald/process"
 )
 
+// commandVariable is set in the environment of a test binary that acts as the herald command.
+const commandVariable = "HERALD_TEST_COMMAND"
+
 // TestMain lets the test binary act as the herald command: shim, pod, reaper and a demo to be killed.
 func TestMain(m *testing.M) {
 	if process.IsShim() {
 		process.ShimMain()
 	}
-	if len(os.Args) > 1 && os.Args[1] == "demo" {
+	if len(os.Args) > 1 && (os.Args[1] == "demo" || os.Getenv(commandVariable) != "") {
 		os.Exit(cli.Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
 	}
 	goleak.VerifyTestMain(m)

@@ -1,6 +1,8 @@
 package demo
 
 import (
+	"strings"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "k8s.io/api/core/v1"
@@ -49,4 +51,16 @@ func Disturbance(before, after types.UID, restarts int32) string {
 	p.updateRecord(&history.Record{Source: &history.SourceProblem{Location: "/manifests/" + brokenEdit.file}})
 	p.updatePod(pod(after, restarts))
 	return p.disturbed
+}
+
+// HeraldCommands returns the arguments of the commands of herald that the story tells users to try. SERVER and FOLDER are to be replaced.
+func HeraldCommands() (commands []string) {
+	for i := range steps {
+		for _, command := range steps[i].try {
+			if arguments, isHerald := strings.CutPrefix(command, "HERALD "); isHerald {
+				commands = append(commands, arguments)
+			}
+		}
+	}
+	return commands
 }

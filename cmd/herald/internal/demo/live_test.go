@@ -195,7 +195,9 @@ func TestLive_Story(t *testing.T) {
 	if !l.emulator.hasSequence["\x1b[31m"] || !l.emulator.hasSequence["\x1b[32m"] {
 		t.Error("nothing was red or green")
 	}
+	screen := l.emulator.text()
 	l.mu.Unlock()
+	checkCommands(t, screen)
 	checkNarrow(t, l)
 	left := l.interrupt(t)
 	for _, part := range []string{"9/9 That was the story", "Everything is removed."} {
@@ -209,6 +211,24 @@ func TestLive_Story(t *testing.T) {
 	mustBeEmpty(t, dir)
 	if *update && !t.Failed() {
 		writePicture(t, l)
+	}
+}
+
+// checkCommands runs what the story told the user to try.
+func checkCommands(t *testing.T, screen string) {
+	t.Helper()
+	server := regexp.MustCompile(` -s (127\.0\.0\.1:\d+)`).FindStringSubmatch(screen)
+	folder := regexp.MustCompile(`edit (/.*)/web\.yaml`).FindStringSubmatch(screen)
+	if server == nil || folder == nil {
+		t.Fatalf("no address and no folder: %s", screen)
+	}
+	for _, arguments := range demo.HeraldCommands() {
+		arguments = strings.NewReplacer(" -w", "", "SERVER", server[1], "FOLDER", folder[1]).Replace(arguments) // -w does not end
+		command := exec.CommandContext(t.Context(), "/proc/self/exe", strings.Fields(arguments)...)
+		command.Env = append(os.Environ(), commandVariable+"=1")
+		if output, err := command.CombinedOutput(); err != nil || len(output) == 0 {
+			t.Errorf("herald %s: %v\n%s", arguments, err, output)
+		}
 	}
 }
 

@@ -52,13 +52,13 @@ var steps = []step{
 	{
 		text: "web recovers. It was never restarted. The alert is resolved.",
 		act:  func(ctx context.Context, d *demo) error { return d.post(ctx, recoverPath) }, needs: []milestone{{"web", 3}, {"WebNotReady", 2}},
-		stays: 4 * time.Second, try: []string{"HERALD history web-demo -s SERVER"},
+		stays: 4 * time.Second, try: []string{"HERALD history pod/web-demo -s SERVER"},
 	},
 	{
 		text: "Somebody corrects cart.yaml. cart starts at once, without a back-off:",
 		act:  func(_ context.Context, d *demo) error { return goodEdit.apply(d.dir) }, needs: []milestone{{"cart", 2}},
 		stays: 5 * time.Second, evidence: func(_ context.Context, d *demo) []string { return goodEdit.difference(d.dir) },
-		try: []string{"HERALD history cart-demo -s SERVER"},
+		try: []string{"HERALD history pod/cart-demo -s SERVER"},
 	},
 	{
 		text: "A broken edit of web.yaml is refused. web keeps running:",
