@@ -75,6 +75,7 @@ export class ListView {
     this.visible.unobserve(row.element);
     row.element.remove();
     this.rows.delete(key);
+    if (!this.model.pods.has(key)) this.pasts.delete(key);
   }
 
   newRow(key) {
@@ -127,10 +128,12 @@ export class ListView {
   async readPasts() {
     for (; this.wanted.length > 0; this.wanted.shift()) {
       const key = this.wanted[0];
+      if (!this.model.pods.has(key)) continue;
       const [namespace, pod] = key.split('/');
       const list = await this.session.get('history', {namespace, pod, kind: 'pod', since: '24h', limit: 200});
+      if (!this.model.pods.has(key)) continue;
       if (list) this.pasts.set(key, list.items);
-      if (this.rows.has(key) && this.model.pods.has(key)) this.drawStrip(key, this.rows.get(key));
+      if (this.rows.has(key)) this.drawStrip(key, this.rows.get(key));
     }
   }
 

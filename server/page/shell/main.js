@@ -3,7 +3,7 @@ import {h, replace, setText} from './dom.js';
 import {spark} from './charts.js';
 import {bytes, duration, percent, since} from './format.js';
 import {Model} from './model.js';
-import {Stream, staleAfter} from './stream.js';
+import {Stream, pause, staleAfter} from './stream.js';
 import {ListView} from './list.js';
 import {DetailView} from './detail.js';
 
@@ -14,13 +14,14 @@ class Session {
   constructor() {
     this.token = sessionStorage.getItem('token');
     this.mayAct = sessionStorage.getItem('mayAct') === 'true';
+    this.code = new URLSearchParams(location.hash.slice(1)).get('c');
+    if (this.code) history.replaceState(null, '', '#/');
   }
 
-  // open exchanges the code of the URL for a token. It returns what is wrong, or ''.
+  // open exchanges the code of the URL for a token. It returns what is wrong, or ''. It throws if nobody answers.
   async open() {
-    const code = new URLSearchParams(location.hash.slice(1)).get('c');
+    const {code} = this;
     if (code) {
-      history.replaceState(null, '', '#/');
       const response = await fetch('/session', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify({code})});
       if (response.ok) {
         const granted = await response.json();
@@ -134,6 +135,7 @@ function announceAlerts() {
 }
 
 function draw() {
+  clearTimeout(drawTimer);
   drawTimer = 0;
   if (!model.isSynced) return;
   drawNode();
@@ -170,22 +172,34 @@ function onKey(event) {
   event.preventDefault();
 }
 
+// openSession tries until somebody answers: a busy machine can close a connection before it was used.
+async function openSession() {
+  for (;; await pause(1000)) {
+    try {
+      return await session.open();
+    } catch {
+      setText($('freshness'), 'the command herald ui can not be reached');
+    }
+  }
+}
+
 async function start() {
   $('help').append(h('h2', {id: 'help-title'}, 'Keys'), h('dl', {}, helpKeys.map(([key, text]) => [h('dt', {}, h('kbd', {}, key)), h('dd', {}, text)])),
     h('form', {method: 'dialog'}, h('button', {}, 'Close')));
   document.querySelector('.skip').addEventListener('click', (event) => { event.preventDefault(); $('main').focus(); });
   addEventListener('hashchange', route);
   addEventListener('keydown', onKey);
-  const problem = await session.open();
+  const problem = await openSession();
   if (problem) {
     showNotice(problem);
+    setText($('freshness'), 'not connected');
     $('loading').remove();
     return;
   }
   model.listeners.add(() => { drawTimer ||= setTimeout(draw, drawPeriod); });
   stream = new Stream(session, {
     event: (event) => model.take(event),
-    synced: (present) => model.keepOnly(present),
+    synced: (present) => { model.keepOnly(present); draw(); tick(); },
     ended: (text) => { sessionStorage.clear(); showNotice(text); document.body.classList.add('stale'); },
   });
   setInterval(tick, 1000);

@@ -45,9 +45,11 @@ export class Model {
   takeLoads(loads) {
     this.nodeLoad = loads.node;
     if (loads.node) this.nodeLoads = [...this.nodeLoads, loads.node.saturation].slice(-historyPoints);
+    const before = this.loads;
+    this.loads = new Map(); // of the pods that there are
     for (const pod of loads.pods) {
       const key = podKey(pod);
-      const known = this.loads.get(key) ?? {cpu: [], memory: []};
+      const known = before.get(key) ?? {cpu: [], memory: []};
       known.load = pod.load;
       known.cpu = [...known.cpu, pod.load.cpu?.cores?.last1m?.mean ?? NaN].slice(-historyPoints);
       known.memory = [...known.memory, pod.load.memory?.workingSetBytes?.last1m?.mean ?? NaN].slice(-historyPoints);

@@ -3,7 +3,7 @@
 const bookmarkSeconds = 2;
 export const staleAfter = 5000; // without a sign of life
 
-const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
+export const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
 export class Stream {
   // handler has event(event), synced(keys) and ended(reason). ended is called when the session is over.
