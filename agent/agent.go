@@ -8,7 +8,6 @@ import (
 	"iter"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +18,7 @@ import (
 	"github.com/heraldnode/herald/allocation"
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/eviction/manager"
+	"github.com/heraldnode/herald/internal/wakeup"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/pleg"
 	"github.com/heraldnode/herald/pod"
@@ -48,8 +48,7 @@ type Agent struct {
 	starts  *startTracker
 	changes *podChanges
 	volumes *volumeCleaner // nil without Config.Volumes
-	// lastTurn is when dispatch last turned.
-	lastTurn atomic.Pointer[time.Time]
+	loop    dispatchLoop
 }
 
 // New creates the components of an agent and reads Config.State. It starts nothing.
@@ -60,6 +59,7 @@ func New(config Config) (*Agent, error) {
 	}
 	a := &Agent{
 		config: config, Pods: pod.NewManager(), health: newRuntimeHealth(config.Runtime, config.OnRuntimeHealth), changes: newPodChanges(),
+		loop: dispatchLoop{retryResizes: wakeup.New()},
 	}
 	if config.Volumes != nil {
 		a.volumes = newVolumeCleaner(config.Volumes)
@@ -94,7 +94,10 @@ func (a *Agent) initPLEG() (err error) {
 }
 
 func (a *Agent) initAllocations() (err error) {
-	a.Allocations, err = allocation.New(allocation.Config{State: a.config.State, Metrics: a.config.Metrics})
+	a.Allocations, err = allocation.New(allocation.Config{
+		State: a.config.State, Pod: a.resizablePod, Decide: a.decideResize, OnResize: func(uid podid.UID) { a.Workers.Wake(uid) },
+		Events: a.config.Events, Logger: a.config.Logger, Metrics: a.config.Metrics,
+	})
 	return err
 }
 
@@ -127,10 +130,11 @@ func (a *Agent) initProber() (err error) {
 func (a *Agent) initWorkers() (err error) {
 	config := worker.Config{
 		Runtime: a.config.Runtime, PodCache: a.PLEG, Statuses: a.Statuses, Probes: a.Prober,
-		Admit: a.config.Admit, Allocated: a.allocatedPod, ResizeState: a.Allocations.ResizeState,
+		Admit: a.admit, Allocated: a.allocatedPod, Resizes: resizes{a},
 		NodeInfo: a.config.NodeInfo, NetworkReady: a.health.networkError,
 		OnPodStopped: func(uid podid.UID, name podid.FullName) {
 			a.Mirrors.Enqueue(name) // PW-43
+			a.loop.retryResizes.Set()
 			a.config.OnPodStopped(uid)
 		},
 		OnContainerStop: a.config.OnContainerStop,
@@ -200,7 +204,8 @@ func (a *Agent) runningPods() []*v1.Pod {
 	var pods []*v1.Pod
 	for _, state := range a.Workers.Pods() {
 		if state.Pod != nil && state.Stage == plan.Syncing && state.Admitted {
-			pods = append(pods, state.Pod)
+			allocated, _ := a.Allocations.AllocatedPod(state.Pod) // RSZ-2
+			pods = append(pods, allocated)
 		}
 	}
 	return pods

@@ -20,13 +20,14 @@ import (
 	"github.com/heraldnode/herald/pleg"
 	"github.com/heraldnode/herald/pod/mirror"
 	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/resize"
 	"github.com/heraldnode/herald/source"
 	"github.com/heraldnode/herald/status"
 	"github.com/heraldnode/herald/worker"
 )
 
 // Runtime runs the pods. *cri.Runtime implements it, and so does fakeruntime.Runtime. A runtime may also implement
-// GarbageCollector, check.Runtime for exec probes, and manager.Containers for limits of ephemeral storage.
+// GarbageCollector, worker.Resizer, check.Runtime for exec probes, and manager.Containers for limits of ephemeral storage.
 type Runtime interface {
 	worker.Runtime
 	pleg.Runtime
@@ -99,6 +100,9 @@ type Config struct {
 	State *checkpoint.Dir
 	// Admit decides whether the node runs a pod; see worker.Config. Defaults to admitting every pod.
 	Admit func(*v1.Pod) error
+	// AdmitResize returns why the node does not give a running pod the resources of its spec now, or nil. It must not block.
+	// Defaults to giving them. A resize is infeasible in any case if Runtime is no worker.Resizer.
+	AdmitResize func(*v1.Pod) *resize.Verdict
 	// BootTime is when the machine booted. LocalPods does not claim that containers run that were last observed before. Defaults
 	// to none.
 	BootTime time.Time

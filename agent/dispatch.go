@@ -2,20 +2,30 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/heraldnode/herald/allocation"
 	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/internal/wakeup"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
 	"github.com/heraldnode/herald/source"
 	"github.com/heraldnode/herald/worker"
 )
+
+// dispatchLoop is the state of dispatch that others use.
+type dispatchLoop struct {
+	// retryResizes is set when a pod has stopped: deferred resizes may fit now.
+	retryResizes wakeup.Signal
+	// lastTurn is when dispatch last turned.
+	lastTurn atomic.Pointer[time.Time]
+}
 
 // dispatch handles the updates of the sources (CFG-42) and runs housekeeping. Never concurrent: housekeeping would treat a
 // pod that arrives mid-pass as orphaned.
@@ -27,7 +37,7 @@ func (a *Agent) dispatch(ctx context.Context) error {
 	defer housekeeping.Stop()
 	for {
 		now := time.Now()
-		a.lastTurn.Store(&now)
+		a.loop.lastTurn.Store(&now)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -41,8 +51,11 @@ func (a *Agent) dispatch(ctx context.Context) error {
 			}
 			a.handleUpdate(update)
 			update.Ack()
+		case <-a.loop.retryResizes:
+			a.retryPendingResizes(allocation.TriggerPodTerminated)
 		case <-housekeeping.C:
 			a.housekeep()
+			a.retryPendingResizes(allocation.TriggerPeriodic)
 		}
 	}
 }
@@ -76,15 +89,23 @@ func (a *Agent) handleUpdate(update source.Update) {
 	pods := slices.SortedStableFunc(slices.Values(update.Pods), func(a, b *v1.Pod) int {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) // after a restart the oldest pod is admitted first (CFG-43)
 	})
+	var resized bool
 	for _, pod := range pods {
 		if update.Op == source.OpRemove {
 			a.Pods.RemovePod(pod)
-		} else {
-			a.Pods.UpdatePod(pod)
+			continue
+		}
+		before, found := a.Pods.GetPodByUID(podid.UID(pod.UID))
+		a.Pods.UpdatePod(pod)
+		if update.Op == source.OpUpdate && found && !podid.IsMirror(pod) && a.Allocations.RequestResize(before, pod) {
+			resized = true
 		}
 	}
 	if update.Op == source.OpAdd {
 		a.Allocations.BackfillPodResizeConditions(pods) // SM-92
+	}
+	if resized { // before a worker reports that it has seen the new spec
+		a.retryPendingResizes(allocation.TriggerPodUpdated)
 	}
 	now := time.Now()
 	for _, pod := range pods {
@@ -104,6 +125,7 @@ func (a *Agent) handleUpdate(update source.Update) {
 		a.Mirrors.Enqueue(podid.FullNameOf(pod))
 		a.changes.announce(types.UID(a.Pods.TranslatePodUID(pod.UID)))
 	}
+	a.resizeAfter(update.Op, pods)
 }
 
 func (a *Agent) updateWorker(pod *v1.Pod, op plan.Op) {
@@ -190,35 +212,4 @@ func (a *Agent) knownPods() map[types.UID]bool {
 		known[types.UID(state.UID)] = true
 	}
 	return known
-}
-
-// resizeNotSupported is the message of the PodResizePending condition.
-const resizeNotSupported = "this node does not support resizing: containers keep the resources that the pod was admitted with"
-
-// allocatedPod returns the pod with the resources that it was admitted with (PW-13). Resizes are not applied, and the pod's
-// status says so (SM-88). A static pod with changed resources has a new UID, and a BestEffort pod cannot be resized.
-func (a *Agent) allocatedPod(pod *v1.Pod) *v1.Pod {
-	if podid.IsStatic(pod) || pod.Status.QOSClass == v1.PodQOSBestEffort {
-		return pod
-	}
-	allocated, found := a.Allocations.AllocatedPod(pod)
-	if !found {
-		if err := a.Allocations.SetPodAllocation(pod); err != nil { // retried in the next sync
-			a.config.Logger.Error("Failed to save pod allocation", "pod", podid.FullNameOf(pod).Key(), "podUID", pod.UID, "err", err)
-		}
-	}
-	if allocated == pod {
-		a.Allocations.ClearPodResizePendingCondition(podid.UID(pod.UID))
-	} else {
-		a.rejectResize(pod)
-	}
-	return allocated
-}
-
-func (a *Agent) rejectResize(pod *v1.Pod) {
-	condition := derive.ResizeCondition{Reason: v1.PodReasonInfeasible, Message: resizeNotSupported, Generation: pod.Generation}
-	if a.Allocations.SetPodResizePendingCondition(podid.UID(pod.UID), condition) {
-		a.config.Events.Event(pod, v1.EventTypeWarning, "ResizeInfeasible",
-			fmt.Sprintf("Pod resize of generation %d: %s", pod.Generation, resizeNotSupported))
-	}
 }

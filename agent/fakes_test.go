@@ -17,6 +17,7 @@ import (
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/resize"
 	"github.com/heraldnode/herald/source"
 )
 
@@ -136,6 +137,20 @@ func (f *fakeAdmission) admit(pod *v1.Pod) error {
 		return rejectionError(reason)
 	}
 	return nil
+}
+
+// admitResize defers the resizes of pods that a scenario rejects; those with the reason Infeasible are infeasible.
+func (f *fakeAdmission) admitResize(pod *v1.Pod) *resize.Verdict {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch reason := f.reasons[pod.Name]; reason {
+	case "":
+		return nil
+	case v1.PodReasonInfeasible:
+		return resize.Infeasible("never", "test")
+	default:
+		return resize.Deferred(rejectionError(reason).Error())
+	}
 }
 
 // setReason rejects the pod with that reason. An empty reason admits it.

@@ -114,8 +114,9 @@ func (h *harness) startAgent() error {
 	}
 	config := agent.Config{
 		NodeName: nodeName, Sources: []source.Source{h.source}, Runtime: slowRuntime{h.runtime}, State: state, Admit: h.admission.admit,
-		Metrics:  prometheus.NewPedanticRegistry(),
-		NodeInfo: func() derive.NodeInfo { return derive.NodeInfo{} },
+		AdmitResize: h.admission.admitResize,
+		Metrics:     prometheus.NewPedanticRegistry(),
+		NodeInfo:    func() derive.NodeInfo { return derive.NodeInfo{} },
 	}
 	events := broadcaster.Config{NodeName: nodeName, Scheme: kubeapi.NewScheme()}
 	if !h.standalone {

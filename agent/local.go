@@ -31,7 +31,7 @@ func (a *Agent) LocalPodByName(namespace, name string) (*v1.Pod, bool) {
 // LastTurn returns when the loop that handles updates of pods and housekeeping last turned, or the zero time if it has not begun. It
 // turns at least every HousekeepingInterval unless something blocks it.
 func (a *Agent) LastTurn() time.Time {
-	if turn := a.lastTurn.Load(); turn != nil {
+	if turn := a.loop.lastTurn.Load(); turn != nil {
 		return *turn
 	}
 	return time.Time{}

@@ -3,7 +3,6 @@ package allocation
 import (
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/heraldnode/herald/derive"
@@ -70,48 +69,4 @@ func (m *Manager) setResizeLocked(uid podid.UID, resize derive.Resize) {
 	} else {
 		m.resizes[uid] = resize
 	}
-}
-
-// resizeCollector reports the kubelet's resize gauges (SM-98).
-type resizeCollector struct {
-	manager *Manager
-}
-
-var (
-	pendingDesc    = prometheus.NewDesc("kubelet_pod_pending_resizes", "Number of pending resizes for pods.", []string{"reason"}, nil)
-	inProgressDesc = prometheus.NewDesc("kubelet_pod_in_progress_resizes", "Number of in-progress resizes for pods.", nil, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (c *resizeCollector) Describe(descs chan<- *prometheus.Desc) {
-	descs <- pendingDesc
-	descs <- inProgressDesc
-}
-
-// Collect implements prometheus.Collector.
-func (c *resizeCollector) Collect(metrics chan<- prometheus.Metric) {
-	deferred, infeasible, inProgress := c.manager.countResizes()
-	gauge := func(desc *prometheus.Desc, value int, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), labels...)
-	}
-	gauge(pendingDesc, deferred, "deferred")
-	gauge(pendingDesc, infeasible, "infeasible")
-	gauge(inProgressDesc, inProgress)
-}
-
-func (m *Manager) countResizes() (deferred, infeasible, inProgress int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, resize := range m.resizes {
-		if resize.IsDeferred() {
-			deferred++
-		}
-		if resize.IsInfeasible() {
-			infeasible++
-		}
-		if _, isInProgress := resize.InProgress(); isInProgress {
-			inProgress++
-		}
-	}
-	return deferred, infeasible, inProgress
 }

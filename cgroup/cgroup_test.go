@@ -223,3 +223,37 @@ func TestMilliCPU(t *testing.T) {
 		}
 	}
 }
+
+// What a cgroup has is read back as it was written, so that an equal value is no change.
+func TestRSZ16_ParseResources(t *testing.T) {
+	for name, host := range map[string]cgroup.Host{"v1": {}, "v2": {V2: true}} {
+		t.Run(name, func(t *testing.T) {
+			for _, milliCPU := range []int64{1, 2, 3, 10, 99, 100, 250, 1000, 1001, 3999, 64_000, 255_999, 300_000} {
+				want := cgroup.Resources{
+					CPUShares: new(cgroup.CPUShares(milliCPU)), CPUQuota: new(cgroup.CPUQuota(milliCPU)), Memory: new(milliCPU * 4096),
+				}.Normalized(host)
+				files := map[string]string{}
+				for _, setting := range want.Settings(host) {
+					files[setting.File] = setting.Value + "\n"
+				}
+				got := cgroup.ParseResources(host, func(_, file string) (string, bool) { content, found := files[file]; return content, found })
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("%dm: %s", milliCPU, diff)
+				}
+				if again := got.Normalized(host); !cmp.Equal(got, again) {
+					t.Errorf("%dm: got %d shares, then %d", milliCPU, *got.CPUShares, *again.CPUShares)
+				}
+			}
+		})
+	}
+}
+
+func TestBUG122_NoLimitRead(t *testing.T) {
+	files := map[string]string{"memory.max": "max\n", "cpu.max": "max 100000\n", "memory.limit_in_bytes": "9223372036854771712\n", "cpu.cfs_quota_us": "-1\n"}
+	for _, host := range []cgroup.Host{{}, {V2: true}} {
+		got := cgroup.ParseResources(host, func(_, file string) (string, bool) { content, found := files[file]; return content, found })
+		if got.Memory == nil || *got.Memory != -1 || got.CPUQuota == nil || *got.CPUQuota != -1 || got.CPUShares != nil {
+			t.Errorf("got %+v, want no limits and unknown shares", got)
+		}
+	}
+}

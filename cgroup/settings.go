@@ -115,3 +115,64 @@ func HugePageSizeName(size int64) string {
 	}
 	return strconv.FormatInt(size, 10) + units[unit]
 }
+
+// ParseResources returns the CPU and memory values of a cgroup from its files. read returns the content of a file, and false if
+// there is none. A limit that is not set is -1; a value that cannot be read is nil.
+func ParseResources(host Host, read func(controller, file string) (string, bool)) Resources {
+	number := func(controller, file string) *int64 {
+		content, found := read(controller, file)
+		if !found {
+			return nil
+		}
+		return parseLimit(strings.TrimSpace(content))
+	}
+	if !host.V2 {
+		result := Resources{
+			CPUShares: number("cpu", "cpu.shares"), CPUQuota: number("cpu", "cpu.cfs_quota_us"), Memory: number("memory", "memory.limit_in_bytes"),
+		}
+		if result.Memory != nil && *result.Memory >= unlimitedMemory {
+			result.Memory = new(int64(unlimited))
+		}
+		return result
+	}
+	result := Resources{Memory: number("memory", "memory.max")}
+	if weight := number("cpu", "cpu.weight"); weight != nil {
+		result.CPUShares = new(sharesOfWeight(*weight))
+	}
+	if content, found := read("cpu", "cpu.max"); found {
+		quota, _, _ := strings.Cut(strings.TrimSpace(content), " ")
+		result.CPUQuota = parseLimit(quota)
+	}
+	return result
+}
+
+const (
+	unlimited = -1
+	// unlimitedMemory is less than what version 1 reports if no limit is set, for every page size.
+	unlimitedMemory = 1 << 62
+)
+
+func parseLimit(text string) *int64 {
+	if text == "max" {
+		return new(int64(unlimited))
+	}
+	value, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &value
+}
+
+// sharesOfWeight returns the least shares with this weight.
+func sharesOfWeight(weight int64) int64 {
+	return minShares + ((weight-1)*(maxShares-minShares)+9998)/9999
+}
+
+// Normalized returns r as ParseResources reads it from a cgroup that has these values, where that differs: several shares have
+// the same weight.
+func (r Resources) Normalized(host Host) Resources {
+	if host.V2 && r.CPUShares != nil {
+		r.CPUShares = new(sharesOfWeight(CPUWeight(*r.CPUShares)))
+	}
+	return r
+}

@@ -54,6 +54,11 @@ type Cgroups interface {
 	KillContainers(ctx context.Context, uid podid.UID, containerIDs []string) error
 	// RemovePod removes the pod's cgroup and kills the processes in it.
 	RemovePod(ctx context.Context, uid podid.UID) error
+	// ReadPod returns the CPU and memory values that the pod's cgroup has, and those that the pod's resources ask for. Both are
+	// empty if pods have no cgroups of their own.
+	ReadPod(ctx context.Context, pod *v1.Pod) (current, desired cgroup.Resources, err error)
+	// UpdatePod writes CPU and memory values of the pod's cgroup. Those that are nil stay as they are.
+	UpdatePod(ctx context.Context, pod *v1.Pod, values cgroup.Resources) error
 }
 
 // Config configures a Runtime.

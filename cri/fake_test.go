@@ -315,6 +315,19 @@ func (f *fake) ContainerStatus(_ context.Context, request *runtimeapi.ContainerS
 	return nil, status.Error(codes.NotFound, "no such container")
 }
 
+func (f *fake) UpdateContainerResources(
+	_ context.Context, request *runtimeapi.UpdateContainerResourcesRequest,
+) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	container, found := f.containers[request.ContainerId]
+	if !found {
+		return nil, status.Errorf(codes.NotFound, "no container %s", request.ContainerId)
+	}
+	container.Resources = &runtimeapi.ContainerResources{Linux: request.Linux}
+	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
+}
+
 func (f *fake) ListContainerStats(
 	_ context.Context, request *runtimeapi.ListContainerStatsRequest,
 ) (*runtimeapi.ListContainerStatsResponse, error) {

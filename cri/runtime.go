@@ -51,6 +51,7 @@ type calls struct {
 	connection                       int
 	events, podStats, containerStats bool
 	podStatsSafe                     bool // the version is one that podStats does not crash
+	sandboxUpdates                   bool
 }
 
 // New returns a Runtime. It performs no I/O: the first call connects, so the runtime need not be up yet.

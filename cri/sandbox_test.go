@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/heraldnode/herald/cgroup"
 	"github.com/heraldnode/herald/cri"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/podid"
@@ -256,8 +257,29 @@ func TestCGR1_CgroupDriver(t *testing.T) {
 
 // fakeCgroups records calls and fails if err is set.
 type fakeCgroups struct {
-	calls        []string
-	err, killErr error
+	calls            []string
+	err, killErr     error
+	current, desired cgroup.Resources // of every pod
+}
+
+func (c *fakeCgroups) ReadPod(context.Context, *v1.Pod) (current, desired cgroup.Resources, err error) {
+	return c.current, c.desired, nil
+}
+
+func (c *fakeCgroups) UpdatePod(_ context.Context, _ *v1.Pod, values cgroup.Resources) error {
+	c.calls = append(c.calls, fmt.Sprintf("update pod %s", formatValues(values)))
+	return c.err
+}
+
+func formatValues(values cgroup.Resources) string {
+	switch {
+	case values.Memory != nil:
+		return fmt.Sprint("memory ", *values.Memory)
+	case values.CPUQuota != nil:
+		return fmt.Sprint("quota ", *values.CPUQuota)
+	default:
+		return fmt.Sprint("shares ", *values.CPUShares)
+	}
 }
 
 func (c *fakeCgroups) EnsurePod(_ context.Context, pod *v1.Pod) error {

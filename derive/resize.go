@@ -88,6 +88,24 @@ func (r Resize) InProgress() (generation int64, ok bool) {
 	return r.inProgress.ObservedGeneration, r.inProgress.Type != ""
 }
 
+// IsPendingFor reports whether exactly this condition is pending already.
+func (r Resize) IsPendingFor(condition ResizeCondition) bool {
+	return r.pending.Type != "" && condition == ResizeCondition{
+		Reason: r.pending.Reason, Message: r.pending.Message, Generation: r.pending.ObservedGeneration,
+	}
+}
+
+// Failure returns the message of a resize in progress that failed and is retried, or "".
+func (r Resize) Failure() string {
+	if r.inProgress.Reason != v1.PodReasonError {
+		return ""
+	}
+	return r.inProgress.Message
+}
+
+// PendingSince returns when the resize became pending with its current reason. Zero if none is.
+func (r Resize) PendingSince() time.Time { return r.pending.LastTransitionTime.Time }
+
 // IsDeferred reports whether the resize waits for free resources on the node (SM-91).
 func (r Resize) IsDeferred() bool { return r.pending.Reason == v1.PodReasonDeferred }
 

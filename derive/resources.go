@@ -114,7 +114,7 @@ func (d *derivation) podResources() *v1.ResourceRequirements {
 	}
 	enforced := newQuantities(d.runtimePod.Resources)
 	setEnforced(resources.Requests, v1.ResourceCPU, enforced.cpuRequest, published.Requests, minMilliCPURequest)
-	setEnforced(resources.Requests, v1.ResourceMemory, nil, published.Requests, noMinimum) // cgroups have no memory request
+	setEnforced(resources.Requests, v1.ResourceMemory, enforced.memoryRequest, published.Requests, noMinimum)
 	setEnforced(resources.Limits, v1.ResourceCPU, enforced.cpuLimit, published.Limits, minMilliCPULimit)
 	setEnforced(resources.Limits, v1.ResourceMemory, enforced.memoryLimit, published.Limits, noMinimum)
 	return resources

@@ -245,7 +245,8 @@ func (n *NodeAgent) newAgent() error {
 	config := agent.Config{
 		NodeName: n.config.NodeName, Sources: sources, Runtime: n.runtime, Events: n.Events, Volumes: n.volumes,
 		Journal: historyJournal{n.History, tally, n.Alerts}, OnSourceProblem: n.recordProblem, OnRuntimeHealth: n.tellRuntimeHealth,
-		OnKnownPods: n.tellKnownPods, State: n.state, Admit: n.admit, Pressure: n.pressureConfig(), NodeInfo: n.nodeInfo,
+		OnKnownPods: n.tellKnownPods, State: n.state, Admit: n.admit, AdmitResize: n.admitResize, Pressure: n.pressureConfig(),
+		NodeInfo: n.nodeInfo,
 		BootTime: n.host.BootTime(), AllowNodeAddresses: n.config.AllowProbesToNodeAddresses, Resync: n.config.SyncFrequency,
 		StatusDelays: statusDelays,
 		Logger:       n.config.Logger, Metrics: n.config.Metrics, ProbeMetrics: n.config.ProbeMetrics,

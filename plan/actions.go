@@ -9,6 +9,7 @@ import (
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/internal/restart"
 	"github.com/heraldnode/herald/observed"
+	"github.com/heraldnode/herald/resize"
 )
 
 // ReasonCrashLoopBackOff is the waiting reason of a container that exited too soon after its start.
@@ -29,6 +30,9 @@ type Input struct {
 	Backoff Backoff
 	// RestartAll is the RestartAll of the last Actions, or the zero value.
 	RestartAll RestartAll
+	// Actuated has the quantities that the runtime and the pod's cgroup last accepted, if they differ from those of Pod. Nil
+	// means that they do not.
+	Actuated resize.State
 	// Restart holds the containers that somebody wants to be restarted now. A restart that was requested once is remembered in
 	// the Backoff of the Actions until it is done.
 	Restart map[string]RestartRequest
@@ -50,6 +54,9 @@ type Actions struct {
 	Sandbox *NewSandbox
 	// Stop lists the instances to stop before anything starts, in any order or concurrently.
 	Stop []Stop
+	// Resize is what to change of the pod's cgroup and of running containers, after the stops and before the starts. Nil if no
+	// resize is in progress.
+	Resize *resize.Change
 	// Start lists the containers to start, in this order. A failed start of an init container ends the list. Any other
 	// failure does not. Do not start a container if its Stop failed.
 	Start []Start
@@ -61,6 +68,11 @@ type Actions struct {
 	Backoff Backoff
 	// RestartAll is to be passed to the next call.
 	RestartAll RestartAll
+}
+
+// IsEmpty reports whether nothing is to be done in the runtime.
+func (a *Actions) IsEmpty() bool {
+	return !a.KillPod && a.Sandbox == nil && len(a.Stop) == 0 && a.Resize == nil && len(a.Start) == 0
 }
 
 // NewSandbox is a sandbox to create. The attempt numbers of a pod only increase.
@@ -128,6 +140,7 @@ func (p *planner) compute() {
 	if p.syncInitContainers() {
 		p.syncRegularContainers()
 	}
+	p.resize()
 }
 
 func (p *planner) requeueAt(at time.Time) {

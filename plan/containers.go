@@ -195,21 +195,23 @@ func (p *planner) stopReason(
 		return StopAction
 	case p.requestedRestart(instance) != RequestedRestart{}:
 		return StopUser
-	case !unhealthy:
-		return ""
-	case p.hasStarted(container, instance):
+	case unhealthy && p.hasStarted(container, instance):
 		return StopLivenessProbe
-	default:
+	case unhealthy:
 		return StopStartupProbe
+	case p.restartsForResize(container, instance):
+		return StopResize
+	default:
+		return ""
 	}
 }
 
-// replaceContainer stops an instance and starts a new one if the policy allows it. An edited container is replaced whatever
-// its policy.
+// replaceContainer stops an instance and starts a new one if the policy allows it. A container that is edited, or resized by a
+// restart, is replaced whatever its policy.
 func (p *planner) replaceContainer(
 	container *v1.Container, kind derive.ContainerKind, instance *observed.Container, reason StopReason,
 ) {
-	restarts := reason == StopDefinitionChanged || p.canRestart(container, instance)
+	restarts := reason == StopDefinitionChanged || reason == StopResize || p.canRestart(container, instance)
 	p.stop(container, instance, reason, restarts)
 	if restarts {
 		p.setPendingRestart(container, instance)

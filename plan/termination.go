@@ -58,6 +58,7 @@ const (
 	StopRestartAll        StopReason = "RestartAllContainers"
 	StopUser              StopReason = "User"
 	StopAction            StopReason = "Action" // of an alert rule
+	StopResize            StopReason = "Resize"
 )
 
 // message returns the end of a sentence that starts with the container's name: the kubelet's text if it has one.
@@ -79,6 +80,8 @@ func (r StopReason) message() string {
 		return "is stopped by a user"
 	case StopAction:
 		return "is stopped by an action"
+	case StopResize:
+		return "resize requires restart"
 	default:
 		return "is stopped"
 	}
@@ -93,7 +96,7 @@ func (p *planner) stop(container *v1.Container, instance *observed.Container, re
 		return
 	}
 	message := p.stopMessage(instance, reason)
-	if restarts && !strings.HasSuffix(message, willBeRestarted) {
+	if restarts && reason != StopResize && !strings.HasSuffix(message, willBeRestarted) {
 		message += willBeRestarted
 	}
 	p.actions.Stop = append(p.actions.Stop, Stop{
@@ -107,7 +110,8 @@ func (p *planner) stopMessage(instance *observed.Container, reason StopReason) s
 		return message
 	}
 	noun := "Container"
-	if _, kind := FindContainer(p.Pod, instance.Name); kind == derive.InitContainer || kind == derive.SidecarContainer {
+	_, kind := FindContainer(p.Pod, instance.Name)
+	if (kind == derive.InitContainer || kind == derive.SidecarContainer) && reason != StopResize {
 		noun = "Init container"
 	}
 	message = fmt.Sprintf("%s %s %s", noun, instance.Name, reason.message())

@@ -18,6 +18,7 @@ import (
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
 	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/resize"
 )
 
 // Runtime runs pods. Every call returns as soon as its context ends, even if the operation continues in the runtime. If the
@@ -82,6 +83,30 @@ type Probes interface {
 	Results(uid podid.UID) (derive.ProbeResults, map[observed.ContainerID]string)
 }
 
+// Resizes is the state of in-place resizes. Its pods have their allocated resources. No method but SetActuated blocks.
+type Resizes interface {
+	// State returns the state of the pod's resize.
+	State(uid podid.UID) derive.Resize
+	// Actuated returns what the runtime and the pod's cgroup last accepted, and whether all of it is as allocated.
+	Actuated(pod *v1.Pod) (actuated resize.State, isAllocated bool)
+	// SetActuated records what was accepted for a container, or for the pod's cgroup under resize.PodLevel. It is called before
+	// a container is started with its allocated resources, and waits for the disk if that changes anything.
+	SetActuated(pod *v1.Pod, name string, quantities resize.Quantities) error
+	// SetInProgress reports whether a resize of the pod is in progress (RSZ-12).
+	SetInProgress(pod *v1.Pod, inProgress bool)
+	// SetFailed reports that a resize in progress failed. It is retried (RSZ-20).
+	SetFailed(pod *v1.Pod, err error)
+}
+
+// Resizer is an optional interface of a Runtime: one without it cannot resize pods.
+type Resizer interface {
+	// ResizePod changes the pod's cgroup and its running containers. It calls actuated for each container that the runtime
+	// accepted, and for the pod under resize.PodLevel at the end. The first error ends it.
+	ResizePod(
+		ctx context.Context, pod *v1.Pod, sandboxID string, change resize.Change, actuated func(string, resize.Quantities) error,
+	) error
+}
+
 // Config configures Workers.
 type Config struct {
 	// Runtime is required.
@@ -103,8 +128,8 @@ type Config struct {
 	// Allocated returns the pod with its allocated resources instead of the desired ones (PW-13). It is called by the pod's
 	// own goroutine. Defaults to the pod as it is.
 	Allocated func(pod *v1.Pod) *v1.Pod
-	// ResizeState returns the state of the pod's resize. It must not block. Defaults to no resize.
-	ResizeState func(uid podid.UID) derive.Resize
+	// Resizes is the state of resizes. Defaults to no resizes.
+	Resizes Resizes
 	// NodeInfo returns the node's part of a pod status. It must not block. Defaults to none.
 	NodeInfo func() derive.NodeInfo
 	// NetworkReady returns an error while pods cannot get a network. It must not block. Defaults to nil.
@@ -192,8 +217,8 @@ func (c Config) withNoOps() Config {
 	if c.Allocated == nil {
 		c.Allocated = func(pod *v1.Pod) *v1.Pod { return pod }
 	}
-	if c.ResizeState == nil {
-		c.ResizeState = func(podid.UID) derive.Resize { return derive.Resize{} }
+	if c.Resizes == nil {
+		c.Resizes = noResizes{}
 	}
 	if c.NodeInfo == nil {
 		c.NodeInfo = func() derive.NodeInfo { return derive.NodeInfo{} }
@@ -217,6 +242,14 @@ type noVolumes struct{}
 
 func (noVolumes) Mount(context.Context, *v1.Pod) error     { return nil }
 func (noVolumes) Unmount(context.Context, podid.UID) error { return nil }
+
+type noResizes struct{}
+
+func (noResizes) State(podid.UID) derive.Resize                        { return derive.Resize{} }
+func (noResizes) Actuated(*v1.Pod) (resize.State, bool)                { return nil, true }
+func (noResizes) SetActuated(*v1.Pod, string, resize.Quantities) error { return nil }
+func (noResizes) SetInProgress(*v1.Pod, bool)                          {}
+func (noResizes) SetFailed(*v1.Pod, error)                             {}
 
 type noProbes struct{}
 

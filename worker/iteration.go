@@ -77,6 +77,8 @@ type syncState struct {
 	waitingStarts map[string]derive.Waiting
 	// mounted reports that the last mount of the volumes succeeded.
 	mounted bool
+	// resizeFailure is why a resize in progress could not be applied.
+	resizeFailure resizeFailure
 }
 
 // startFailure is why a container failed to start (PH-31) and when the start may be retried. A failed attempt itself causes

@@ -22,6 +22,7 @@ type metrics struct {
 	orphans       prometheus.Counter
 	rejections    *prometheus.CounterVec
 	panics        prometheus.Counter
+	resizes       *prometheus.HistogramVec
 }
 
 func newMetrics(registry prometheus.Registerer, w *Workers) (*metrics, error) {
@@ -54,6 +55,10 @@ func newMetrics(registry prometheus.Registerer, w *Workers) (*metrics, error) {
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "herald_worker_panics_total", Help: "Number of panics that were recovered while handling a pod.",
 		}),
+		resizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_pod_resize_duration_milliseconds", Help: "Duration in milliseconds to actuate a pod resize.",
+			Buckets: []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000},
+		}, []string{"success"}),
 	}
 	for _, static := range []string{"", "true"} {
 		m.restarts.WithLabelValues(static) // a rate needs a series before the first restart
@@ -63,7 +68,8 @@ func newMetrics(registry prometheus.Registerer, w *Workers) (*metrics, error) {
 	}
 	var errs []error
 	for _, collector := range []prometheus.Collector{
-		m.duration, m.startDuration, m.containers, m.podStart, m.restarts, m.orphans, m.rejections, m.panics, newPodCollector(w),
+		m.duration, m.startDuration, m.containers, m.podStart, m.restarts, m.orphans, m.rejections, m.panics, m.resizes,
+		newPodCollector(w),
 	} {
 		errs = append(errs, registry.Register(collector))
 	}

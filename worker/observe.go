@@ -11,6 +11,7 @@ import (
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
+	"github.com/heraldnode/herald/resize"
 )
 
 // snapshot is everything that an iteration knows about its pod before it decides.
@@ -23,6 +24,10 @@ type snapshot struct {
 	runtimePod *observed.Pod
 	probes     derive.ProbeResults
 	unhealthy  map[observed.ContainerID]string
+	// actuated has the quantities that the runtime and the pod's cgroup last accepted. isResizing reports that they are not yet
+	// those that are allocated.
+	actuated   resize.State
+	isResizing bool
 }
 
 // takeSnapshot returns a snapshot that is newer than the worker's last action on the pod (PW-26).
@@ -45,6 +50,9 @@ func (w *Workers) takeSnapshot(ctx context.Context, iter *iteration) (*snapshot,
 		snap.previous = restored
 	}
 	snap.probes, snap.unhealthy = w.config.Probes.Results(iter.uid)
+	var isAllocated bool
+	snap.actuated, isAllocated = w.config.Resizes.Actuated(iter.lifecycle.Pod)
+	snap.isResizing = !isAllocated
 	return snap, nil
 }
 
@@ -104,14 +112,21 @@ func (snap *snapshot) computeActions(iter *iteration) plan.Actions {
 	if start := pod.Status.StartTime; start != nil {
 		in.StartTime = start.Time
 	}
+	if snap.isResizing {
+		in.Actuated = snap.actuated
+	}
 	return plan.ComputeActions(in)
 }
 
 // statusInput returns the input from which the pod's status is derived.
 func (w *Workers) statusInput(iter *iteration, snap *snapshot) derive.Input {
+	runtimePod := snap.runtimePod
+	if snap.actuated != nil {
+		runtimePod = resize.WithActuated(runtimePod, snap.actuated, resize.OfStatus(snap.status()), snap.isResizing)
+	}
 	return derive.Input{
-		Pod: snap.pod, Previous: snap.previous, Observed: snap.runtimePod, Probes: snap.probes, Waiting: iter.state.waiting(),
-		Resize: w.config.ResizeState(iter.uid), Node: w.config.NodeInfo(), Now: time.Now(),
+		Pod: snap.pod, Previous: snap.previous, Observed: runtimePod, Probes: snap.probes, Waiting: iter.state.waiting(),
+		Resize: w.config.Resizes.State(iter.uid), Node: w.config.NodeInfo(), Now: time.Now(),
 		RestartAllAt: iter.state.restartAll.NoticedAt, Restarting: iter.state.backoff.PendingRestarts(),
 	}
 }

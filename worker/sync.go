@@ -13,6 +13,7 @@ import (
 	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/observed"
 	"github.com/heraldnode/herald/plan"
+	"github.com/heraldnode/herald/resize"
 )
 
 // sync moves the pod towards its desired state (PW-35). It publishes the status before any slow operation.
@@ -36,6 +37,7 @@ func (w *Workers) sync(ctx context.Context, iter *iteration) result {
 	iter.planned = &actions
 	iter.state.backoff, iter.state.restartAll, iter.state.waitingStarts = actions.Backoff, actions.RestartAll, actions.Waiting
 	w.publishStarts(iter)
+	w.config.Resizes.SetInProgress(iter.lifecycle.Pod, actions.Resize != nil)
 	status := w.publish(iter, w.syncInput(iter, snap, actions))
 	iter.state.consecutiveRejections = 0
 	w.reportBackoffs(iter, actions.Waiting)
@@ -170,7 +172,7 @@ func (w *Workers) mount(ctx context.Context, iter *iteration) error {
 // execute executes the actions. After any attempt the pod is observed again before the next iteration decides, because a
 // call may have succeeded although its response was lost.
 func (w *Workers) execute(ctx context.Context, iter *iteration, snap *snapshot, actions plan.Actions) result {
-	if !actions.KillPod && actions.Sandbox == nil && len(actions.Stop) == 0 && len(actions.Start) == 0 {
+	if actions.IsEmpty() {
 		iter.state.consecutiveActions = 0
 		return result{requeueAfter: withJitter(w.config.Resync)} // PW-32
 	}
@@ -210,7 +212,8 @@ func (w *Workers) executeActions(ctx context.Context, iter *iteration, snap *sna
 		return w.retry(iter, err)
 	}
 	failedStops, err := w.stopContainers(ctx, iter, snap.runtimePod, actions.Stop)
-	res := w.startContainers(ctx, iter, sandboxID, actions.Start, failedStops)
+	resized := w.resizePod(ctx, iter, sandboxID, actions.Resize)
+	res := w.startContainers(ctx, iter, sandboxID, actions.Start, failedStops).and(resized)
 	if err != nil {
 		return w.retry(iter, errors.Join(err, res.err))
 	}
@@ -234,6 +237,9 @@ func (w *Workers) ensureSandbox(
 		return "", fmt.Errorf("start sandbox %d of pod %s: %w", sandbox.Attempt, iter.identity(), err)
 	}
 	w.setSandboxPending(iter, false)
+	if err := w.recordActuated(pod, resize.PodLevel); err != nil { // the cgroup was created with what is allocated
+		return "", err
+	}
 	if status, found := w.config.Statuses.GetPodStatus(pod.UID); found {
 		w.config.Statuses.SetPodStatus(pod, derive.WithSandboxReady(pod, status))
 	}
@@ -263,7 +269,7 @@ func (w *Workers) stopContainers(
 func (w *Workers) startContainers(
 	ctx context.Context, iter *iteration, sandboxID string, starts []plan.Start, failedStops map[string]bool,
 ) result {
-	res := result{reported: len(starts) > 0}
+	res := result{reported: true}
 	for _, start := range starts {
 		name := start.Container.Name
 		if failedStops[name] || ctx.Err() != nil {
@@ -292,6 +298,9 @@ func (w *Workers) startContainers(
 func (w *Workers) startContainer(ctx context.Context, iter *iteration, sandboxID string, start plan.Start) startFailure {
 	name := start.Container.Name
 	err := w.journal.recordStart(iter.lifecycle.Pod, sandboxID, start, iter.now)
+	if err == nil {
+		err = w.recordActuated(iter.lifecycle.Pod, name)
+	}
 	if err == nil {
 		err = w.config.Runtime.StartContainer(ctx, iter.lifecycle.Pod, sandboxID, start)
 	}

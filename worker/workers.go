@@ -228,6 +228,14 @@ func (w *Workers) wakeFirstLocked(name podid.FullName) {
 	}
 }
 
+// WithoutAdmissions calls f while no pod is being admitted, so that f can give resources of the node away, too. f must not call
+// UpdatePod.
+func (w *Workers) WithoutAdmissions(f func()) {
+	w.admitMu.Lock()
+	defer w.admitMu.Unlock()
+	f()
+}
+
 // minKillTimeout is the least time that KillPod waits.
 const minKillTimeout = 10 * time.Second
 

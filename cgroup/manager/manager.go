@@ -40,6 +40,8 @@ type Config struct {
 	// IsOrphaned reports whether a pod is neither wanted nor in the runtime, and nothing else of it is left: its cgroup is
 	// removed. Default: none is.
 	IsOrphaned func(podid.UID) bool
+	// IsResizing reports whether the resources of a pod are being changed: its cgroup is left to UpdatePod. Default: none is.
+	IsResizing func(podid.UID) bool
 	// Available returns what pods may use together. Default: unlimited.
 	Available func() v1.ResourceList
 	// PodPidsLimit is the maximum number of processes of a pod. Defaults to no limit.
@@ -101,6 +103,9 @@ func New(config Config) (*Manager, error) {
 	}
 	if config.IsOrphaned == nil {
 		config.IsOrphaned = func(podid.UID) bool { return false }
+	}
+	if config.IsResizing == nil {
+		config.IsResizing = func(podid.UID) bool { return false }
 	}
 	if config.Available == nil {
 		config.Available = func() v1.ResourceList { return nil }
@@ -244,7 +249,7 @@ func (m *Manager) refresh(ctx context.Context) error {
 	pods, _ := m.config.Pods()
 	for _, pod := range pods {
 		name := cgroup.PodName(m.node, derive.QOSClass(pod), podid.UID(pod.UID))
-		if checkUID(podid.UID(pod.UID)) != nil || !m.exists(name.Path(driver)) {
+		if checkUID(podid.UID(pod.UID)) != nil || !m.exists(name.Path(driver)) || m.config.IsResizing(podid.UID(pod.UID)) {
 			continue
 		}
 		errs = append(errs, m.apply(ctx, driver, name, m.podResources(pod)))

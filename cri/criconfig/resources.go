@@ -178,3 +178,32 @@ func (g *Generator) cgroupParent(pod *v1.Pod, driver string) string {
 	}
 	return cgroup.PodName(cgroup.ParseName(g.CgroupParent), derive.QOSClass(pod), podid.UID(pod.UID)).Path(driver)
 }
+
+// UpdatedResources returns the limits of a running container with these resources in place of its own.
+func (g *Generator) UpdatedResources(
+	pod *v1.Pod, container *v1.Container, resources v1.ResourceRequirements,
+) *runtimeapi.LinuxContainerResources {
+	updated := *container
+	updated.Resources = *container.Resources.DeepCopy() // it may have huge pages
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		setResource(&updated.Resources.Requests, name, resources.Requests)
+		setResource(&updated.Resources.Limits, name, resources.Limits)
+	}
+	return g.containerResources(pod, &updated)
+}
+
+func setResource(list *v1.ResourceList, name v1.ResourceName, values v1.ResourceList) {
+	if *list == nil {
+		*list = v1.ResourceList{}
+	}
+	if quantity, found := values[name]; found {
+		(*list)[name] = quantity
+	} else {
+		delete(*list, name)
+	}
+}
+
+// SandboxUpdate returns the resources of all containers together and the overhead of the sandbox (RSZ-18).
+func (g *Generator) SandboxUpdate(pod *v1.Pod) (resources, overhead *runtimeapi.LinuxContainerResources) {
+	return g.sandboxResources(pod), g.overhead(pod)
+}

@@ -64,7 +64,11 @@ var Layout = []Package{
 		Purpose: "names and values of the cgroups of pods, QoS classes and all pods",
 	},
 	{
-		Path: "plan", Layer: Decisions, MayImport: []string{"derive", "internal/restart"},
+		Path: "resize", Layer: Decisions, MayImport: []string{"cgroup", "derive"},
+		Purpose: "decides about in-place resizes: their order, what they change, the steps that apply them",
+	},
+	{
+		Path: "plan", Layer: Decisions, MayImport: []string{"derive", "internal/restart", "resize"},
 		Purpose: "computes pod actions: containers to start and stop, restart back-off, the pod lifecycle",
 	},
 	{
