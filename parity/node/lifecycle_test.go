@@ -8,9 +8,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-
-	"github.com/heraldnode/herald/parity/internal/recorder"
 )
 
 func TestPod_RunAndDelete(t *testing.T) {
@@ -32,35 +29,6 @@ func TestPod_RunAndDelete(t *testing.T) {
 	h.AwaitDeleted("web")
 	h.awaitWorkLog("main", "main started", "main ended")
 	watch.awaitOutput(t, "Running", "Terminating", "Completed")
-}
-
-func TestPW13_ResizeInfeasible(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t, shared.node(t))
-	p := newPod("sized", newContainer("main", "pause"))
-	p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("10m")}
-	h.createPod(p)
-	h.Await("sized", "ready", isReady)
-	resize := func(cpu string) {
-		h.kubectl("patch", "pod", "sized", "--subresource", "resize",
-			"--patch", `{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"`+cpu+`"}}}]}}`)
-	}
-	resize("20m")
-	pending := h.Await("sized", "with an infeasible resize", func(p *v1.Pod) bool {
-		condition := recorder.PodCondition(&p.Status, v1.PodResizePending)
-		return condition.Reason == v1.PodReasonInfeasible && condition.ObservedGeneration == p.Generation
-	})
-	if allocated := containerStatus(pending, "main").AllocatedResources[v1.ResourceCPU]; allocated.String() != "10m" {
-		t.Errorf("got allocated CPU %s, want 10m", allocated.String())
-	}
-	h.awaitEvent("sized", "ResizeInfeasible", "")
-	resize("10m")
-	got := h.Await("sized", "without a pending resize", func(p *v1.Pod) bool {
-		return recorder.PodCondition(&p.Status, v1.PodResizePending).Status == ""
-	})
-	if !isReady(got) || containerStatus(got, "main").RestartCount > 0 {
-		t.Errorf("got status %+v, want ready without restarts", got.Status)
-	}
 }
 
 func TestJob_TerminationMessage(t *testing.T) {
