@@ -400,12 +400,32 @@ func readyCases() []exampleCase {
 		}}
 		f.Pod.Status.EphemeralContainerStatuses = []v1.ContainerStatus{{Name: "debug", State: waits("ErrImagePull", "not found")}}
 	}
+	resizing := func(conditionType v1.PodConditionType, reason, message string) option {
+		return func(f *explain.Facts) {
+			ready(f)
+			with(conditionType, v1.ConditionTrue, 90*time.Second)(f)
+			last := &f.Pod.Status.Conditions[len(f.Pod.Status.Conditions)-1]
+			last.Reason, last.Message = reason, message
+		}
+	}
 	liveness := explain.Recent{Restarts: 4, StoppedBy: string(plan.StopLivenessProbe)}
 	return []exampleCase{
 		{"ready", wrong, newFacts("web-n1", ready)},
 		{"ready, asked for Ready", notReady, newFacts("web-n1", ready)},
 		{"running", notRunning, newFacts("web-n1", ready)},
 		{"ephemeral container", wrong, newFacts("web-n1", ready, debug)},
+		{"resize deferred", wrong, newFacts("web-n1", resizing(
+			v1.PodResizePending, v1.PodReasonDeferred, "Node didn't have enough resource: cpu, requested: 900, used: 500, capacity: 1000",
+		))},
+		{"resize infeasible", wrong, newFacts("web-n1", resizing(
+			v1.PodResizePending, v1.PodReasonInfeasible, "the process runtime does not limit the resources of containers",
+		))},
+		{"resize failed", wrong, newFacts("web-n1", resizing(
+			v1.PodResizeInProgress, v1.PodReasonError,
+			"cannot decrease memory limits: attempting to set pod memory limit (1048576) below current usage (2097152)",
+		))},
+		{"resize in progress", wrong, newFacts("web-n1", resizing(v1.PodResizeInProgress, "", ""))},
+		{"resize deferred, asked for Ready", notReady, newFacts("web-n1", resizing(v1.PodResizePending, v1.PodReasonDeferred, "no room"))},
 		{"restarted by its liveness probe", wrong, newFacts("web-n1", ready, restarted, recent(liveness))},
 		{"readiness flips", wrong, newFacts("web-n1", ready, recent(explain.Recent{Flips: 6}))},
 		{"restarted once on purpose", wrong, newFacts("web-n1", ready, recent(explain.Recent{Restarts: 1, StoppedBy: string(plan.StopDefinitionChanged)}))},

@@ -203,6 +203,14 @@ const (
 	CodeRunning = "Running"
 	// CodeEphemeralFailed: an ephemeral container could not be started. It does not affect the pod.
 	CodeEphemeralFailed = "EphemeralContainerFailed"
+	// CodeResizeInfeasible: this node cannot give the pod the resources of its spec. It keeps those that it has.
+	CodeResizeInfeasible = "ResizeInfeasible"
+	// CodeResizeDeferred: the node has not enough left for the resources of the pod's spec. It keeps those that it has.
+	CodeResizeDeferred = "ResizeDeferred"
+	// CodeResizeFailed: the pod is allocated the resources of its spec, and they could not be applied.
+	CodeResizeFailed = "ResizeFailed"
+	// CodeResizing: the pod is allocated the resources of its spec, and they are being applied.
+	CodeResizing = "Resizing"
 	// CodeUnstable: the pod is Ready, and was not during parts of the last hour.
 	CodeUnstable = "Unstable"
 	// CodeRestarted: a container of the pod restarted in the last hour.

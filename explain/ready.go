@@ -32,6 +32,9 @@ func (e *explainer) ready() Verdict {
 	if v, ok := e.ephemeral(); ok {
 		return v
 	}
+	if v, ok := e.resize(); ok {
+		return v
+	}
 	if v, ok := e.unstable(); ok {
 		return v
 	}

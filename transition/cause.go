@@ -49,6 +49,7 @@ type PodFacts struct {
 const (
 	stopPodTerminating    = "PodTerminating"
 	stopDefinitionChanged = "DefinitionChanged"
+	stopResize            = "Resize"
 	stopLivenessProbe     = "LivenessProbe"
 	stopStartupProbe      = "StartupProbe"
 	// StopUser is the reason of a stop that somebody asked for.
@@ -141,7 +142,7 @@ func (f *PodFacts) exitCause() (Cause, bool) {
 			return CauseRuntime, true
 		case stopLivenessProbe, stopStartupProbe:
 			return CauseProbe, true
-		case stopDefinitionChanged:
+		case stopDefinitionChanged, stopResize:
 			return CauseSpec, true
 		case StopUser:
 			return CauseUser, true
