@@ -216,18 +216,19 @@ func TestBUG121_OutOfMemoryLoop(t *testing.T) {
 // that must restart for it restarts once.
 func TestRSZ9_DeferredAndKilledAgent(t *testing.T) {
 	h := newOwnNode(t, "resizing")
-	node, err := h.Admin.CoreV1().Nodes().Get(t.Context(), h.NodeName, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	allocatable := node.Status.Allocatable.Cpu().MilliValue()
-	small, large := size{"100m", "64Mi"}, size{fmt.Sprintf("%dm", allocatable-50), "64Mi"}
+	small := size{"100m", "64Mi"}
 	h.createPod(newPod("other", small.container("a", "pause")))
 	restarting := small.container("a", "pause")
 	restarting.ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceCPU, RestartPolicy: v1.RestartContainer}}
 	h.createPod(newPod("deferred", restarting))
 	h.awaitResized("other", map[string]size{"a": small})
 	h.awaitResized("deferred", map[string]size{"a": small})
+	node, err := h.Admin.CoreV1().Nodes().Get(t.Context(), h.NodeName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	allocatable := node.Status.Allocatable.Cpu().MilliValue()
+	large := size{fmt.Sprintf("%dm", allocatable-50), "64Mi"}
 	h.resizePod("deferred", map[string]size{"a": large})
 	p := h.Await("deferred", "deferred", func(p *v1.Pod) bool { return resizeCondition(p, v1.PodResizePending).Reason == v1.PodReasonDeferred })
 	want := fmt.Sprintf("Node didn't have enough resource: cpu, requested: %d, used: 100, capacity: %d", allocatable-50, allocatable)
