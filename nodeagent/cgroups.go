@@ -23,7 +23,7 @@ func (n *NodeAgent) newCgroups() (err error) {
 		Driver: func(ctx context.Context) (string, error) { return n.runtime.CgroupDriver(ctx) },
 		Pods:   n.allocatedPods, Available: n.availableResources, IsOrphaned: n.isOrphaned,
 		IsResizing: func(uid podid.UID) bool { return n.Agent.Allocations.IsResizing(uid) },
-		Events: n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
+		Events:     n.Events, Logger: n.config.Logger, Metrics: n.config.Metrics,
 	})
 	return err
 }

@@ -34,13 +34,13 @@ func Steps(current, desired cgroup.Resources, containers []Container) []Step {
 			steps = append(steps, Step{Resource: resource, Pod: pod})
 		}
 	}
-	memoryUp, memoryDown := split(current.Memory, desired.Memory, func(value *int64) cgroup.Resources { return cgroup.Resources{Memory: value} })
+	memoryUp, memoryDown := split(current.Memory, desired.Memory, cgroup.Resources{Memory: desired.Memory})
 	add(v1.ResourceMemory, memoryUp...)
 	steps = append(steps, containerSteps(v1.ResourceMemory, containers)...)
 	add(v1.ResourceMemory, memoryDown...)
 
-	quotaUp, quotaDown := split(current.CPUQuota, desired.CPUQuota, func(value *int64) cgroup.Resources { return cgroup.Resources{CPUQuota: value} })
-	sharesUp, sharesDown := split(current.CPUShares, desired.CPUShares, func(value *int64) cgroup.Resources { return cgroup.Resources{CPUShares: value} })
+	quotaUp, quotaDown := split(current.CPUQuota, desired.CPUQuota, cgroup.Resources{CPUQuota: desired.CPUQuota})
+	sharesUp, sharesDown := split(current.CPUShares, desired.CPUShares, cgroup.Resources{CPUShares: desired.CPUShares})
 	add(v1.ResourceCPU, quotaUp...)
 	add(v1.ResourceCPU, sharesUp...)
 	steps = append(steps, containerSteps(v1.ResourceCPU, containers)...)
@@ -50,15 +50,15 @@ func Steps(current, desired cgroup.Resources, containers []Container) []Step {
 }
 
 // split returns the write of a value before the containers if it grows, or after them if it shrinks.
-func split(current, desired *int64, write func(*int64) cgroup.Resources) (before, after []cgroup.Resources) {
+func split(current, desired *int64, write cgroup.Resources) (before, after []cgroup.Resources) {
 	if desired == nil || *desired == 0 {
 		return nil, nil
 	}
 	switch from, to := limitOf(current), limitOf(desired); {
 	case to > from:
-		return []cgroup.Resources{write(desired)}, nil
+		return []cgroup.Resources{write}, nil
 	case to < from:
-		return nil, []cgroup.Resources{write(desired)}
+		return nil, []cgroup.Resources{write}
 	default:
 		return nil, nil
 	}
