@@ -318,6 +318,7 @@ func generateObserved(g *generator, pod *v1.Pod) *observed.Pod {
 	}
 	if g.chance(50) {
 		seen.Resources = generateEnforced(g)
+		seen.Resources.MemoryRequestBytes = nil // cgroups have none; Herald knows it of pods that it resized
 	}
 	seen.Sort()
 	if healthy {

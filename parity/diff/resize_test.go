@@ -165,7 +165,11 @@ func newHeraldSide() *resizeSide {
 	if err != nil {
 		panic(err)
 	}
-	s.retry = func() { manager.RetryPendingResizes(allocation.TriggerPodUpdated) }
+	s.retry = func() {
+		for range 2 { // a message may name what others used before they were resized in the same pass
+			manager.RetryPendingResizes(allocation.TriggerPodUpdated)
+		}
+	}
 	s.add = manager.AdmitPod
 	s.update = func(before, after *v1.Pod) { manager.RequestResize(before, after) }
 	s.remove = func(uid types.UID) { manager.RemovePod(podid.UID(uid)) }
