@@ -27,7 +27,7 @@ func TestRSZ8_MoreThanTheNode(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := ""
-			if rejection := admission.CheckResize(test.pod, newNode(), []*v1.Pod{other}); rejection != nil {
+			if rejection := admission.Check(test.pod, newNode(), []*v1.Pod{other}); rejection != nil {
 				got = rejection.Message
 			}
 			if got != test.want {

@@ -55,12 +55,12 @@ func (n *NodeAgent) admit(pod *v1.Pod) error {
 }
 
 // admitResize returns why the node does not give the pod the resources of its spec now, or nil. What does not fit beside the other
-// pods is deferred, also if it is more than the node has: a node can grow (RSZ-7, RSZ-8).
+// pods is deferred, also if it is more than the node has: a node can grow. Nothing is preempted for it (RSZ-7, RSZ-8).
 func (n *NodeAgent) admitResize(pod *v1.Pod) *resize.Verdict {
 	if n.config.Runtime == RuntimeProcess {
 		return resize.Infeasible(fmt.Sprintf("the %s runtime does not limit the resources of containers", RuntimeProcess), "runtime")
 	}
-	if rejection := admission.CheckResize(pod, n.admissionNode(pod), n.otherPods(podid.UID(pod.UID))); rejection != nil {
+	if rejection := admission.Check(pod, n.admissionNode(pod), n.otherPods(podid.UID(pod.UID)).All()); rejection != nil {
 		return resize.Deferred(rejection.Message)
 	}
 	return nil

@@ -156,7 +156,7 @@ func newHeraldSide() *resizeSide {
 				}
 			}
 			node := resizeNode()
-			if rejection := admission.CheckResize(pod, admission.Node{Object: node, Allocatable: node.Status.Allocatable}, others); rejection != nil {
+			if rejection := admission.Check(pod, admission.Node{Object: node, Allocatable: node.Status.Allocatable}, others); rejection != nil {
 				return resize.Deferred(rejection.Message)
 			}
 			return nil
