@@ -151,6 +151,9 @@ func (n *NodeAgent) newNode() error {
 		config.Images = func(ctx context.Context) ([]observed.StoredImage, error) { return n.runtime.ListImages(ctx) }
 	}
 	config.Features = n.config.Server.features()
+	if n.config.Runtime != RuntimeProcess {
+		config.Features = append(config.Features, resizeFeatures...)
+	}
 	if n.config.API != nil {
 		client, err := n.newClient(n.config.separateLimits())
 		if err != nil {
@@ -170,6 +173,10 @@ func (n *NodeAgent) newNode() error {
 	n.Node, err = node.New(config)
 	return err
 }
+
+// resizeFeatures are what the API server requires of a node before it lets resources of init containers and of the pod level be
+// changed (RES-9).
+var resizeFeatures = []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"}
 
 func (n *NodeAgent) newVolumes() (err error) {
 	config := provision.Config{

@@ -144,7 +144,7 @@ func Status(in StatusInput) *v1.NodeStatus {
 }
 
 // declaredFeatures are the features that the scheduler and the API server require of a node before they let pods use them (RES-9). Of
-// those of the kubelet, the agent always has this one. It does not resize pods, and whether it serves WebSockets depends on its server.
+// those of the kubelet, the agent always has this one. Others depend on its server and its runtime.
 var declaredFeatures = []string{"RestartAllContainersOnContainerExits"}
 
 func capacity(machine MachineInfo, maxPods int64) v1.ResourceList {
