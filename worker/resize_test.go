@@ -42,8 +42,10 @@ func (f *fakeResizes) SetActuated(_ *v1.Pod, name string, quantities resize.Quan
 	return nil
 }
 
-func (f *fakeResizes) SetInProgress(_ *v1.Pod, inProgress bool) { f.tell(fmt.Sprint("in progress ", inProgress)) }
-func (f *fakeResizes) SetFailed(_ *v1.Pod, err error)           { f.tell("failed: " + err.Error()) }
+func (f *fakeResizes) SetInProgress(_ *v1.Pod, inProgress bool) {
+	f.tell(fmt.Sprint("in progress ", inProgress))
+}
+func (f *fakeResizes) SetFailed(_ *v1.Pod, err error) { f.tell("failed: " + err.Error()) }
 
 func (f *fakeResizes) tell(text string) {
 	f.mu.Lock()
