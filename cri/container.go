@@ -150,10 +150,20 @@ func (s *containerStart) create(ctx context.Context, containers []*runtimeapi.Co
 	id string, unmount func() error, err error,
 ) {
 	unmount = func() error { return nil }
+	release, err := s.imageHolds.hold(ctx, s.container.Image)
+	if err != nil {
+		return "", unmount, err
+	}
+	defer release()
 	imageRef, err := s.ensureImage(ctx, containers)
 	if err != nil {
 		return "", unmount, err
 	}
+	releaseRef, err := s.imageHolds.hold(ctx, imageRef) // a runtime may resolve a short name in its own way
+	if err != nil {
+		return "", unmount, err
+	}
+	defer releaseRef()
 	config, unmount, err := s.containerConfig(ctx, imageRef, containers)
 	if err != nil {
 		return "", unmount, newStartError(reasonContainerConfig, err)

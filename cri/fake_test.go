@@ -465,3 +465,10 @@ func (f fakeImages) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest)
 	defer f.mu.Unlock()
 	return f.imageFs, nil
 }
+
+func (f fakeImages) RemoveImage(_ context.Context, request *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.images, func(_ string, image *runtimeapi.Image) bool { return image.Id == request.Image.Image })
+	return &runtimeapi.RemoveImageResponse{}, nil
+}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/heraldnode/herald/cri/criconfig"
 	"github.com/heraldnode/herald/internal/nolinks"
@@ -28,7 +27,8 @@ const minGarbageAge = time.Minute
 // size of hosts files and termination messages, to which containers write. Call it every minute. isWanted reports whether
 // anything of the pod may still be requested: it runs, it terminates, it has terminated and was not deleted, or a source that
 // is not ready yet may want it. It is called after the runtime was listed. An object that cannot be removed does not stop the
-// removal of others; the error joins all failures. Images are not collected.
+// removal of others; the error joins all failures. Package imagegc/manager collects
+// images.
 func (r *Runtime) CollectGarbage(ctx context.Context, isWanted func(podid.UID) bool) error {
 	if isWanted == nil {
 		return errors.New("cri: collect garbage: isWanted is required")
@@ -55,14 +55,7 @@ func (r *Runtime) CollectGarbage(ctx context.Context, isWanted func(podid.UID) b
 
 // prunePullRecords removes the pull records of images that the node no longer has.
 func (r *Runtime) prunePullRecords(ctx context.Context) error {
-	return r.pullManager.Prune(func() ([]string, error) {
-		response, err := r.images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
-		var refs []string
-		for _, image := range response.GetImages() {
-			refs = append(refs, image.Id)
-		}
-		return refs, err
-	})
+	return r.pullManager.Prune(func() ([]string, error) { return r.imageIDs(ctx) })
 }
 
 // garbage lists the objects to remove, containers before their sandboxes.

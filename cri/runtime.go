@@ -33,10 +33,8 @@ type Runtime struct {
 	images      runtimeapi.ImageServiceClient
 	connections []*grpc.ClientConn
 
-	pulls       *pullGroup
-	pullBackoff *pullBackoff
-	pullManager *pullmanager.Manager
-	rotation    chan struct{} // semaphore: one log rotation at a time
+	imageState
+	rotation chan struct{} // semaphore: one log rotation at a time
 
 	mu          sync.Mutex // guards what the runtime reported about itself
 	runtimeName string     // "" until known
@@ -44,6 +42,16 @@ type Runtime struct {
 	unsupported calls      // that the runtime does not implement
 
 	status atomic.Pointer[runtimeapi.StatusResponse] // as last reported; nil until known
+}
+
+// imageState is what is known of images: their pulls and their use.
+type imageState struct {
+	pulls            *pullGroup
+	pullBackoff      *pullBackoff
+	pullManager      *pullmanager.Manager
+	imageHolds       *imageHolds
+	imageVolumes     imageVolumes
+	sandboxImageName atomic.Pointer[string] // nil until known
 }
 
 // calls are optional calls of the CRI, as of the connection with this number.
@@ -68,8 +76,10 @@ func New(config Config) (*Runtime, error) {
 		return nil, err
 	}
 	r := &Runtime{
-		config: config, generator: config.generator(), metrics: metrics, pulls: newPullGroup(config.MaxParallelPulls),
-		pullBackoff: newPullBackoff(), pullManager: pullManager, rotation: make(chan struct{}, 1),
+		config: config, generator: config.generator(), metrics: metrics, rotation: make(chan struct{}, 1),
+		imageState: imageState{
+			pulls: newPullGroup(config.MaxParallelPulls), pullBackoff: newPullBackoff(), pullManager: pullManager, imageHolds: newImageHolds(),
+		},
 	}
 	runtime, err := r.connect(config.Endpoint)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/heraldnode/herald/cri/pullmanager"
 	"github.com/heraldnode/herald/eviction"
+	"github.com/heraldnode/herald/imagegc"
 )
 
 // Values of Config.Runtime.
@@ -78,6 +79,8 @@ type Config struct {
 	// to NeverVerifyPreloadedImages and none.
 	ImagePullCredentialsVerificationPolicy pullmanager.Policy
 	PreloadedImagesVerificationAllowlist   []string
+	// ImageGC says when unused images are removed. Defaults to imagegc.DefaultPolicy. RuntimeProcess has no images.
+	ImageGC *imagegc.Policy
 	// SeccompDefault gives containers without a seccomp profile the runtime's default profile.
 	SeccompDefault bool
 	// AllowedUnsafeSysctls lists sysctls beyond the safe ones that pods may set; a trailing * matches any suffix.
@@ -203,6 +206,9 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	default:
 		fail("Runtime must be %s or %s, not %q", RuntimeCRI, RuntimeProcess, c.Runtime)
+	}
+	if c.ImageGC == nil {
+		c.ImageGC = new(imagegc.DefaultPolicy())
 	}
 	if c.EnforceNodeAllocatable == nil {
 		c.EnforceNodeAllocatable = []string{enforcePods}

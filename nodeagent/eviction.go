@@ -42,7 +42,12 @@ func (c Config) evictionPolicy() (eviction.Policy, error) {
 }
 
 // imageReclaimer returns what removes images under pressure of a disk, or nil.
-func (n *NodeAgent) imageReclaimer() manager.ImageReclaimer { return nil }
+func (n *NodeAgent) imageReclaimer() manager.ImageReclaimer {
+	if n.imageCollector == nil {
+		return nil
+	}
+	return n.imageCollector
+}
 
 // stallThreshold is how long processes must wait for memory within two seconds before the node is looked at.
 const stallThreshold = 150 * time.Millisecond

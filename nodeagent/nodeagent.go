@@ -21,6 +21,7 @@ import (
 	"github.com/heraldnode/herald/event/broadcaster"
 	"github.com/heraldnode/herald/eviction"
 	"github.com/heraldnode/herald/history"
+	imagemanager "github.com/heraldnode/herald/imagegc/manager"
 	"github.com/heraldnode/herald/inspect"
 	"github.com/heraldnode/herald/kubeapi"
 	"github.com/heraldnode/herald/node"
@@ -93,6 +94,8 @@ type containers struct {
 	cgroups *cgroupmanager.Manager // nil if the runtime chooses the cgroups of pods
 	// preemptions counts the pods that were ended for critical ones.
 	preemptions *prometheus.CounterVec
+	// imageCollector removes unused images; nil with RuntimeProcess.
+	imageCollector *imagemanager.Manager
 	// imageDirs has the directories of the runtime's images and containers as last observed.
 	imageDirs atomic.Pointer[[]string]
 }
@@ -120,7 +123,7 @@ func New(config Config) (_ *NodeAgent, err error) {
 	}()
 	for _, build := range []func() error{
 		n.openDataDir, n.openHistory, n.newClients, n.newEvents, n.newNode, n.newVolumes, n.newProcessServer, n.newCgroups, n.newRuntime,
-		n.newStats, n.newSummarizer, n.newAlerting, n.newAgent, n.newLogs, n.newStreams, n.newServers,
+		n.newImageCollector, n.newStats, n.newSummarizer, n.newAlerting, n.newAgent, n.newLogs, n.newStreams, n.newServers,
 	} {
 		if err := build(); err != nil {
 			return nil, err
@@ -176,6 +179,7 @@ func (n *NodeAgent) Run(ctx context.Context) error {
 	if n.cgroups != nil {
 		servers.Go(func() { _ = n.cgroups.Run(serving) })
 	}
+	servers.Go(func() { n.runImageCollector(serving) })
 	servers.Go(func() { _ = n.Stats.Run(serving) })
 	servers.Go(func() { _ = n.Logs.Run(serving) })
 	close(n.started)

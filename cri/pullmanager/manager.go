@@ -283,6 +283,12 @@ func (m *Manager) Prune(list func() ([]string, error)) error {
 	if isDue, err := m.hasToPrune(); err != nil || !isDue {
 		return err
 	}
+	return m.PruneNow(list)
+}
+
+// PruneNow is like Prune, but does not wait for an hour to pass. The list must be complete: an image without a record counts as
+// preloaded (BUG-131).
+func (m *Manager) PruneNow(list func() ([]string, error)) error {
 	before := time.Now().Truncate(time.Second) // records have whole seconds
 	refs, err := list()
 	if err != nil {

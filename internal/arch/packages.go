@@ -75,6 +75,7 @@ var Layout = []Package{
 		Path: "eviction", Layer: Decisions, MayImport: []string{"load"},
 		Purpose: "decides which pods must leave the node: limits of local storage, and pressure of the node",
 	},
+	{Path: "imagegc", Layer: Decisions, Purpose: "decides which images a node removes: unused ones, by age and by the space that is left"},
 	{
 		Path: "provision/resolve", Layer: Decisions,
 		Purpose: "resolves references in a pod spec: fields, resources, $(NAME), service variables, volume files",
@@ -244,6 +245,10 @@ var Layout = []Package{
 	{
 		Path: "eviction/manager", Layer: Components, MayImport: []string{"eviction"},
 		Purpose: "evicts pods that exceed limits of local storage, and pods of a node that is short of a resource",
+	},
+	{
+		Path: "imagegc/manager", Layer: Components, MayImport: []string{"checkpoint", "imagegc"},
+		Purpose: "removes images that no container uses, and remembers when each was last used",
 	},
 	{
 		Path: "provision", Layer: Components, MayImport: []string{"provision/resolve", "internal/diskusage", "internal/poddir"},

@@ -16,7 +16,7 @@ type Rule struct {
 	Tests []string // the tests that cite it, as "folder/Test"
 }
 
-const kinds = "PM|CFG|SM|GEN|PH|PW|PLEG|PRB|BUG|ADM|CGR|RSZ|EVI|IMG|RES"
+const kinds = "PM|CFG|SM|GEN|PH|PW|PLEG|PRB|BUG|ADM|CGR|RSZ|EVI|IGC|IMG|RES"
 
 var (
 	definition  = regexp.MustCompile(`^- \*\*([A-Z]+-[0-9]+)\*\*`)

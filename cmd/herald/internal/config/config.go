@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/heraldnode/herald/cri/pullmanager"
+	"github.com/heraldnode/herald/imagegc"
 	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/podsapi"
 )
@@ -139,6 +140,15 @@ type Config struct {
 	// Images of the policy `NeverVerifyAllowlistedImages`: names without a tag, or prefixes like `registry.example.com/team/*`.
 	// Default: none.
 	PreloadedImagesVerificationAllowlist []string `yaml:"preloadedImagesVerificationAllowlist"`
+	// Percentage of the image file system from which on unused images are removed, the longest unused first. 100 switches it off, unless
+	// imageMaximumGCAge is set. Inodes count like bytes.
+	ImageGCHighThresholdPercent int `yaml:"imageGCHighThresholdPercent"`
+	// Percentage of the image file system down to which unused images are removed. Less than imageGCHighThresholdPercent.
+	ImageGCLowThresholdPercent int `yaml:"imageGCLowThresholdPercent"`
+	// How long an image stays on the node at least, after the agent has noticed it.
+	ImageMinimumGCAge time.Duration `yaml:"imageMinimumGCAge"`
+	// Removes images that no container has used for this long, however full the file system is. 0 keeps them.
+	ImageMaximumGCAge time.Duration `yaml:"imageMaximumGCAge"`
 	// Uses the runtime's default seccomp profile, instead of none, for containers that do not specify one.
 	SeccompDefault bool `yaml:"seccompDefault"`
 	// Unsafe sysctls that pods may set: names like `net.core.somaxconn` or prefixes like `net.core.*`. Default: none.
@@ -374,6 +384,9 @@ func Default() Config {
 		ContainerLogMaxFiles:                   5,
 		CgroupsPerQOS:                          true,
 		ImagePullCredentialsVerificationPolicy: string(pullmanager.NeverVerifyPreloadedImages),
+		ImageGCHighThresholdPercent:            85,
+		ImageGCLowThresholdPercent:             80,
+		ImageMinimumGCAge:                      2 * time.Minute,
 		EnforceNodeAllocatable:                 []string{"pods"},
 		PodPidsLimit:                           -1,
 		CPUCFSQuota:                            true,
@@ -419,6 +432,13 @@ func (c *Config) PodsAPISocket() string {
 // KubectlDir returns the directory of the credentials for kubectl.
 func (c *Config) KubectlDir() string { return filepath.Join(c.DataDir, "kubectl") }
 
+func (c *Config) imageGCPolicy() *imagegc.Policy {
+	return &imagegc.Policy{
+		HighThresholdPercent: c.ImageGCHighThresholdPercent, LowThresholdPercent: c.ImageGCLowThresholdPercent,
+		MinAge: c.ImageMinimumGCAge, MaxAge: c.ImageMaximumGCAge,
+	}
+}
+
 // NodeAgentConfig converts a valid configuration to that of the node agent. It fails if the kubeconfig cannot be read.
 func (c *Config) NodeAgentConfig() (nodeagent.Config, error) {
 	logMaxSize := resource.MustParse(c.ContainerLogMaxSize)
@@ -431,6 +451,7 @@ func (c *Config) NodeAgentConfig() (nodeagent.Config, error) {
 		AllowAPIPods: c.AllowAPIPods, RuntimeRequestTimeout: c.RuntimeRequestTimeout, MaxParallelImagePulls: c.MaxParallelImagePulls,
 		ImagePullCredentialsVerificationPolicy: pullmanager.Policy(c.ImagePullCredentialsVerificationPolicy),
 		PreloadedImagesVerificationAllowlist:   c.PreloadedImagesVerificationAllowlist,
+		ImageGC:                                c.imageGCPolicy(),
 		SeccompDefault:                         c.SeccompDefault, AllowedUnsafeSysctls: c.AllowedUnsafeSysctls,
 		AllowProbesToNodeAddresses: c.AllowProbesToNodeAddresses,
 		PodLogsDir:                 c.PodLogsDir, ContainerLogMaxSize: logMaxSize.Value(), ContainerLogMaxFiles: c.ContainerLogMaxFiles,

@@ -18,6 +18,7 @@ import (
 	"github.com/heraldnode/herald/cmd/herald/internal/config"
 	"github.com/heraldnode/herald/deed"
 	"github.com/heraldnode/herald/eviction"
+	"github.com/heraldnode/herald/imagegc"
 	"github.com/heraldnode/herald/nodeagent"
 	"github.com/heraldnode/herald/notify"
 )
@@ -107,6 +108,9 @@ func TestLoad_Errors(t *testing.T) {
 		"unknown image policy":      {identity + "imagePullCredentialsVerificationPolicy: Sometimes\n", `c.yaml:3: imagePullCredentialsVerificationPolicy: invalid value "Sometimes": must be one of [NeverVerify`},
 		"allowlist without policy":  {identity + "preloadedImagesVerificationAllowlist: [app]\n", "preloadedImagesVerificationAllowlist: must not be set with imagePullCredentialsVerificationPolicy: NeverVerifyPreloadedImages"},
 		"allowlist with tag":        {identity + "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [app:1]\n", `preloadedImagesVerificationAllowlist[0]: invalid value "app:1": must be an image name without a tag`},
+		"image threshold":           {identity + "imageGCHighThresholdPercent: 101\n", "c.yaml:3: imageGCHighThresholdPercent: invalid value 101: must be between 0 and 100"},
+		"image thresholds":          {identity + "imageGCLowThresholdPercent: 85\n", "c.yaml:3: imageGCLowThresholdPercent: invalid value 85: must be less than imageGCHighThresholdPercent 85"},
+		"image ages":                {identity + "imageMaximumGCAge: 1m\n", "c.yaml:3: imageMaximumGCAge: invalid value 1m0s: must be greater than imageMinimumGCAge 2m0s"},
 		"invalid log size":          {identity + "containerLogMaxSize: 10MB\n", `c.yaml:3: containerLogMaxSize: invalid value "10MB": must be a number of bytes, like 10Mi`},
 		"log size as int":           {identity + "containerLogMaxSize: 1000\n", `c.yaml:3: containerLogMaxSize: invalid value 1000: must be a string: write "1000"`},
 		"fractional log size":       {identity + "containerLogMaxSize: 10m\n", `c.yaml:3: containerLogMaxSize: invalid value "10m": must be a number of bytes, like 10Mi`},
@@ -270,6 +274,10 @@ runtimeRequestTimeout: 3m
 maxParallelImagePulls: 4
 imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages
 preloadedImagesVerificationAllowlist: [reg.io/team/*]
+imageGCHighThresholdPercent: 90
+imageGCLowThresholdPercent: 70
+imageMinimumGCAge: 1m
+imageMaximumGCAge: 100h
 seccompDefault: true
 allowedUnsafeSysctls: [net.core.*, kernel.msgmax]
 allowProbesToNodeAddresses: true
@@ -342,6 +350,7 @@ healthzBindAddress: "::1"
 	want.SyncFrequency, want.RuntimeRequestTimeout, want.MaxParallelImagePulls = 2*time.Minute, 3*time.Minute, 4
 	want.ImagePullCredentialsVerificationPolicy = "NeverVerifyAllowlistedImages"
 	want.PreloadedImagesVerificationAllowlist = []string{"reg.io/team/*"}
+	want.ImageGC = &imagegc.Policy{HighThresholdPercent: 90, LowThresholdPercent: 70, MinAge: time.Minute, MaxAge: 100 * time.Hour}
 	want.SeccompDefault, want.AllowedUnsafeSysctls = true, []string{"net.core.*", "kernel.msgmax"}
 	want.AllowProbesToNodeAddresses = true
 	want.ContainerLogMaxSize, want.ContainerLogMaxFiles = 5<<20, 6

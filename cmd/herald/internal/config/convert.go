@@ -63,7 +63,9 @@ func isUnset(value *yaml.Node) bool {
 }
 
 // meaningfulZeros are the fields, besides booleans, whose zero value does not mean the default to the kubelet.
-var meaningfulZeros = []string{"enforceNodeAllocatable", "eventRecordQPS", "healthzPort", "resolvConf"}
+var meaningfulZeros = []string{
+	"enforceNodeAllocatable", "eventRecordQPS", "healthzPort", "imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "resolvConf",
+}
 
 // resetZeros resets the fields whose value means the default to the kubelet.
 func (c *Config) resetZeros(origins map[string]string) {
@@ -104,8 +106,6 @@ var unsupportedFields = []struct{ reason, fields string }{
 	{"Herald does not query the journal", "enableSystemLogQuery"},
 	{"Herald ends streams that are idle for 4h", "streamingConnectionIdleTimeout"},
 	{"Herald always notices when memory gets short", "kernelMemcgNotification"},
-	{"Herald does not remove images", `imageMinimumGCAge imageMaximumGCAge imageGCHighThresholdPercent
-		imageGCLowThresholdPercent`},
 	{"Herald pulls images in parallel; limit it with maxParallelImagePulls", "serializeImagePulls registryPullQPS registryBurst"},
 	{"Herald does not assign exclusive CPUs or memory", `cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod
 		memoryManagerPolicy reservedMemory reservedSystemCPUs topologyManagerPolicy topologyManagerPolicyOptions topologyManagerScope`},

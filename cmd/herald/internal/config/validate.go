@@ -235,6 +235,7 @@ func (c *Config) validateContainers(v *validator) {
 	v.rejectIf(c.MaxParallelImagePulls < 0, "maxParallelImagePulls",
 		"invalid value %d: must be greater than 0, or 0 for no limit", c.MaxParallelImagePulls)
 	c.validateImages(v)
+	c.validateImageGC(v)
 	size, err := resource.ParseQuantity(c.ContainerLogMaxSize)
 	v.rejectIf(err != nil || size.IsZero() || !size.RoundUp(0), "containerLogMaxSize",
 		"invalid value %q: must be a number of bytes, like 10Mi", c.ContainerLogMaxSize)
@@ -264,6 +265,22 @@ func (c *Config) validateImages(v *validator) {
 		v.rejectIf(!pullmanager.IsPattern(pattern), fmt.Sprintf("preloadedImagesVerificationAllowlist[%d]", i),
 			"invalid value %q: must be an image name without a tag, or a prefix like registry.example.com/team/*", pattern)
 	}
+}
+
+// validateImageGC has the kubelet's rules (IGC-2).
+func (c *Config) validateImageGC(v *validator) {
+	for _, threshold := range []struct {
+		path  string
+		value int
+	}{{"imageGCHighThresholdPercent", c.ImageGCHighThresholdPercent}, {"imageGCLowThresholdPercent", c.ImageGCLowThresholdPercent}} {
+		v.rejectIf(threshold.value < 0 || threshold.value > 100, threshold.path, "invalid value %d: must be between 0 and 100", threshold.value)
+	}
+	v.rejectIf(c.ImageGCLowThresholdPercent >= c.ImageGCHighThresholdPercent, "imageGCLowThresholdPercent",
+		"invalid value %d: must be less than imageGCHighThresholdPercent %d", c.ImageGCLowThresholdPercent, c.ImageGCHighThresholdPercent)
+	v.rejectIf(c.ImageMinimumGCAge < 0, "imageMinimumGCAge", "invalid value %v: must not be negative", c.ImageMinimumGCAge)
+	v.rejectIf(c.ImageMaximumGCAge < 0, "imageMaximumGCAge", "invalid value %v: must not be negative", c.ImageMaximumGCAge)
+	v.rejectIf(c.ImageMaximumGCAge > 0 && c.ImageMaximumGCAge <= c.ImageMinimumGCAge, "imageMaximumGCAge",
+		"invalid value %v: must be greater than imageMinimumGCAge %v", c.ImageMaximumGCAge, c.ImageMinimumGCAge)
 }
 
 // sysctlPattern matches a name or a non-empty prefix with a star. A star alone would include sysctls of the whole machine.
