@@ -207,9 +207,7 @@ func (c Config) withDefaults() (Config, error) {
 	default:
 		fail("Runtime must be %s or %s, not %q", RuntimeCRI, RuntimeProcess, c.Runtime)
 	}
-	if c.ImageGC == nil {
-		c.ImageGC = new(imagegc.DefaultPolicy())
-	}
+	c.ImageGC = cmp.Or(c.ImageGC, new(imagegc.DefaultPolicy()))
 	if c.EnforceNodeAllocatable == nil {
 		c.EnforceNodeAllocatable = []string{enforcePods}
 	}
