@@ -57,7 +57,7 @@ var Layout = []Package{
 	},
 	{
 		Path: "admission", Layer: Decisions, MayImport: []string{"derive", "internal/restart"},
-		Purpose: "decides whether a node runs a pod, and which others end for a critical one: pressure, resources, ports, labels, taints, sysctls",
+		Purpose: "decides whether a node runs a pod, and which others end for a critical one",
 	},
 	{
 		Path: "cgroup", Layer: Decisions, MayImport: []string{"derive"},

@@ -46,6 +46,7 @@ func (c agentConfig) write(file string) error {
 	return os.WriteFile(file, fmt.Appendf(nil, `apiVersion: heraldnode.github.io/v1alpha1
 kind: HeraldConfiguration
 evictionHard: {memory.available: 100Mi, nodefs.available: 0%%, nodefs.inodesFree: 0%%, imagefs.available: 0%%, imagefs.inodesFree: 0%%}
+imageGCHighThresholdPercent: 100
 nodeName: %s
 kubeconfig: %s
 containerRuntimeEndpoint: %s

@@ -3,8 +3,10 @@ package node_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -45,8 +47,8 @@ func (h *harness) resizePod(name string, sizes map[string]size) {
 		Resources v1.ResourceRequirements `json:"resources"`
 	}
 	var containers []container
-	for name, size := range sizes {
-		containers = append(containers, container{name, size.requirements()})
+	for _, name := range slices.Sorted(maps.Keys(sizes)) { // the API server refuses another order than that of the pod
+		containers = append(containers, container{name, sizes[name].requirements()})
 	}
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"containers": containers}})
 	if err != nil {
