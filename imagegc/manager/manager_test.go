@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,9 @@ import (
 
 // node is a runtime with images on a file system of 1000 bytes, and the node's events.
 type node struct {
+	// mu guards all fields. The test holds it, except while it lets time pass.
+	mu sync.Mutex
+
 	images   []imagegc.Image
 	shared   map[string]int64 // bytes that the removal of an image does not free
 	delay    time.Duration    // until what was removed is free
@@ -39,11 +43,15 @@ type node struct {
 }
 
 func (n *node) Images(context.Context) ([]imagegc.Image, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.lists++
 	return slices.Clone(n.images), n.listErr
 }
 
 func (n *node) RemoveImage(_ context.Context, image imagegc.Image) (bool, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.busy[image.ID] || n.faults[image.ID] != nil {
 		return false, n.faults[image.ID]
 	}
@@ -54,17 +62,30 @@ func (n *node) RemoveImage(_ context.Context, image imagegc.Image) (bool, error)
 		n.used -= freed
 		return true, nil
 	}
-	time.AfterFunc(n.delay, func() { n.used -= freed })
+	time.AfterFunc(n.delay, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.used -= freed
+	})
 	return true, nil
 }
 
 func (n *node) ImageFileSystem(context.Context) (imagegc.Usage, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	return imagegc.Usage{Bytes: imagegc.Amount{Capacity: n.capacity, Available: n.capacity - n.used}}, nil
 }
 
-func (n *node) PrunePullRecords(context.Context) error { n.prunes++; return nil }
+func (n *node) PrunePullRecords(context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.prunes++
+	return nil
+}
 
 func (n *node) Event(object runtime.Object, eventType, reason, message string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	reference := object.(*v1.ObjectReference)
 	n.events = append(n.events, fmt.Sprintf("%s/%s %s %s: %s", reference.Kind, reference.Name, eventType, reason, message))
 }
@@ -101,7 +122,9 @@ func (n *node) start(t *testing.T, configure ...func(*manager.Config)) (m *manag
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- m.Run(ctx) }()
+	n.mu.Lock()
 	return m, func() {
+		n.mu.Unlock()
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -116,8 +139,25 @@ func (n *node) passes(count int) {
 		wait += time.Minute + 30*time.Second - 5*time.Minute
 	}
 	n.hasBegun = true
-	time.Sleep(wait)
+	n.unlocked(func() { time.Sleep(wait) })
+}
+
+// unlocked lets the manager use the node while f runs.
+func (n *node) unlocked(f func()) {
+	n.mu.Unlock()
+	f()
 	synctest.Wait()
+	n.mu.Lock()
+}
+
+// reclaim calls ReclaimImages.
+func (n *node) reclaim(t *testing.T, m *manager.Manager) {
+	t.Helper()
+	n.unlocked(func() {
+		if err := m.ReclaimImages(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func (n *node) wantRemoved(t *testing.T, want ...string) {
@@ -273,11 +313,9 @@ func TestIGC14_ReclaimImages(t *testing.T) {
 	n := newNode(100, used, image("a", 10), image("b", 10))
 	n.run(t, func(m *manager.Manager) {
 		n.passes(1)
-		time.Sleep(3 * time.Minute)
+		n.unlocked(func() { time.Sleep(3 * time.Minute) })
 		n.images = append(n.images, image("just-pulled", 10))
-		if err := m.ReclaimImages(context.Background()); err != nil {
-			t.Error(err)
-		}
+		n.reclaim(t, m)
 	})
 	n.wantRemoved(t, "a", "b")
 	if n.prunes != 1 || len(n.events) != 1 {
@@ -292,10 +330,8 @@ func TestIGC1_PolicyOff(t *testing.T) {
 		if n.lists != 0 {
 			t.Errorf("got %d lists, want none", n.lists)
 		}
-		time.Sleep(time.Hour)
-		if err := m.ReclaimImages(context.Background()); err != nil { // under pressure, though
-			t.Error(err)
-		}
+		n.unlocked(func() { time.Sleep(time.Hour) })
+		n.reclaim(t, m) // under pressure, though
 	}, func(config *manager.Config) { config.Policy.HighThresholdPercent = 100 })
 	n.wantRemoved(t)
 }
