@@ -429,8 +429,8 @@ func TestRestart_ClockSetBack(t *testing.T) {
 		if err := dir.Close(); err != nil {
 			t.Fatal(err)
 		}
-		n := start(t, folder, testConfig(network))
 		network["am"].accepted[a.Key()] = []receipt{{receivedAlert: receivedAlert{Status: "firing", StartsAt: time.Now()}}}
+		n := start(t, folder, testConfig(network))
 		ended := a
 		ended.State, ended.EndsAt = alert.Resolved, future.Add(time.Second)
 		n.Update([]alert.Alert{ended})

@@ -316,8 +316,8 @@ func TestPM28BUG13_FinishedStaticPod(t *testing.T) {
 				advance(time.Second)
 				static.Status.Phase = phase
 				h.pods.UpdatePod(static)
-				h.userDeletes(fullName("web"), 30)
 				h.takeRequests()
+				h.userDeletes(fullName("web"), 30)
 				advance(time.Second)
 				h.wantMirror("web")
 				h.wantRequests(map[string]int{"delete": 1, "create": 1})
