@@ -89,7 +89,7 @@ func Check(pod *v1.Pod, node Node, others []*v1.Pod) *Rejection {
 		}
 	}
 	outOfResources := checkResources(pod, node, others)
-	if outOfResources != nil && !IsCritical(pod) {
+	if outOfResources != nil && !derive.IsCritical(pod) {
 		return outOfResources
 	}
 	for _, check := range []func(*v1.Pod, Node, []*v1.Pod) *Rejection{checkAffinity, checkName, checkPorts, checkTaints} {
@@ -106,7 +106,7 @@ func Check(pod *v1.Pod, node Node, others []*v1.Pod) *Rejection {
 // checkPressure rejects pods that would make a shortage worse (ADM-22). If only memory is short, pods with requests are admitted, and
 // those that tolerate it.
 func checkPressure(pod *v1.Pod, node Node) *Rejection {
-	if len(node.Pressures) == 0 || IsCritical(pod) {
+	if len(node.Pressures) == 0 || derive.IsCritical(pod) {
 		return nil
 	}
 	if slices.Equal(node.Pressures, []v1.NodeConditionType{v1.NodeMemoryPressure}) {

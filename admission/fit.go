@@ -113,14 +113,6 @@ func isExtendedResource(name v1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }
 
-// criticalPriority is the lowest priority of critical pods.
-const criticalPriority = 2_000_000_000
-
-// IsCritical reports whether others are preempted for the pod, and it is not evicted (ADM-25).
-func IsCritical(pod *v1.Pod) bool {
-	return podid.IsStatic(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority
-}
-
 // checkAffinity rejects a pod whose nodeSelector or required affinity does not match the node (ADM-10).
 func checkAffinity(pod *v1.Pod, node Node, _ []*v1.Pod) *Rejection {
 	if node.Object == nil {

@@ -32,7 +32,7 @@ func CheckWithRoom(pod *v1.Pod, node Node, others Others) (rejection *Rejection,
 		return rejection, nil
 	}
 	staying := others.Staying
-	if !IsCritical(pod) {
+	if !derive.IsCritical(pod) {
 		staying = slices.Concat(staying, others.Overdue)
 	}
 	withoutEnding := Check(pod, node, staying)
@@ -41,7 +41,7 @@ func CheckWithRoom(pod *v1.Pod, node Node, others Others) (rejection *Rejection,
 		return nil, nil
 	case withoutEnding == nil:
 		return rejection.waitFor(others.Ending, "ending"), nil
-	case !IsCritical(pod):
+	case !derive.IsCritical(pod):
 		return rejection, nil
 	}
 	victims, err := Victims(pod, withoutEnding.Shortages, staying)
@@ -67,7 +67,7 @@ func (r *Rejection) waitFor(pods []*v1.Pod, why string) *Rejection {
 // burstable and best-effort ones went, then as few burstable ones, then as few best-effort ones (ADM-26). It returns an error with the
 // kubelet's text if all that it may preempt do not suffice (ADM-28), and none if the pod is not critical.
 func Victims(pod *v1.Pod, lacks []Shortage, others []*v1.Pod) ([]*v1.Pod, error) {
-	if !IsCritical(pod) || len(lacks) == 0 {
+	if !derive.IsCritical(pod) || len(lacks) == 0 {
 		return nil, nil
 	}
 	byClass := map[v1.PodQOSClass][]*v1.Pod{}
@@ -91,7 +91,7 @@ func Victims(pod *v1.Pod, lacks []Shortage, others []*v1.Pod) ([]*v1.Pod, error)
 
 // preempts reports whether a critical pod may end the other one.
 func preempts(pod, other *v1.Pod) bool {
-	if !IsCritical(other) {
+	if !derive.IsCritical(other) {
 		return true
 	}
 	return pod.Spec.Priority != nil && other.Spec.Priority != nil && *pod.Spec.Priority > *other.Spec.Priority

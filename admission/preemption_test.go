@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/heraldnode/herald/admission"
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/heraldtest"
 )
 
@@ -101,7 +102,7 @@ func TestADM26_Enough(t *testing.T) {
 		}
 		isVictim := func(other *v1.Pod) bool { return slices.Contains(victims, other) }
 		for _, victim := range victims {
-			if admission.IsCritical(victim) {
+			if derive.IsCritical(victim) {
 				t.Fatalf("%s is critical", victim.Name)
 			}
 		}

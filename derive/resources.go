@@ -6,6 +6,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/heraldnode/herald/observed"
+	"github.com/heraldnode/herald/podid"
 )
 
 // Smallest values that a cgroup can represent. If both the allocated and the enforced value are at or below them, the
@@ -129,6 +130,14 @@ func podRequests(pod *v1.Pod) v1.ResourceList {
 // podLimits is podRequests for limits.
 func podLimits(pod *v1.Pod) v1.ResourceList {
 	return resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+}
+
+// criticalPriority is the lowest priority of critical pods.
+const criticalPriority = 2_000_000_000
+
+// IsCritical reports whether others are preempted for the pod, and it is not evicted: static pods would not come back (ADM-25).
+func IsCritical(pod *v1.Pod) bool {
+	return podid.IsStatic(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority
 }
 
 // QOSClass returns the pod's quality of service class. The class that was set at creation never changes; without one it is

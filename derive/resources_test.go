@@ -7,7 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/heraldnode/herald/derive"
+	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/observed"
+	"github.com/heraldnode/herald/podid"
 )
 
 // newResourceList parses name and quantity pairs: "cpu", "100m", "memory", "1Gi".
@@ -192,4 +194,19 @@ func TestPH49_RejectedStatus(t *testing.T) {
 	requireEqual(t, derive.RejectedStatus(newPod(always, newContainer("a")), "OutOfcpu", "no room"), v1.PodStatus{
 		ObservedGeneration: 7, QOSClass: v1.PodQOSBestEffort, Phase: v1.PodFailed, Reason: "OutOfcpu", Message: "Pod was rejected: no room",
 	})
+}
+
+func TestADM25_EVI18_CriticalPods(t *testing.T) {
+	static := func(pod *v1.Pod) { pod.Annotations = map[string]string{podid.SourceAnnotation: "file"} }
+	priority := func(value int32) func(*v1.Pod) { return func(pod *v1.Pod) { pod.Spec.Priority = &value } }
+	for name, test := range map[string]struct {
+		pod  func(*v1.Pod)
+		want bool
+	}{
+		"regular": {func(*v1.Pod) {}, false}, "static": {static, true}, "high": {priority(1_999_999_999), false}, "critical": {priority(2_000_000_000), true},
+	} {
+		if got := derive.IsCritical(heraldtest.NewPod("web", test.pod)); got != test.want {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
+		}
+	}
 }

@@ -6,10 +6,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/heraldnode/herald/podid"
+	"github.com/heraldnode/herald/derive"
 )
 
 // Usage is what a pod uses of the node's disk, in bytes.
@@ -104,30 +103,9 @@ func CheckLocalLimits(pod *v1.Pod, usage Usage) *Violation {
 	return nil
 }
 
-// criticalPriority is the lowest priority of critical pods.
-const criticalPriority = 2_000_000_000
-
-// IsCritical reports whether the pod must not be evicted: static pods would not come back (ADM-25).
-func IsCritical(pod *v1.Pod) bool {
-	return podid.IsStatic(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority
-}
-
 // SetStatus makes the status that of a pod that was evicted at a time (EVI-20). The kubelet sets the condition for pressure of the node
 // only; with it, a Job can tell evictions for a limit from failures, too.
 func SetStatus(status *v1.PodStatus, pod *v1.Pod, message string, at time.Time) {
 	status.Phase, status.Reason, status.Message = v1.PodFailed, Reason, message
-	condition := v1.PodCondition{
-		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message,
-		ObservedGeneration: pod.Generation, LastTransitionTime: metav1.NewTime(at),
-	}
-	for i := range status.Conditions {
-		if before := &status.Conditions[i]; before.Type == v1.DisruptionTarget {
-			if before.Status == condition.Status {
-				condition.LastTransitionTime = before.LastTransitionTime
-			}
-			*before = condition
-			return
-		}
-	}
-	status.Conditions = append(status.Conditions, condition)
+	derive.SetDisruptionTarget(status, pod, message, at)
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/heraldnode/herald/eviction"
 	"github.com/heraldnode/herald/heraldtest"
-	"github.com/heraldnode/herald/podid"
 )
 
 const mebi = 1 << 20
@@ -99,21 +98,6 @@ func TestLimits(t *testing.T) {
 		pod := heraldtest.NewPod("web", test.pod)
 		if eviction.LimitsVolumes(pod) != test.volumes || eviction.LimitsContainers(pod) != test.containers {
 			t.Errorf("%s: got %v, %v", name, eviction.LimitsVolumes(pod), eviction.LimitsContainers(pod))
-		}
-	}
-}
-
-func TestADM25_EVI18_CriticalPods(t *testing.T) {
-	static := func(pod *v1.Pod) { pod.Annotations = map[string]string{podid.SourceAnnotation: "file"} }
-	priority := func(value int32) func(*v1.Pod) { return func(pod *v1.Pod) { pod.Spec.Priority = &value } }
-	for name, test := range map[string]struct {
-		pod  func(*v1.Pod)
-		want bool
-	}{
-		"regular": {func(*v1.Pod) {}, false}, "static": {static, true}, "high": {priority(1_999_999_999), false}, "critical": {priority(2_000_000_000), true},
-	} {
-		if got := eviction.IsCritical(heraldtest.NewPod("web", test.pod)); got != test.want {
-			t.Errorf("%s: got %v, want %v", name, got, test.want)
 		}
 	}
 }

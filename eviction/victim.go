@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/load"
 )
 
@@ -68,7 +69,7 @@ const minGracePeriod = time.Second
 
 // Victim returns the pod to evict, or nil if there is none: critical pods stay (EVI-18).
 func (s *Starved) Victim(pods []Pod) *Eviction {
-	candidates := slices.DeleteFunc(slices.Clone(pods), func(pod Pod) bool { return IsCritical(pod.Object) })
+	candidates := slices.DeleteFunc(slices.Clone(pods), func(pod Pod) bool { return derive.IsCritical(pod.Object) })
 	if len(candidates) == 0 {
 		return nil
 	}

@@ -17,8 +17,7 @@ const (
 	guaranteedOOMScore = -997
 	bestEffortOOMScore = 1000
 
-	systemCriticalPriority = 2_000_000_000
-	systemNodeCritical     = "system-node-critical"
+	systemNodeCritical = "system-node-critical"
 )
 
 // Keys of the unified map, which names files of cgroup version 2.
@@ -146,9 +145,7 @@ func (g *Generator) oomScoreAdj(pod *v1.Pod, container *v1.Container) int64 {
 // isNodeCritical reports whether the pod has the class system-node-critical and is critical: static pods are, others by their
 // priority.
 func isNodeCritical(pod *v1.Pod) bool {
-	isCritical := podid.IsStatic(pod) || podid.IsMirror(pod) ||
-		pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCriticalPriority
-	return isCritical && pod.Spec.PriorityClassName == systemNodeCritical
+	return (derive.IsCritical(pod) || podid.IsMirror(pod)) && pod.Spec.PriorityClassName == systemNodeCritical
 }
 
 func minMemoryRequest(containers []v1.Container) int64 {

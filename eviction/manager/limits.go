@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/eviction"
 	"github.com/heraldnode/herald/podid"
 )
@@ -104,7 +105,7 @@ func (l *limits) check(ctx context.Context, pod *v1.Pod) {
 	switch {
 	case violation == nil:
 		state.reported = ""
-	case eviction.IsCritical(pod):
+	case derive.IsCritical(pod):
 		l.report(pod, state, violation)
 	default:
 		l.evict(ctx, pod, violation)

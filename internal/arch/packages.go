@@ -72,7 +72,7 @@ var Layout = []Package{
 		Purpose: "computes pod actions: containers to start and stop, restart back-off, the pod lifecycle",
 	},
 	{
-		Path: "eviction", Layer: Decisions, MayImport: []string{"load"},
+		Path: "eviction", Layer: Decisions, MayImport: []string{"derive", "load"},
 		Purpose: "decides which pods must leave the node: limits of local storage, and pressure of the node",
 	},
 	{Path: "imagegc", Layer: Decisions, Purpose: "decides which images a node removes: unused ones, by age and by the space that is left"},
@@ -243,7 +243,7 @@ var Layout = []Package{
 	{Path: "internal/stall", Layer: Components, Purpose: "tells when processes stall for lack of a resource (PSI)"},
 	{Path: "internal/diskusage", Layer: Components, Purpose: "measures how much space directories take on disk"},
 	{
-		Path: "eviction/manager", Layer: Components, MayImport: []string{"eviction"},
+		Path: "eviction/manager", Layer: Components, MayImport: []string{"derive", "eviction"},
 		Purpose: "evicts pods that exceed limits of local storage, and pods of a node that is short of a resource",
 	},
 	{

@@ -16,6 +16,7 @@ import (
 	kubelet "k8s.io/kubernetes/pkg/kubelet/eviction"
 	"k8s.io/utils/clock"
 
+	"github.com/heraldnode/herald/derive"
 	"github.com/heraldnode/herald/eviction"
 	"github.com/heraldnode/herald/heraldtest"
 	"github.com/heraldnode/herald/podid"
@@ -101,7 +102,7 @@ func TestEVI24_SameEvictions(t *testing.T) {
 		pod := randomStoragePod(random, fmt.Sprint("pod-", i))
 		usage, stats := randomStorageUsage(random, pod)
 		pods, node.Pods = append(pods, pod), append(node.Pods, stats)
-		if violation := eviction.CheckLocalLimits(pod, usage); violation != nil && !eviction.IsCritical(pod) {
+		if violation := eviction.CheckLocalLimits(pod, usage); violation != nil && !derive.IsCritical(pod) {
 			got[pod.Name] = violation.Message
 		}
 	}
