@@ -158,7 +158,7 @@ func (m *machine) requireLog(want ...string) {
 	}
 }
 
-func TestEVI1_EVI13_EVI20_MemoryPressure(t *testing.T) {
+func TestEVI1_EVI13_EVI20_EVI32_MemoryPressure(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	pods := []*v1.Pod{heraldtest.NewPod("small"), heraldtest.NewPod("large"), heraldtest.NewPod("critical", critical)}
 	runMachine(t, pods, func(m *machine) {
@@ -248,7 +248,7 @@ func TestEVI1_NothingToEvict(t *testing.T) {
 	})
 }
 
-func TestEVI1_WaitsForVictim(t *testing.T) {
+func TestEVI1_EVI23_WaitsForVictim(t *testing.T) {
 	pods := []*v1.Pod{heraldtest.NewPod("a"), heraldtest.NewPod("b")}
 	runMachine(t, pods, func(m *machine) {
 		m.sample(func() { m.memory, m.unfinished, m.usage["a"] = 50*mebi, true, 100 })
@@ -287,7 +287,7 @@ func TestPressure_NearThreshold(t *testing.T) {
 }
 
 // Processes that stall for lack of memory are noticed before the next measurement.
-func TestBUG143_Stall(t *testing.T) {
+func TestEVI31_BUG143_Stall(t *testing.T) {
 	runMachine(t, []*v1.Pod{heraldtest.NewPod("web")}, func(m *machine) {
 		m.set(func() { m.memory, m.usage["web"] = 10*mebi, 1 })
 		m.wakeStalled()

@@ -64,7 +64,7 @@ var onNode = []Difference{
 		Kubelet: "looks at the node every 10 s; on cgroup v2 nothing tells it earlier",
 		Herald:  "looks every 2 s while a threshold is near, and at once when processes stall for lack of memory",
 		Why:     "the OOM killer would be first",
-		Shown:   "eviction/manager/TestBUG143_Stall",
+		Shown:   "eviction/manager/TestEVI31_BUG143_Stall",
 	},
 	{
 		Rule:    "BUG-144",
