@@ -42,7 +42,11 @@ func newRunner(t *testing.T, ports ...string) *runner {
 		}
 	})
 	t.Setenv("DIR", dir)
-	changes := []string{"/tmp/herald", dir}
+	changes := []string{
+		"/tmp/herald", dir,
+		// Do not evict pods when the machine's disk is nearly full.
+		"authentication: {x509", "evictionHard: {memory.available: 100Mi}\nimageGCHighThresholdPercent: 100\nauthentication: {x509",
+	}
 	for _, port := range ports {
 		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		if err != nil {
