@@ -65,7 +65,7 @@ func resizeCondition(p *v1.Pod, conditionType v1.PodConditionType) v1.PodConditi
 func (h *harness) awaitResized(name string, sizes map[string]size) *v1.Pod {
 	h.t.Helper()
 	p := h.Await(name, "resized", func(p *v1.Pod) bool {
-		return p.Status.ObservedGeneration == p.Generation && isReady(p) &&
+		return desires(p, sizes) && p.Status.ObservedGeneration == p.Generation && isReady(p) &&
 			resizeCondition(p, v1.PodResizePending).Status == "" && resizeCondition(p, v1.PodResizeInProgress).Status == ""
 	})
 	var cpu, memory int64
@@ -83,6 +83,16 @@ func (h *harness) awaitResized(name string, sizes map[string]size) *v1.Pod {
 	}
 	h.wantCgroup(p, "", cpu, memory)
 	return p
+}
+
+// desires reports whether the pod is one after the request for these sizes: it is watched, so an older one may be seen first.
+func desires(p *v1.Pod, sizes map[string]size) bool {
+	return !slices.ContainsFunc(p.Spec.Containers, func(container v1.Container) bool {
+		size, found := sizes[container.Name]
+		want := size.list()
+		return found && !(container.Resources.Requests.Cpu().Equal(want[v1.ResourceCPU]) &&
+			container.Resources.Requests.Memory().Equal(want[v1.ResourceMemory]))
+	})
 }
 
 // wantCgroup compares the limits of the cgroup of a container, or of the pod.
