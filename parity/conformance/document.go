@@ -91,7 +91,8 @@ The specs of Kubernetes' end-to-end suite that test a node's agent, run against 
 same control plane, container runtime and images. They are the specs of test/e2e/node, test/e2e/common/node and of the volumes in
 test/e2e/common/storage that are not Serial, Slow or Disruptive and need no feature that is off by default. A skipped spec has found that
 it cannot run on the machine. The specs of the feature InPlacePodLevelResourcesVerticalScaling are left out: Herald's
-Node does not declare it yet, and they need cgroup v2. Runs of a part of the specs replace their results only, so the results may be of several runs.
+Node does not declare it yet, and they need cgroup v2. Runs of a part of the specs replace their results only, so the results may be
+of several runs.
 
 `
 

@@ -90,8 +90,8 @@ func desires(p *v1.Pod, sizes map[string]size) bool {
 	return !slices.ContainsFunc(p.Spec.Containers, func(container v1.Container) bool {
 		size, found := sizes[container.Name]
 		want := size.list()
-		return found && !(container.Resources.Requests.Cpu().Equal(want[v1.ResourceCPU]) &&
-			container.Resources.Requests.Memory().Equal(want[v1.ResourceMemory]))
+		requests := container.Resources.Requests
+		return found && (!requests.Cpu().Equal(want[v1.ResourceCPU]) || !requests.Memory().Equal(want[v1.ResourceMemory]))
 	})
 }
 
