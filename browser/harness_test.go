@@ -119,8 +119,7 @@ func (n *node) remove() {
 	if restarted.Start() == nil { // ends the pods whose manifests are gone
 		deadline := time.Now().Add(patience)
 		for time.Now().Before(deadline) {
-			out, err := exec.Command(herald, "get", "pods", "-A", "--server", n.address()).CombinedOutput() //nolint:noctx // as above
-			if err == nil && strings.Contains(string(out), "No resources") {
+			if left, err := os.ReadDir(filepath.Join(n.dir, "state", "process", "containers")); err == nil && len(left) == 0 {
 				break
 			}
 			time.Sleep(100 * time.Millisecond)
