@@ -24,9 +24,9 @@ type Others struct{ Staying, Ending, Overdue []*v1.Pod }
 // All returns all of them.
 func (o Others) All() []*v1.Pod { return slices.Concat(o.Staying, o.Ending, o.Overdue) }
 
-// CheckWithRoom is Check, and makes room if only resources are missing. The pod waits for others that are ending (ADM-4). A critical pod
+// CheckWithPreemption is Check for a pod that may lack only resources. It waits for pods that are terminating (ADM-4). A critical pod
 // waits for victims, which the caller ends (ADM-26), and not for pods that are overdue (ADM-27).
-func CheckWithRoom(pod *v1.Pod, node Node, others Others) (rejection *Rejection, victims []*v1.Pod) {
+func CheckWithPreemption(pod *v1.Pod, node Node, others Others) (rejection *Rejection, victims []*v1.Pod) {
 	rejection = Check(pod, node, others.All())
 	if rejection == nil || len(rejection.Shortages) == 0 {
 		return rejection, nil
@@ -40,7 +40,7 @@ func CheckWithRoom(pod *v1.Pod, node Node, others Others) (rejection *Rejection,
 	case withoutEnding == nil && len(others.Ending) == 0:
 		return nil, nil
 	case withoutEnding == nil:
-		return rejection.waitFor(others.Ending, "ending"), nil
+		return rejection.waitFor(others.Ending, "terminating"), nil
 	case !derive.IsCritical(pod):
 		return rejection, nil
 	}
@@ -49,7 +49,7 @@ func CheckWithRoom(pod *v1.Pod, node Node, others Others) (rejection *Rejection,
 		rejection.Remedy += "; " + err.Error()
 		return rejection, nil
 	}
-	return rejection.waitFor(slices.Concat(others.Ending, victims), "ending to make room"), victims
+	return rejection.waitFor(slices.Concat(others.Ending, victims), "preempted or terminating"), victims
 }
 
 // waitFor makes the rejection one that the pod survives.

@@ -114,11 +114,11 @@ func TestADM26_Enough(t *testing.T) {
 
 func TestADM4_WaitsForEndingPods(t *testing.T) {
 	pod, big := named("pod", requests("cpu", "4")), named("big", requests("cpu", "3"))
-	rejection, victims := admission.CheckWithRoom(pod, newNode(), admission.Others{Ending: []*v1.Pod{big}})
+	rejection, victims := admission.CheckWithPreemption(pod, newNode(), admission.Others{Ending: []*v1.Pod{big}})
 	if rejection == nil || !rejection.IsTemporary() || !strings.Contains(rejection.Error(), "it waits for ") || len(victims) != 0 {
 		t.Errorf("got %v, victims %v; want a pod that waits", rejection, victims)
 	}
-	rejection, _ = admission.CheckWithRoom(pod, newNode(), admission.Others{Ending: []*v1.Pod{named("other")}, Staying: []*v1.Pod{big}})
+	rejection, _ = admission.CheckWithPreemption(pod, newNode(), admission.Others{Ending: []*v1.Pod{named("other")}, Staying: []*v1.Pod{big}})
 	if rejection == nil || rejection.IsTemporary() {
 		t.Errorf("got %v; want a rejection, since the end of the other does not help", rejection)
 	}
@@ -126,17 +126,17 @@ func TestADM4_WaitsForEndingPods(t *testing.T) {
 
 func TestADM27_OverduePods(t *testing.T) {
 	overdue := admission.Others{Overdue: []*v1.Pod{named("big", requests("cpu", "3"))}}
-	if rejection, victims := admission.CheckWithRoom(named("pod", requests("cpu", "4"), critical), newNode(), overdue); rejection != nil || victims != nil {
+	if rejection, victims := admission.CheckWithPreemption(named("pod", requests("cpu", "4"), critical), newNode(), overdue); rejection != nil || victims != nil {
 		t.Errorf("got %v, victims %v; want a critical pod admitted although the other has not ended", rejection, victims)
 	}
-	if rejection, _ := admission.CheckWithRoom(named("pod", requests("cpu", "4")), newNode(), overdue); rejection == nil || rejection.IsTemporary() {
+	if rejection, _ := admission.CheckWithPreemption(named("pod", requests("cpu", "4")), newNode(), overdue); rejection == nil || rejection.IsTemporary() {
 		t.Errorf("got %v; want a rejection", rejection)
 	}
 }
 
 func TestADM28_NoVictims(t *testing.T) {
 	others := admission.Others{Staying: []*v1.Pod{named("important", requests("cpu", "3"), critical)}}
-	rejection, victims := admission.CheckWithRoom(named("pod", requests("cpu", "4"), critical), newNode(), others)
+	rejection, victims := admission.CheckWithPreemption(named("pod", requests("cpu", "4"), critical), newNode(), others)
 	if rejection == nil || rejection.Reason != "OutOfcpu" || rejection.IsTemporary() || len(victims) != 0 ||
 		!strings.Contains(rejection.Error(), "no set of running pods found to reclaim resources: [(res: cpu, q: 3000), ]") {
 		t.Errorf("got %v, victims %v", rejection, victims)

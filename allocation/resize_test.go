@@ -88,7 +88,7 @@ func TestSM89_InProgressGeneration(t *testing.T) {
 func TestSM93_PendingBeforeInProgress(t *testing.T) {
 	manager := newManager(t, allocation.Config{})
 	manager.SetPodResizeInProgressCondition("u", newCondition("", "", 1))
-	manager.SetPodResizePendingCondition("u", newCondition(v1.PodReasonDeferred, "no room", 1))
+	manager.SetPodResizePendingCondition("u", newCondition(v1.PodReasonDeferred, "not enough CPU", 1))
 	conditions := manager.ResizeState("u").Conditions()
 	if len(conditions) != 2 || conditions[0].Type != v1.PodResizePending || conditions[1].Type != v1.PodResizeInProgress {
 		t.Fatalf("got %+v, want pending, then in progress", conditions)

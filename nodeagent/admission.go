@@ -40,10 +40,10 @@ func (n *NodeAgent) admit(pod *v1.Pod) error {
 		}
 	}
 	node, others := n.admissionNode(pod), n.otherPods(podid.UID(pod.UID))
-	rejection, victims := admission.CheckWithRoom(pod, node, others)
+	rejection, victims := admission.CheckWithPreemption(pod, node, others)
 	if rejection != nil && rejection.IsNodeAffinity() {
 		node.Object = n.currentNode(node.Object)
-		rejection, victims = admission.CheckWithRoom(pod, node, others)
+		rejection, victims = admission.CheckWithPreemption(pod, node, others)
 	}
 	for _, victim := range victims {
 		n.preempt(victim, rejection.Shortages[0].Resource)

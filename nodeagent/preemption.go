@@ -31,7 +31,7 @@ const (
 	preemptedMessage = "Preempted in order to admit critical pod"
 )
 
-// preempt ends a pod to make room for a critical one. It does not wait.
+// preempt terminates a pod for a critical one. It does not wait.
 func (n *NodeAgent) preempt(victim *v1.Pod, resource v1.ResourceName) {
 	n.config.Logger.Info("Preempting pod for a critical one", "pod", podid.FullNameOf(victim).Key(), "podUID", victim.UID)
 	n.Events.Event(victim, v1.EventTypeWarning, preempted, preemptedMessage)

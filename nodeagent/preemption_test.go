@@ -24,7 +24,7 @@ func hasPhase(server *heraldtest.APIServer, name podid.FullName, phase v1.PodPha
 	return func() bool { pod := server.Pod(name); return pod != nil && pod.Status.Phase == phase }
 }
 
-// A critical pod for which there is no room ends another one, waits for its end and runs then.
+// A critical pod that lacks resources preempts another one, waits until that has terminated and runs then.
 func TestADM26_Preemption(t *testing.T) {
 	server := heraldtest.NewAPIServer()
 	server.AddNode("n1")
@@ -57,7 +57,7 @@ func TestADM26_Preemption(t *testing.T) {
 	})
 }
 
-// A pod for which there is no room until another one has ended is not rejected: it waits. The kubelet rejects it.
+// A pod that lacks the resources of one that is terminating is not rejected: it waits. The kubelet rejects it.
 func TestADM4_WaitsForEndingPods(t *testing.T) {
 	server := heraldtest.NewAPIServer()
 	server.AddNode("n1")

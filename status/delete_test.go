@@ -212,7 +212,7 @@ func TestSM76_ResourcesNotReclaimed(t *testing.T) {
 func TestBUG33_RejectedPodIsDeleted(t *testing.T) {
 	withHarness(t, nil, func(t *testing.T, h *harness) {
 		pod := h.addPod("web")
-		h.SetPodStatus(pod, v1.PodStatus{Phase: v1.PodFailed, Reason: "OutOfcpu", Message: "no room"})
+		h.SetPodStatus(pod, v1.PodStatus{Phase: v1.PodFailed, Reason: "OutOfcpu", Message: "not enough CPU"})
 		synctest.Wait()
 		h.server.DeletePod(podid.FullNameOf(pod), 30)
 		if h.isDeleted(pod) { // the API server deletes a failed pod without a grace period

@@ -296,14 +296,14 @@ func TestSM93_ResizeConditions(t *testing.T) {
 		h.faults.ClearRequests()
 		uid := podid.UID(pod.UID)
 		h.allocations.SetPodResizeInProgressCondition(uid, derive.ResizeCondition{Generation: 1})
-		h.allocations.SetPodResizePendingCondition(uid, derive.ResizeCondition{Reason: v1.PodReasonDeferred, Message: "no room", Generation: 1})
+		h.allocations.SetPodResizePendingCondition(uid, derive.ResizeCondition{Reason: v1.PodReasonDeferred, Message: "not enough CPU", Generation: 1})
 		time.Sleep(time.Minute)
 		h.wantRequests("PATCH", 0)
 		podStatus := runningStatus()
 		podStatus.Conditions = append(podStatus.Conditions, h.allocations.ResizeState(uid).Conditions()...)
 		h.SetPodStatus(pod, podStatus)
 		got := h.apiStatus(pod)
-		if conditionOf(got, v1.PodResizePending).Message != "no room" || conditionOf(got, v1.PodResizeInProgress).Status != v1.ConditionTrue {
+		if conditionOf(got, v1.PodResizePending).Message != "not enough CPU" || conditionOf(got, v1.PodResizeInProgress).Status != v1.ConditionTrue {
 			t.Fatalf("got %+v, want both resize conditions", got.Conditions)
 		}
 	})
